@@ -1,0 +1,1 @@
+"""Kafka-fed crawler service with tiered priority queues."""

@@ -1,0 +1,1 @@
+"""One server a file; client errors become ours at this edge."""

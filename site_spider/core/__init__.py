@@ -1,0 +1,1 @@
+"""Pure logic: no Scrapy, no client library, no clock, no I/O, no logging."""

@@ -1,0 +1,95 @@
+"""Reads settings and says clearly what is wrong with one that cannot be used.
+
+`settings` is anything with `get(name)`: Scrapy's Settings, or a dict in tests. Values
+may come as text, from the environment or the command line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from site_spider.errors import ConfigError
+
+N = TypeVar("N", int, float)
+
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off", ""}
+
+
+class SettingsView(Protocol):
+    """All that is asked of a settings object."""
+
+    def get(self, name: str, default: Any = None, /) -> Any:
+        """The value of a setting, or the default."""
+
+
+def integer(settings: SettingsView, name: str, minimum: int = 0, maximum: int | None = None) -> int:
+    """A whole number within bounds. Raises ConfigError."""
+    return _number(settings, name, int, minimum, maximum)
+
+
+def seconds(settings: SettingsView, name: str, minimum: float = 0, maximum: float | None = None) -> float:
+    """A duration or another real number within bounds. Raises ConfigError."""
+    return _number(settings, name, float, minimum, maximum)
+
+
+def _number(settings: SettingsView, name: str, kind: Callable[[Any], N], minimum: N, maximum: N | None) -> N:
+    value = settings.get(name)
+    what = "a whole number" if kind is int else "a number"
+    bounds = f"{minimum} or more" if maximum is None else f"from {minimum} to {maximum}"
+    try:
+        number = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(f"{name} is {value!r}, but must be {what}, {bounds}.") from None
+    if not number >= minimum or (maximum is not None and number > maximum):
+        raise ConfigError(f"{name} is {value!r}, but must be {what}, {bounds}.")
+    return number
+
+
+def boolean(settings: SettingsView, name: str) -> bool:
+    """True or false, also as text (true, false, 1, 0, yes, no, on, off). Raises ConfigError."""
+    value = settings.get(name)
+    if isinstance(value, bool):
+        return value
+    text = str(value if value is not None else "").strip().lower()
+    if text not in _TRUE | _FALSE:
+        raise ConfigError(f"{name} is {value!r}, but must be true or false.")
+    return text in _TRUE
+
+
+def text(settings: SettingsView, name: str, *, required: bool = False) -> str:
+    """Text without surrounding blanks; empty when not set. Raises ConfigError when required and empty."""
+    value = str(settings.get(name) or "").strip()
+    if required and not value:
+        raise ConfigError(f"{name} is empty, but must be set.")
+    return value
+
+
+def choice(settings: SettingsView, name: str, allowed: tuple[str, ...]) -> str:
+    """One of the allowed words. Raises ConfigError."""
+    value = text(settings, name).lower()
+    if value not in allowed:
+        raise ConfigError(f"{name} is {settings.get(name)!r}, but must be one of: {', '.join(allowed)}.")
+    return value
+
+
+def names(settings: SettingsView, name: str) -> list[str]:
+    """A comma list, or a list, of non-empty words in their order, each once."""
+    value = settings.get(name) or []
+    words = value.split(",") if isinstance(value, str) else list(value)
+    return list(dict.fromkeys(word for word in (str(word).strip() for word in words) if word))
+
+
+def mapping(settings: SettingsView, name: str) -> dict[str, Any]:
+    """A dict, or a JSON object as text. Raises ConfigError."""
+    value = settings.get(name) or {}
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise ConfigError(f"{name} must be a JSON object, but cannot be read: {error}.") from None
+    if not isinstance(value, Mapping):
+        raise ConfigError(f'{name} is {value!r}, but must be a JSON object such as {{"name": "value"}}.')
+    return dict(value)

@@ -1,0 +1,1 @@
+"""Scrapy components: the only place that subclasses them."""

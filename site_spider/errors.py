@@ -1,0 +1,46 @@
+"""The whole hierarchy of errors.
+
+A message names the setting or the offset, the value seen, and the remedy.
+"""
+
+from __future__ import annotations
+
+
+class SiteSpiderError(Exception):
+    """Whatever this project raises on purpose."""
+
+
+class ConfigError(SiteSpiderError):
+    """A setting cannot be used: the message names it, its value and what to set instead."""
+
+
+class SeedError(SiteSpiderError):
+    """A message is not a valid seed. `reason` goes into the dead letter's `error` header."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class LedgerError(SiteSpiderError):
+    """An illegal move was asked of the ledger; nothing was changed."""
+
+
+class LogUnavailable(SiteSpiderError):
+    """The seed log (Kafka or the embedded one) does not answer; trying again may help."""
+
+
+class TopicMissing(SiteSpiderError):
+    """The topic does not exist in the seed log (yet)."""
+
+
+class SinkError(SiteSpiderError):
+    """A sink could not take results."""
+
+
+class SinkUnavailable(SinkError):
+    """The sink is away or overloaded: keep the batch and try again."""
+
+
+class SinkRejected(SinkError):
+    """The server refuses this one record for its own sake: it becomes a dead letter."""

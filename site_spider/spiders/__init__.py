@@ -1,0 +1,1 @@
+"""The spiders: parse only."""

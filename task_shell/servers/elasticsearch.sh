@@ -1,0 +1,68 @@
+# shellcheck shell=bash disable=SC2154 # sourced: resources comes from servers.sh
+# Elasticsearch, one node. It refuses to run as root, so root runs it as nobody.
+
+nobody=65534
+
+elasticsearch_commands() { printf 'java curl%s' "$(maven_if_needed elasticsearch)"; }
+elasticsearch_download() { download elasticsearch unpack-dependencies; }
+elasticsearch_roles() { printf 'elasticsearch'; }
+elasticsearch_ports() { printf 'http transport'; }
+elasticsearch_exports() { say "export SITE_ELASTICSEARCH_HOSTS=http://$(address elasticsearch)"; }
+elasticsearch_home() { printf '%s\n' "$(download_folder elasticsearch)"/lib/elasticsearch-*; }
+
+elasticsearch_configure() {
+    local folder=$1
+    render "$resources/elasticsearch/elasticsearch.yml" "FOLDER=$folder" "HTTP_PORT=$(port elasticsearch http)" \
+        "TRANSPORT_PORT=$(port elasticsearch transport)" >"$folder/conf/elasticsearch.yml"
+    printf '%s\n' "${SITE_SERVERS_ELASTICSEARCH_YML:-}" >>"$folder/conf/elasticsearch.yml"
+    cp "$resources/elasticsearch"/{jvm.options,log4j2.properties} "$folder/conf/"
+    rm -f "$folder/tmp/server.pid"
+    if ((EUID == 0)); then chown -R "$nobody:$nobody" "$folder"/{conf,data,logs,tmp}; fi
+}
+
+# as_nobody CAPABILITIES: sets elasticsearch_as, the words before a command. The secure bit makes access(2), which Java
+# asks, see the capabilities.
+as_nobody() {
+    elasticsearch_as=(setpriv "--reuid=$nobody" "--regid=$nobody" --clear-groups --securebits=+no_setuid_fixup
+        "--inh-caps=$1" "--ambient-caps=$1" "--bounding-set=$1")
+}
+
+# choose_user FOLDER: sets elasticsearch_as to a user that the server accepts.
+# A home, a checkout or a test's folder may be closed to nobody. Then the least capability that opens it is kept,
+# rather than data moved elsewhere or the modes of somebody's folders changed.
+choose_user() {
+    local capabilities
+    elasticsearch_as=()
+    if ((EUID != 0)); then return 0; fi
+    for capabilities in -all -all,+dac_read_search -all,+dac_override; do
+        as_nobody "$capabilities"
+        # shellcheck disable=SC2016 # the inner shell expands it
+        if "${elasticsearch_as[@]}" bash -c '[[ -x $1 && -w $2 ]]' - \
+            "$(elasticsearch_home)/bin/elasticsearch" "$1/data" 2>/dev/null; then
+            return 0
+        fi
+    done
+    complain "elasticsearch cannot run as root, and user $nobody may enter neither $1 nor $cache here:" \
+        "set SITE_SERVERS_DIR and SITE_SERVERS_CACHE to folders that everybody may enter, such as /var/tmp/servers"
+    return 1
+}
+
+elasticsearch_launch() {
+    local folder=$1
+    local -a elasticsearch_as
+    choose_user "$folder" || return 1
+    # -d: the launcher leaves when the server is up, and what stays is one process
+    launch "$folder" elasticsearch "${elasticsearch_as[@]}" env -u JAVA_HOME "ES_JAVA_HOME=$(java_home)" \
+        "ES_PATH_CONF=$folder/conf" "ES_TMPDIR=$folder/tmp" CLI_JAVA_OPTS=-XX:-UsePerfData \
+        "ES_JAVA_OPTS=-Xms512m -Xmx512m -XX:-UsePerfData ${SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS:-}" \
+        "$(elasticsearch_home)/bin/elasticsearch" -d -p "$folder/tmp/server.pid"
+}
+
+# The port opens before the shards are recovered, so only the health counts.
+elasticsearch_ready() {
+    local folder=$1 server
+    { read -r server <"$folder/tmp/server.pid"; } 2>/dev/null || return 1
+    remember "$folder/elasticsearch.pid" "$server" || return 1 # in the place of the launcher, whose group it shares
+    curl -fs --noproxy '*' --max-time 5 -o "$folder/tmp/health.json" \
+        "http://$(address elasticsearch)/_cluster/health?wait_for_status=yellow&timeout=3s"
+}
