@@ -1,0 +1,240 @@
+"""The completion ledger: which seeds are in flight, and what is safe to commit.
+
+Theory of operation. A partition that is assigned to this process has one epoch here.
+`take` opens an entry for an offset with one hold on it. Everything that still has to
+happen for the seed takes a hold (a request that waits or downloads, a result that is not
+acknowledged yet, a dead letter under way) and releases it when it has ended. At zero holds
+the seed is complete. The watermark of a partition is its first incomplete offset.
+
+The rules that must stay in sync with this module (design, section 3):
+
+1. Completion: a seed is complete when every hold on it is released, and not before; it
+   then has an outcome. Releasing the last hold of a seed without outcome is illegal.
+2. Watermark: the offset of `position` never passes an incomplete seed. Complete offsets
+   beyond it are in its metadata, and are skipped by `take` after the next `assign`.
+3. Epoch: `revoke` fences what is in flight. A fenced entry completes nothing and counts as
+   handed back; holding and releasing it stays legal, for its work ends later.
+10. Conservation: consumed = the sum of all outcomes + in flight, at every moment. Seeds
+   handed back are no longer counted as consumed: their next owner consumes them.
+
+Gaps (compacted or aborted offsets) need no care: what was never taken below the position
+counts as complete. Illegal moves raise LedgerError and change nothing. Nothing here
+knows the time, Kafka or Scrapy; one thread uses it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from enum import Enum
+
+from site_spider.core import commit_metadata
+from site_spider.core.commit_metadata import Ahead, Run
+from site_spider.core.seed_log import Partition, Position
+from site_spider.errors import LedgerError
+
+
+class Outcome(Enum):
+    """How a seed ended."""
+
+    RESULT = "result"  # its page was fetched and the result acknowledged
+    FAILURE = "failure"  # a failure result with a description was acknowledged
+    FILTERED = "filtered"  # it had been done before
+    DEAD_LETTER = "dead_letter"  # set aside with a reason
+    SPILLED = "spilled"  # handed on to the log as other seeds
+
+
+class Entry:
+    """One seed in flight: where it came from, its open holds and, once known, its outcome."""
+
+    __slots__ = ("epoch", "holds", "live", "offset", "outcome", "partition")
+
+    def __init__(self, partition: Partition, offset: int, epoch: int) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.epoch = epoch
+        self.holds = 1
+        self.live = True  # False once its partition was revoked
+        self.outcome: Outcome | None = None
+
+    def __repr__(self) -> str:
+        state = "live" if self.live else "fenced"
+        return (
+            f"<seed {self.partition.topic}/{self.partition.number}@{self.offset} {state} {self.holds} holds>"
+        )
+
+
+class _Assigned:
+    """The books of one partition during one epoch."""
+
+    __slots__ = ("done_ahead", "epoch", "next", "open", "order")
+
+    def __init__(self, epoch: int, start: int | None, done_ahead: tuple[Run, ...]) -> None:
+        self.epoch = epoch
+        self.next = start  # no offset below it will be taken any more; None until the first one is known
+        self.open: dict[int, Entry] = {}
+        self.order: deque[int] = deque()  # offsets as taken, ascending; complete ones leave lazily
+        self.done_ahead = deque(done_ahead)  # runs that an earlier owner completed
+
+    def watermark(self) -> int | None:
+        while self.order and self.order[0] not in self.open:
+            self.order.popleft()
+        return self.order[0] if self.order else self.next
+
+    def is_done(self, offset: int) -> bool:
+        while self.done_ahead and self.done_ahead[0][1] <= offset:
+            self.done_ahead.popleft()
+        return bool(self.done_ahead) and self.done_ahead[0][0] <= offset
+
+    def complete_runs(self) -> Iterator[Run]:
+        """What is complete above the watermark, ascending."""
+        assert self.next is not None
+        after = None
+        for offset in self.order:
+            if offset in self.open:
+                if after is not None and offset > after:
+                    yield after, offset
+                after = offset + 1
+        if after is not None and self.next > after:
+            yield after, self.next
+        yield from ((max(start, self.next), end) for start, end in self.done_ahead if end > self.next)
+
+
+class Ledger:
+    """Seeds in flight over all assigned partitions; see the module's theory of operation."""
+
+    def __init__(self) -> None:
+        self._assigned: dict[Partition, _Assigned] = {}
+        self._epochs = 0
+        self.in_flight = 0
+        self.consumed = 0  # seeds taken, less those handed back
+        self.handed_back = 0
+        self.outcomes = dict.fromkeys(Outcome, 0)
+
+    def partitions(self) -> list[Partition]:
+        """What is assigned now."""
+        return list(self._assigned)
+
+    def assign(self, partition: Partition, committed: Position | None) -> int:
+        """Begin an epoch; returns its number. What `committed` says is complete will be skipped.
+
+        Raises LedgerError when the partition is assigned already.
+        """
+        if partition in self._assigned:
+            raise LedgerError(f"{partition} is assigned already")
+        self._epochs += 1
+        if committed is None:
+            self._assigned[partition] = _Assigned(self._epochs, None, ())
+        else:
+            ahead = commit_metadata.decode(*committed)
+            self._assigned[partition] = _Assigned(self._epochs, committed.offset, ahead.complete)
+        return self._epochs
+
+    def revoke(self, partition: Partition) -> list[Entry]:
+        """End the epoch; returns the seeds that were in flight, fenced now.
+
+        Raises LedgerError when the partition is not assigned.
+        """
+        books = self._books(partition)
+        del self._assigned[partition]
+        fenced = list(books.open.values())
+        for entry in fenced:
+            entry.live = False
+        self.in_flight -= len(fenced)
+        self.consumed -= len(fenced)
+        self.handed_back += len(fenced)
+        return fenced
+
+    def take(self, partition: Partition, offset: int) -> Entry | None:
+        """A seed was polled: open it with one hold. None when it was completed before.
+
+        Raises LedgerError when the partition is not assigned, or the offset lies below one that
+        was handed out already.
+        """
+        books = self._books(partition)
+        if books.next is not None and offset < books.next:
+            raise LedgerError(f"{partition} offset {offset} lies below the position {books.next}")
+        done = books.is_done(offset)
+        books.next = offset + 1
+        if done:
+            return None
+        entry = books.open[offset] = Entry(partition, offset, books.epoch)
+        books.order.append(offset)
+        self.in_flight += 1
+        self.consumed += 1
+        return entry
+
+    def reached(self, partition: Partition, offset: int) -> None:
+        """Everything below `offset` was handed out or does not exist.
+
+        Raises LedgerError when not assigned.
+        """
+        books = self._books(partition)
+        if books.next is None or offset > books.next:
+            books.next = offset
+
+    def hold(self, entry: Entry) -> None:
+        """One more thing has to end before the seed is complete. Raises LedgerError when it is complete."""
+        if entry.holds == 0:
+            raise LedgerError(f"{entry!r} is complete, nothing can be held open on it")
+        entry.holds += 1
+
+    def decide(self, entry: Entry, outcome: Outcome) -> None:
+        """Say how the seed ends; a dead letter outweighs what was said before or comes later.
+
+        Raises LedgerError when the seed is complete.
+        """
+        if entry.holds == 0:
+            raise LedgerError(f"{entry!r} is complete, its outcome stands")
+        if entry.outcome is not Outcome.DEAD_LETTER:
+            entry.outcome = outcome
+
+    def release(self, entry: Entry) -> bool:
+        """One thing has ended; True when that made the seed complete (never for a fenced one).
+
+        Raises LedgerError when nothing is held, or when the last hold of a live seed without
+        outcome would go.
+        """
+        if entry.holds > 1:
+            entry.holds -= 1
+            return False
+        if entry.holds == 0:
+            raise LedgerError(f"{entry!r} is complete, nothing is held")
+        if not entry.live:
+            entry.holds = 0
+            return False
+        if entry.outcome is None:
+            raise LedgerError(f"{entry!r} cannot complete without an outcome")
+        entry.holds = 0
+        del self._assigned[entry.partition].open[entry.offset]
+        self.in_flight -= 1
+        self.outcomes[entry.outcome] += 1
+        return True
+
+    def position(self, partition: Partition) -> Position | None:
+        """What is safe to commit; None while no offset is known. Raises LedgerError when not assigned."""
+        books = self._books(partition)
+        watermark = books.watermark()
+        if watermark is None or books.next is None:
+            return None
+        ahead = Ahead(books.next, tuple(books.complete_runs()))
+        return Position(watermark, commit_metadata.encode(watermark, ahead))
+
+    def span(self, partition: Partition) -> int:
+        """How many offsets lie between the watermark and the next one to be handed out.
+
+        Raises LedgerError when not assigned.
+        """
+        books = self._books(partition)
+        watermark = books.watermark()
+        return 0 if watermark is None or books.next is None else books.next - watermark
+
+    def open_entries(self, partition: Partition) -> list[Entry]:
+        """The seeds in flight of one partition, by offset. Raises LedgerError when not assigned."""
+        return list(self._books(partition).open.values())
+
+    def _books(self, partition: Partition) -> _Assigned:
+        try:
+            return self._assigned[partition]
+        except KeyError:
+            raise LedgerError(f"{partition} is not assigned") from None
