@@ -7,6 +7,7 @@
 #   conf/ data/ logs/ tmp/
 # and a file servers/NAME.sh with the functions NAME_commands, NAME_download, NAME_roles, NAME_ports, NAME_configure,
 # NAME_launch, NAME_ready and NAME_exports. Everything else here is the same for all.
+# shellcheck disable=SC2034 # what looks unused is read by the files in servers/
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -75,6 +76,7 @@ lock_folder() {
 prepare() {
     local name=$1 folder=$servers_dir/$1 log
     halt TERM "$name" # what is left of a server of which one process died
+    rm -rf "$folder/tmp"
     mkdir -p "$folder"/{conf,data,logs,tmp}
     for log in "$folder"/logs/*.log; do
         [[ ! -e $log ]] || mv "$log" "$log.previous" # readiness is read from the log: it must be this start's
@@ -104,12 +106,12 @@ bring_up() {
             say "$name: ready at $(address "$name") after $((SECONDS - began)) s"
             return 0
         fi
-        halt KILL "$name"
+        abort "$name"
         # Somebody may have taken a port between our look and the server's bind; nothing else is worth a second try.
         if ((tries == 2)) || ! any_port_taken "$name"; then break; fi
         prepare "$name"
     done
-    tail -n 30 "$servers_dir/$name"/logs/*.log >&2 || true
+    tail -n 50 "$servers_dir/$name"/logs/*.log >&2 || true
     return 1
 }
 
@@ -131,7 +133,7 @@ start() {
     for name in "${fresh[@]}"; do "${name}_download"; done
     for name in "${fresh[@]}"; do prepare "$name"; done
 
-    trap 'kill "${starters[@]}" 2>/dev/null; halt_all KILL "${fresh[@]}"; exit 130' INT TERM HUP
+    trap 'kill "${starters[@]}" 2>/dev/null; abort "${fresh[@]}"; exit 130' INT TERM HUP
     for name in "${fresh[@]}"; do
         bring_up "$name" &
         starters+=($!)

@@ -51,17 +51,19 @@ elasticsearch_launch() {
     local folder=$1
     local -a elasticsearch_as
     choose_user "$folder" || return 1
-    # -d: the launcher leaves when the server is up, and what stays is one process
+    # -d: the launcher leaves when the server is up, and what stays is one process. The launcher forgets a temporary
+    # folder at every start; JDK_JAVA_OPTIONS, unlike CLI_JAVA_OPTS, can tell it ours even with a space in the name.
     launch "$folder" elasticsearch "${elasticsearch_as[@]}" env -u JAVA_HOME "ES_JAVA_HOME=$(java_home)" \
-        "ES_PATH_CONF=$folder/conf" "ES_TMPDIR=$folder/tmp" CLI_JAVA_OPTS=-XX:-UsePerfData \
-        "ES_JAVA_OPTS=-Xms512m -Xmx512m -XX:-UsePerfData ${SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS:-}" \
+        "ES_PATH_CONF=$folder/conf" "ES_TMPDIR=$folder/tmp" \
+        "JDK_JAVA_OPTIONS=-XX:-UsePerfData '-Djava.io.tmpdir=$folder/tmp'" \
+        "ES_JAVA_OPTS=-Xms512m -Xmx512m ${SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS:-}" \
         "$(elasticsearch_home)/bin/elasticsearch" -d -p "$folder/tmp/server.pid"
 }
 
 # The port opens before the shards are recovered, so only the health counts.
 elasticsearch_ready() {
     local folder=$1 server
-    { read -r server <"$folder/tmp/server.pid"; } 2>/dev/null || return 1
+    server=$(cat "$folder/tmp/server.pid" 2>/dev/null) || return 1
     remember "$folder/elasticsearch.pid" "$server" || return 1 # in the place of the launcher, whose group it shares
     curl -fs --noproxy '*' --max-time 5 -o "$folder/tmp/health.json" \
         "http://$(address elasticsearch)/_cluster/health?wait_for_status=yellow&timeout=3s"

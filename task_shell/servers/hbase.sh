@@ -13,6 +13,9 @@ hbase_exports() {
 
 hbase_configure() {
     [[ $1 != *[[:space:]]* ]] || die "HBase takes its folder as a URL: choose a SITE_SERVERS_DIR without spaces"
+    # ZooKeeper remembers the sessions of the last run, and the new master would wait 10 s for them to expire.
+    # Nothing else is kept there: tables and rows are in data/hbase.
+    rm -rf "$1/data/zk"
 }
 
 # hbase_jvm FOLDER ROLE FLAG CLASS: its settings are those of hbase-site.xml, filled from the -D properties

@@ -67,7 +67,8 @@ install_required() {
     local log=$servers_dir/install.log
     mapfile -t names < <(printf '%s\n' "${required_packages[@]}" | sort -u)
     if ((EUID != 0)); then
-        die "needs programs that only root can install, so run first: sudo apt-get install ${names[*]}"
+        complain "only root can install what is missing, so run this first (any Java from 17 on will do):"
+        die "sudo apt-get install ${names[*]}"
     fi
     say "installing ${names[*]} ..."
     apt_install "${names[@]}" >"$log" 2>&1 || {

@@ -109,6 +109,20 @@ halt() {
     rm -f "$servers_dir/$name"/*.pid
 }
 
+# abort NAME...: kills what was launched a moment ago, of which the leader may have left and the others not.
+# Only for that moment: later a group's number may belong to somebody else, so halt looks at the leader first.
+abort() {
+    local name file group
+    for name in "$@"; do
+        for file in "$servers_dir/$name"/*.pid; do
+            { read -r _ _ group <"$file"; } 2>/dev/null || continue
+            kill -KILL -- "-$group" 2>/dev/null || true
+            wait_for_groups 10 "$group" || complain "$name cannot be killed: process group $group"
+            rm -f "$file"
+        done
+    done
+}
+
 halt_and_say() {
     any_alive "$2" || return 0
     halt "$@"

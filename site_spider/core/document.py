@@ -1,0 +1,22 @@
+"""A document as JSON: the one form in which every sink sends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from site_spider.errors import SinkRejected
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """Compact UTF-8 JSON in one line. Raises SinkRejected when JSON has no words for a value.
+
+    Half a surrogate pair, which UTF-8 cannot carry, becomes a question mark; NaN and
+    infinity are refused, because a single one makes a server refuse the whole batch.
+    """
+    try:
+        text = json.dumps(dict(document), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SinkRejected(f"the document cannot be written as JSON: {error}") from None
+    return text.encode("utf-8", "replace")

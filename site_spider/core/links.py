@@ -1,0 +1,231 @@
+"""Finds the links of a page that a crawler may follow.
+
+What counts: `<a href>`, `<area href>`, and `<frame src>` and `<iframe src>`, which
+browsers navigate to by themselves. Forms, scripts, images and `<link>` do not.
+
+Most links are plain: for them joining is one concatenation. The rest goes the way the
+URL standard describes, and both give the same result for a plain link.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import quote, urlsplit
+
+from w3lib.url import safe_url_string
+
+from site_spider.core.decode import python_codec
+from site_spider.core.markup import tags, unescape
+
+MAX_LINKS = 10_000
+MAX_URL_BYTES = 8_192
+MAX_TOTAL_CHARS = 2_097_152  # of all URLs of a page: a long <base href> multiplies
+
+_LINK_ATTRIBUTE = {"a": "href", "area": "href", "frame": "src", "iframe": "src"}
+_BLANK = "".join(map(chr, range(0x21)))  # what browsers strip around a URL
+_INNER_BLANK = str.maketrans("", "", "\t\n\r")
+
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*+):")
+_PLAIN = re.compile(r"[A-Za-z0-9\-._~/=&%+,:;@!$*()?]++")
+_TRIMMED = re.compile(r"[A-Za-z0-9\-._~/=%+,;@!$*()?]{1,1000}+")
+_PLAIN_ABSOLUTE = re.compile(r"https?://[a-z0-9][a-z0-9.\-]*+(?::[0-9]{1,4})?/.*+")
+_HOST = re.compile(r"[A-Za-z0-9._~%\-]++|[0-9a-fA-F:.]*+:[0-9a-fA-F:.]*+")
+_NON_ASCII = re.compile(r"[^\x00-\x7f]++")
+
+
+class Links(NamedTuple):
+    """Absolute http and https URLs without fragment, each once, in the order of the page.
+
+    `dropped` counts the distinct links that the limits left out.
+    """
+
+    urls: list[str]
+    dropped: int
+
+
+def extract_links(
+    text: str,
+    base_url: str,
+    *,
+    encoding: str = "utf-8",
+    follow_nofollow: bool = False,
+    limit: int = MAX_LINKS,
+) -> Links:
+    """The links of an HTML page that was found at `base_url`.
+
+    `encoding` is the page's (as `decode_body` names it): queries are percent-encoded in
+    it, as browsers do. Links that the page marks nofollow, one by one or with a robots
+    meta tag for all, are left out unless `follow_nofollow`. A URL of more than
+    MAX_URL_BYTES, or one that is malformed, is passed over. Never raises.
+    """
+    hrefs, base_href = _read(text, follow_nofollow)
+    codec = python_codec(encoding)
+    page = _Base.parse(base_url, codec)
+    if base_href is not None and (based := page.join(_trim(base_href))):
+        page = _Base.parse(based, codec)
+    return _joined(hrefs, page, limit)
+
+
+def _read(text: str, follow_nofollow: bool) -> tuple[Iterable[str], str | None]:
+    """What stands in the page: distinct links as written, and the first base."""
+    found: dict[str, None] = {}
+    base: str | None = None
+    for name, attributes in tags(text):
+        if name == "base":
+            base = attributes.get("href") if base is None else base
+        elif name == "meta":
+            if not follow_nofollow and _forbids_following(attributes):
+                return (), base
+        elif (href := attributes.get(_LINK_ATTRIBUTE[name])) and (
+            follow_nofollow or "rel" not in attributes or "nofollow" not in attributes["rel"].lower().split()
+        ):
+            found[href] = None
+    return found, base
+
+
+def _forbids_following(meta: dict[str, str]) -> bool:
+    if meta.get("name", "").strip().lower() != "robots":
+        return False
+    words = meta.get("content", "").lower().replace(",", " ").split()
+    return "nofollow" in words or "none" in words
+
+
+def _joined(hrefs: Iterable[str], page: _Base, limit: int) -> Links:
+    urls: dict[str, None] = {}
+    seen: set[str] = set()
+    chars, dropped = MAX_TOTAL_CHARS, 0
+    for written in hrefs:
+        href = _trim(written)
+        if not href or href in seen:
+            continue
+        seen.add(href)
+        # Counted by attempts, not by results: malformed links are the slow ones.
+        if len(seen) > limit or chars <= 0:
+            dropped += 1
+        elif url := page.join(href):
+            urls[url] = None
+            chars -= len(url)
+        else:
+            chars -= len(href)
+    return Links(list(urls), dropped)
+
+
+def _trim(written: str) -> str:
+    """A link as browsers read it, without its fragment; empty if it leads nowhere else by http."""
+    if _TRIMMED.fullmatch(written):  # the common case: nothing to do
+        return written
+    if len(written) > MAX_URL_BYTES:
+        return ""
+    href = unescape(written).strip(_BLANK)
+    if "\n" in href or "\t" in href or "\r" in href:
+        href = href.translate(_INNER_BLANK)
+    href = href.partition("#")[0]
+    if ":" in href and (scheme := _SCHEME.match(href)) and scheme[1].lower() not in ("http", "https"):
+        return ""
+    return href
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """A URL that others are relative to, cut into the pieces that joining needs."""
+
+    scheme: str  # empty if the base is of no use: then only absolute links lead anywhere
+    origin: str
+    path: str
+    codec: str
+
+    @classmethod
+    def parse(cls, url: str, codec: str) -> _Base:
+        """Never raises; see `scheme`."""
+        nowhere = cls("", "", "", codec)
+        href = _trim(url)
+        absolute = nowhere.join(href) if href else None
+        if absolute is None:
+            return nowhere
+        parts = urlsplit(absolute)
+        return cls(parts.scheme, f"{parts.scheme}://{parts.netloc}", parts.path, codec)
+
+    def join(self, href: str) -> str | None:
+        """The absolute URL of a trimmed link, or None if it is malformed or too long."""
+        url = self._join_plain(href)
+        if url is None:
+            try:
+                url = self._join_any(href)
+            except ValueError:  # what urlsplit, int and the codecs say of bad hosts, ports and characters
+                return None
+        return url if url and len(url) <= MAX_URL_BYTES else None
+
+    def _join_plain(self, href: str) -> str | None:
+        """One concatenation, or None if the link needs more care."""
+        if not self.scheme or "/." in href or not _PLAIN.fullmatch(href):
+            return None
+        if href[0] == "/":
+            return self.origin + href if href[1:2] != "/" else None
+        if href[0] == "?":
+            return self.origin + self.path + href
+        if href[0] == "." or ":" in href:
+            return href if _PLAIN_ABSOLUTE.fullmatch(href) else None
+        return self.origin + self.path[: self.path.rfind("/") + 1] + href
+
+    def _join_any(self, href: str) -> str | None:
+        """By the URL standard. Raises ValueError."""
+        before, mark, query = href.partition("?")
+        before = before.replace("\\", "/")
+        scheme, rest = _split_scheme(before)
+        if rest.startswith("//") or (scheme and scheme != self.scheme):
+            authority, slash, path = rest.lstrip("/").partition("/")
+            origin = f"{scheme or self.scheme}://{authority}"
+            path = slash + path
+        else:
+            origin = self.origin
+            path = self._join_path(rest)
+        if not origin or origin.startswith(":"):
+            return None
+        return _finished(origin + _without_dots(path or "/"), mark + self._in_page_encoding(query))
+
+    def _join_path(self, path: str) -> str:
+        if not path:
+            return self.path
+        return path if path[0] == "/" else self.path[: self.path.rfind("/") + 1] + path
+
+    def _in_page_encoding(self, query: str) -> str:
+        if self.codec == "utf-8" or query.isascii():
+            return query
+        return _NON_ASCII.sub(self._percent_encoded, query)
+
+    def _percent_encoded(self, run: re.Match[str]) -> str:
+        return quote(run[0].encode(self.codec, "xmlcharrefreplace"), safe="")
+
+
+def _split_scheme(href: str) -> tuple[str, str]:
+    found = _SCHEME.match(href)
+    return (found[1].lower(), href[found.end() :]) if found else ("", href)
+
+
+def _without_dots(path: str) -> str:
+    """Resolve `.` and `..` segments, percent-encoded ones too."""
+    if "/." not in path and "/%2" not in path:
+        return path
+    kept: list[str] = []
+    segments = path.split("/")[1:]
+    for index, segment in enumerate(segments):
+        dots = segment.lower().replace("%2e", ".")
+        if dots == ".." and kept:
+            kept.pop()
+        if dots not in (".", ".."):
+            kept.append(segment)
+        elif index == len(segments) - 1:
+            kept.append("")
+    return "/" + "/".join(kept)
+
+
+def _finished(url: str, query: str) -> str | None:
+    """Percent-encode what needs it. Raises ValueError; None if the host is none."""
+    safe: str = safe_url_string(url + query)
+    parts = urlsplit(safe)
+    if not _HOST.fullmatch(parts.hostname or ""):
+        return None
+    return safe

@@ -1,0 +1,145 @@
+"""Reads the tags that can hold links out of an HTML page, in linear time.
+
+There is no tree: where a link leads depends on tags and attributes only, and building
+trees is where hostile pages hurt (one tag of 50,000 attributes keeps libxml2 busy for
+22 seconds, 200,000 nested elements do the same to others). This is the tokenizer of the
+HTML standard, cut down:
+
+- `_CANDIDATE` runs over the text in C and stops at a `<` that matters: a wanted tag, an
+  element whose content is text, a comment, and any tag that is not plainly skippable
+  (one whose quoted values hide a `<` or `>`, say). Everything else costs no Python.
+- A tag ends at the first `>` outside a quoted attribute value. What is never closed
+  (comment, tag, script) takes the rest of the page with it, as it does in browsers.
+- No position is looked at by more than a fixed number of passes: a search that fails
+  ends the scan, repeats are bounded or possessive over single characters only. Keep it
+  so: a retry after a failed search is a quadratic trap.
+- What a page can cost is bounded on top of that by the limits below.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from html.entities import html5
+from typing import NamedTuple
+
+MAX_PAGE_CHARS = 10_000_000  # what stands behind is not read
+MAX_TAG_CHARS = 16_384  # a longer tag is passed over
+MAX_PAGE_WORK = 400_000  # candidates and attributes; what stands behind is not read
+
+_WANTED = "a|area|base|meta|frame|iframe"
+_TEXT_ONLY = "script|style|title|textarea|xmp|noembed|noframes"
+
+# Every alternative is settled by its first character, so that nothing is tried twice; at
+# most so many values, because each pass of a group costs memory until the match is over.
+_CANDIDATE = re.compile(
+    rf"""<(?:
+      (?P<wanted>{_WANTED})(?=[\s/>])
+      (?P<written>[^=>]*+(?:=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+|(?=>))[^=>]*+){{0,100}})>
+    | (?P<text>{_TEXT_ONLY}|plaintext)(?=[\s/>])
+    | (?P<comment>!--)
+    | (?=[a-z/!?])
+      (?!/?[a-z][^<>"']*+(?:(?:"[^"<>]*+"|'[^'<>]*+')[^<>"']*+){{0,40}}>|[!?][^<>]*+>|/[^a-z<>][^<>]*+>)
+      (?P<other>/?[!?a-z]?)
+    )""",
+    re.IGNORECASE | re.ASCII | re.VERBOSE,
+)
+# Quotes mean something behind `=` only, so this is all it takes to find the end of a tag.
+_TAG_REST = re.compile(r"""(?:[^=>]++|=\s*+(?:"[^"]*+"?|'[^']*+'?|[^\s>"'][^\s>]*+)?){0,500}""", re.ASCII)
+_ATTRIBUTE = re.compile(
+    r"""([^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)"?|'([^']*+)'?|([^\s>]*+)))?""", re.ASCII
+)
+_COMMENT_END = re.compile("--!?>")
+_TEXT_END = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE | re.ASCII)
+    for name in [*_TEXT_ONLY.split("|"), "iframe"]
+}
+_REFERENCE = re.compile(r"&(?:#[0-9]++|#[xX][0-9a-fA-F]++|[a-zA-Z][a-zA-Z0-9]*+);?+=?+")
+
+
+class Tag(NamedTuple):
+    """A start tag: lower-case name, and lower-case attribute names with their values as written."""
+
+    name: str
+    attributes: dict[str, str]
+
+
+def tags(text: str) -> Iterator[Tag]:
+    """The start tags of a, area, base, meta, frame and iframe elements, in the order of the page.
+
+    Never raises; ends early at what browsers read as the end of the page, and at this
+    module's limits.
+    """
+    text = text[:MAX_PAGE_CHARS]
+    position, work = 0, MAX_PAGE_WORK
+    while work > 0 and (found := _CANDIDATE.search(text, position)):
+        work -= 1
+        position = found.end()
+        if found.lastgroup != "written":
+            position = _behind(text, found)
+            continue
+        name, written = found["wanted"].lower(), found["written"]
+        if len(written) <= MAX_TAG_CHARS:
+            attributes = _attributes(written)
+            work -= len(attributes)
+            yield Tag(name, attributes)
+        if name == "iframe":
+            position = _content_end(text, name, position)
+
+
+def unescape(value: str) -> str:
+    """Resolve the character references in an attribute value, by the rule for attributes.
+
+    That rule leaves `&copy=1` alone, which is a parameter of a query and no sign.
+    """
+    return _REFERENCE.sub(_referenced, value) if "&" in value else value
+
+
+def _referenced(found: re.Match[str]) -> str:
+    reference = found[0]
+    tail = "=" if reference.endswith("=") else ""
+    name = reference[1:].removesuffix("=")
+    if name.startswith("#"):
+        # Python refuses to read integers of thousands of digits.
+        return (html.unescape(f"&{name}") if len(name) < 20 else "\ufffd") + tail
+    if name not in html5 or (tail and not name.endswith(";")):
+        return reference
+    return html5[name] + tail
+
+
+def _attributes(written: str) -> dict[str, str]:
+    # Backwards, because the first of several attributes of one name counts.
+    found = reversed(_ATTRIBUTE.findall(written))
+    return {name.lower(): double or single or bare for name, double, single, bare in found}
+
+
+def _behind(text: str, found: re.Match[str]) -> int:
+    """Where to go on after a candidate that holds no link."""
+    if found.lastgroup == "comment":
+        # From its own dashes on, because `<!-->` is a whole comment.
+        end = _COMMENT_END.search(text, found.start("comment") + 1)
+        return end.end() if end else len(text)
+    if found.lastgroup == "text":
+        return _content_end(text, found["text"].lower(), _tag_end(text, found.end()))
+    if found["other"][-1:].isalpha():
+        return _tag_end(text, found.end())
+    return (text.find(">", found.end()) + 1) or len(text)  # a declaration, where quotes mean nothing
+
+
+def _tag_end(text: str, position: int) -> int:
+    """Behind the `>` of the tag; the end of the text if there is none."""
+    while position < len(text) and text[position] != ">":
+        rest = _TAG_REST.match(text, position)
+        assert rest is not None
+        position = rest.end()
+    return min(position + 1, len(text))
+
+
+def _content_end(text: str, name: str, position: int) -> int:
+    """Behind the content of an element in which tags are only text."""
+    # Browsers know self-closing scripts and titles in XHTML and SVG only, where they do occur.
+    if text[position - 2 : position] == "/>":
+        return position
+    end = _TEXT_END[name].search(text, position) if name in _TEXT_END else None
+    return end.start() if end else len(text)

@@ -1,0 +1,169 @@
+"""The seed: one message asking for a crawl, checked to the last field.
+
+Nothing from a message takes effect unless this module names it: fields that are known,
+meta keys that are directives. All other meta keys are data, which comes out in the
+result document and never becomes a key of Scrapy's `Request.meta`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from site_spider.core import seed_fields as check
+from site_spider.core.reason import refused, shown
+from site_spider.core.seed_json import read_object
+from site_spider.core.url import check_url, url_id
+
+MAX_PRIORITY: Final = 1_000_000
+MAX_DEPTH: Final = 1_000_000
+MAX_RETRY_TIMES: Final = 100
+MAX_TIMEOUT_SECONDS: Final = 3600
+
+CALLBACKS: Final = frozenset({"parse"})
+
+# Each would turn a protection off, or reach for another network path than the operator chose.
+FORBIDDEN_META: Final = frozenset({
+    "proxy", "bindaddress", "download_slot", "download_maxsize", "http_user", "http_pass",
+    "dont_obey_robotstxt", "allow_offsite", "cookiejar",
+})  # fmt: skip
+
+_FIELDS: Final = frozenset({
+    "url", "meta", "method", "_encoding", "headers", "cookies", "body", "priority", "dont_filter", "callback",
+})  # fmt: skip
+_MUST_BE_EMPTY: Final = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
+_META: Final = frozenset({"url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id"})
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A message that passed all checks.
+
+    `body` is encoded with `encoding`, None when absent. `callback` is the name of an
+    entry of the allow-list, None for the default. `directives` are the keys for
+    `Request.meta`; `extra` is the rest of meta as given, for the result document.
+    `parent_url_id` and `seed_url_id` come with links that were spilled.
+    """
+
+    url: str
+    url_id: str
+    method: str
+    encoding: str
+    headers: tuple[tuple[str, str], ...]
+    cookies: check.Cookies
+    body: bytes | None
+    priority: int
+    dont_filter: bool
+    callback: str | None
+    not_extract: bool
+    task_id: str | None
+    depth: int
+    parent_url_id: str | None
+    seed_url_id: str | None
+    directives: dict[str, Any]
+    extra: dict[str, Any]
+    unknown_fields: tuple[str, ...]
+
+
+def parse_seed(value: bytes | None, callbacks: frozenset[str] = CALLBACKS) -> Seed:
+    """The seed in a message's value. Raises SeedError, and nothing else, when it is not one.
+
+    `callbacks` are the names that the field `callback` may take.
+    """
+    fields = read_object(value)
+    get = fields.get
+    if "url" not in fields:
+        raise refused("url", "missing")
+    url = check_url(fields["url"])
+    unknown = () if fields.keys() <= _FIELDS else _unknown_fields(fields)
+    meta = check.mapping("meta", get("meta"))
+    directives, extra = _split_meta(meta)
+    encoding = check.encoding(get("_encoding"))
+    return Seed(
+        url=url,
+        url_id=check.identifier("meta.url_id", meta.get("url_id")) or _default_id(url),
+        method=check.method(get("method")),
+        encoding=encoding,
+        headers=check.headers(get("headers"), encoding),
+        cookies=check.cookies(get("cookies")),
+        body=check.body(get("body"), encoding),
+        priority=check.integer("priority", get("priority"), -MAX_PRIORITY, MAX_PRIORITY),
+        dont_filter=check.boolean("dont_filter", get("dont_filter")),
+        callback=_callback(get("callback"), callbacks),
+        not_extract=check.boolean("meta.NotExtract", meta.get("NotExtract")),
+        task_id=check.optional_identifier("meta.task_id", meta.get("task_id")),
+        depth=check.integer("meta.depth", meta.get("depth"), 0, MAX_DEPTH),
+        parent_url_id=check.optional_identifier("meta.parent_url_id", meta.get("parent_url_id")),
+        seed_url_id=check.optional_identifier("meta.seed_url_id", meta.get("seed_url_id")),
+        directives=directives,
+        extra=extra,
+        unknown_fields=unknown,
+    )
+
+
+def _default_id(url: str) -> str:
+    try:
+        return url_id(url)
+    except ValueError:
+        raise refused("url", f"{shown(url)} cannot be brought into canonical form") from None
+
+
+def _unknown_fields(fields: dict[str, Any]) -> tuple[str, ...]:
+    """Names of the fields that are ignored. Raises SeedError for those that must not be."""
+    unknown = []
+    for name, value in fields.items():
+        if name in _FIELDS:
+            continue
+        ours = name in _MUST_BE_EMPTY or name.startswith("_")
+        if ours and not _is_empty(value):
+            raise refused(name, f"{shown(value)} is not allowed in a seed; leave it out")
+        if not ours:
+            unknown.append(name)
+    return tuple(unknown)
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or (isinstance(value, str | list | dict) and not value)
+
+
+def _callback(value: object, callbacks: frozenset[str]) -> str | None:
+    if _is_empty(value):
+        return None
+    if not isinstance(value, str) or value not in callbacks:
+        names = ", ".join(sorted(callbacks)) or "none"
+        raise refused("callback", f"{shown(value)} is not allowed; known: {names}")
+    return value
+
+
+def _split_meta(meta: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What has an effect, and what is data. Raises SeedError for keys that are not allowed."""
+    directives, extra = {}, {}
+    for key, value in meta.items():
+        if key in _META:
+            continue
+        if key in _DIRECTIVES:
+            if value is not None:
+                directives[key] = _DIRECTIVES[key](f"meta.{key}", value)
+        elif key in FORBIDDEN_META or key.startswith(("_", "site_")):
+            raise refused("meta", f"key {shown(key)} is not allowed in a seed; leave it out")
+        else:
+            extra[key] = value
+    return directives, extra
+
+
+def _retry_times(field: str, value: object) -> int:
+    return check.integer(field, value, 0, MAX_RETRY_TIMES)
+
+
+def _timeout(field: str, value: object) -> float:
+    return check.seconds(field, value, MAX_TIMEOUT_SECONDS)
+
+
+_DIRECTIVES: Final[dict[str, Callable[[str, object], bool | float]]] = {
+    "dont_redirect": check.boolean,
+    "dont_retry": check.boolean,
+    "dont_merge_cookies": check.boolean,
+    "max_retry_times": _retry_times,
+    "download_timeout": _timeout,
+}

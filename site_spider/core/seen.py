@@ -1,0 +1,57 @@
+"""Which requests were met before: done for good, or in flight on behalf of a seed.
+
+Rule 5, seen means done: a fingerprint is kept for good only when the seed on whose behalf
+it was met is complete. Until then it is in flight, in memory only, and forgotten together
+with its seed when that is handed to another process, which will meet it anew. Were it
+kept at the end of its own request, a replayed seed would skip a page whose links were
+still queued when the seed was handed over, and lose them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Protocol
+
+
+class Done(Protocol):
+    """Where fingerprints stay for good."""
+
+    def __contains__(self, fingerprint: bytes, /) -> bool:
+        """Whether it was added."""
+
+    def add(self, fingerprint: bytes, /) -> None:
+        """Keep it."""
+
+
+class Seen:
+    """Fingerprints in flight in front of a store of those that are done."""
+
+    def __init__(self, done: Done | None = None) -> None:
+        self.done: Done = set() if done is None else done
+        self._owners: dict[bytes, Hashable] = {}
+        self._owned: dict[Hashable, list[bytes]] = {}
+
+    def begin(self, fingerprint: bytes, owner: Hashable | None) -> bool:
+        """True when it is met for the first time; it is then in flight for `owner`.
+
+        Without an owner (a request that belongs to no seed) it is done at once.
+        """
+        if fingerprint in self._owners or fingerprint in self.done:
+            return False
+        if owner is None:
+            self.done.add(fingerprint)
+        else:
+            self._owners[fingerprint] = owner
+            self._owned.setdefault(owner, []).append(fingerprint)
+        return True
+
+    def complete(self, owner: Hashable) -> None:
+        """The owner's work has ended well: what it met is done for good."""
+        for fingerprint in self._owned.pop(owner, ()):
+            del self._owners[fingerprint]
+            self.done.add(fingerprint)
+
+    def forget(self, owner: Hashable) -> None:
+        """The owner's work goes elsewhere: what it met counts as never met."""
+        for fingerprint in self._owned.pop(owner, ()):
+            del self._owners[fingerprint]

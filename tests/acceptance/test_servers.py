@@ -1,0 +1,295 @@
+"""What `task_shell/servers.sh` promises, shown with Redis and Kafka."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+pytestmark = pytest.mark.servers
+
+SCRIPT = Path(__file__).resolve().parents[2] / "task_shell" / "servers.sh"
+Finished = subprocess.CompletedProcess[str]
+
+
+class Servers:
+    """One folder of servers, and the script run on it from another directory than the project's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.variables: dict[str, str] = {}
+
+    def run(self, *arguments: str) -> Finished:
+        environment = os.environ | {"SITE_SERVERS_DIR": str(self.folder)} | self.variables
+        command = [str(SCRIPT), *arguments]
+        return subprocess.run(
+            command, env=environment, cwd="/", capture_output=True, text=True, timeout=300, check=False
+        )
+
+    def start(self, *names: str) -> str:
+        finished = self.run("start", *names)
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout
+
+    def variable(self, name: str, server: str) -> str:
+        """What a shell knows by that name after `eval "$(servers.sh env SERVER)"`."""
+        line = f'eval "$("$0" env {server})" && printf %s "${name}"'
+        environment = os.environ | {"SITE_SERVERS_DIR": str(self.folder)}
+        return subprocess.run(
+            ["bash", "-c", line, str(SCRIPT)], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    def redis_port(self) -> int:
+        return int(self.variable("SITE_REDIS_URL", "redis").rsplit(":", 1)[1].removesuffix("/0"))
+
+    def pid(self, role: str) -> int:
+        return int((self.folder / role / f"{role}.pid").read_text().split()[0])
+
+    def processes(self) -> list[str]:
+        """The command lines of all living processes that know this folder."""
+        lines = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                environment = (process / "environ").read_bytes().decode(errors="replace")
+                directory = str((process / "cwd").readlink())  # Redis writes over the other two
+            except OSError:  # it ended while we looked, or is somebody else's
+                continue
+            if line and str(self.folder) in line + environment + directory:
+                lines.append(line)
+        return lines
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    """Servers in a folder of this test, stopped when it ends."""
+    folder = Servers(tmp_path / "servers")
+    yield folder
+    folder.run("kill")
+    assert folder.processes() == []
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Servers in a folder that the tests with Kafka share, because its start takes seconds."""
+    folder = Servers(tmp_path_factory.mktemp("shared") / "servers")
+    yield folder
+    folder.run("kill")
+    assert folder.processes() == []
+
+
+def redis_says(port: int, *words: str) -> str:
+    """The first line of Redis's answer, asked without a client library."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        connection.sendall(" ".join(words).encode() + b"\r\n")
+        return connection.makefile("r", encoding="ascii").readline().strip()
+
+
+def test_redis_answers_as_soon_as_start_returns(servers: Servers) -> None:
+    """`start` means ready, and says where."""
+    output = servers.start("redis")
+    assert redis_says(servers.redis_port(), "PING") == "+PONG"
+    assert f"redis: ready at 127.0.0.1:{servers.redis_port()}" in output
+
+
+def test_env_prints_nothing_but_exports(servers: Servers) -> None:
+    """Its output is made for eval, and a server that nobody asked for by name may be missing."""
+    servers.start("redis")
+    finished = servers.run("env")
+    assert finished.returncode == 0
+    assert finished.stdout == f"export SITE_REDIS_URL=redis://127.0.0.1:{servers.redis_port()}/0\n"
+    assert "kafka was never started" in finished.stderr
+
+
+def test_env_of_a_server_that_was_never_started_fails(servers: Servers) -> None:
+    """Who asks for one by name gets an error instead of an empty address."""
+    finished = servers.run("env", "redis")
+    assert (finished.returncode, finished.stdout) == (1, "")
+    assert "servers.sh start redis" in finished.stderr
+
+
+def test_a_second_start_leaves_the_server_alone(servers: Servers) -> None:
+    """The process that runs is kept, whatever else is asked for."""
+    servers.start("redis")
+    first = servers.pid("redis")
+    assert "already running" in servers.start("redis", "redis")
+    assert servers.pid("redis") == first
+
+
+def test_two_starts_side_by_side_start_one_server(servers: Servers) -> None:
+    """The second waits for the first and then finds it running."""
+    environment = os.environ | {"SITE_SERVERS_DIR": str(servers.folder)}
+    starts = [
+        subprocess.Popen([str(SCRIPT), "start", "redis"], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outputs = [start.communicate(timeout=60)[0] for start in starts]
+    assert sorted("already" in output for output in outputs) == [False, True]
+    assert len(servers.processes()) == 1
+
+
+def test_address_and_data_are_kept_over_stop_and_start(servers: Servers) -> None:
+    """A client may keep its address, and what was acknowledged is still there."""
+    servers.start("redis")
+    port = servers.redis_port()
+    assert redis_says(port, "SET", "seed", "kept") == "+OK"
+    servers.run("stop", "redis")
+    servers.start("redis")
+    assert servers.redis_port() == port
+    assert redis_says(port, "STRLEN", "seed") == ":4"
+
+
+def test_data_is_kept_over_an_outage(servers: Servers) -> None:
+    """`kill` is an outage, not a loss."""
+    servers.start("redis")
+    assert redis_says(servers.redis_port(), "SET", "seed", "kept") == "+OK"
+    assert servers.run("kill", "redis").stdout == "redis: stopped\n"
+    assert servers.processes() == []
+    servers.start("redis")
+    assert redis_says(servers.redis_port(), "STRLEN", "seed") == ":4"
+
+
+def test_a_port_in_use_is_survived_and_named(servers: Servers) -> None:
+    """When another program has taken the kept port the server moves and says so."""
+    servers.start("redis")
+    port = servers.redis_port()
+    servers.run("stop", "redis")
+    with socket.create_server(("127.0.0.1", port)):
+        output = servers.start("redis")
+    assert f"port {port} is in use by another program" in output
+    assert servers.redis_port() != port
+    assert redis_says(servers.redis_port(), "PING") == "+PONG"
+
+
+def test_folders_run_side_by_side(servers: Servers, tmp_path: Path) -> None:
+    """Each folder has its own address and data, and stopping one leaves the other."""
+    other = Servers(tmp_path / "other folder")
+    servers.start("redis")
+    other.start("redis")
+    try:
+        assert servers.redis_port() != other.redis_port()
+        assert redis_says(servers.redis_port(), "SET", "seed", "here") == "+OK"
+        assert redis_says(other.redis_port(), "STRLEN", "seed") == ":0"
+    finally:
+        other.run("stop")
+    assert other.processes() == []
+    assert redis_says(servers.redis_port(), "PING") == "+PONG"
+
+
+def test_a_pid_that_belongs_to_another_program_is_left_alone(servers: Servers) -> None:
+    """A pid file that outlived its process neither counts as running nor gets a stranger killed."""
+    servers.start("redis")
+    pid_file = servers.folder / "redis" / "redis.pid"
+    _, tick, group = pid_file.read_text().split()
+    servers.run("kill", "redis")
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
+        try:
+            pid_file.write_text(f"{stranger.pid} {tick} {group}\n")
+            assert servers.run("status", "redis").returncode == 3
+            assert "was not running" in servers.run("kill", "redis").stdout
+            pid_file.write_text(f"{stranger.pid} {tick} {group}\n")
+            assert "ready at" in servers.start("redis")
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+
+
+def test_a_server_that_died_is_started_again(servers: Servers) -> None:
+    """A process killed behind the script's back is seen as stopped."""
+    servers.start("redis")
+    os.kill(servers.pid("redis"), signal.SIGKILL)
+    assert servers.run("stop", "redis").returncode == 0
+    assert "ready at" in servers.start("redis")
+
+
+def test_a_start_that_fails_shows_the_log_and_leaves_nothing(kafka: Servers) -> None:
+    """The reason stands on stderr, and the server that did start is stopped too."""
+    kafka.variables = {"SITE_SERVERS_KAFKA_PROPERTIES": "num.network.threads=none"}
+    finished = kafka.run("start", "kafka", "redis")
+    kafka.variables = {}
+    assert finished.returncode == 1
+    assert "Invalid value none for configuration num.network.threads" in finished.stderr
+    assert kafka.processes() == []
+
+
+def test_status_tells_who_runs(kafka: Servers) -> None:
+    """One line a server; the exit code is 0 only when all that were asked for run."""
+    kafka.start("kafka")
+    assert kafka.run("status", "kafka").returncode == 0
+    finished = kafka.run("status")
+    assert finished.returncode == 3
+    rows = [line.split() for line in finished.stdout.splitlines()]
+    assert [row[:2] for row in rows] == [
+        ["kafka", "running"],
+        ["elasticsearch", "stopped"],
+        ["hbase", "stopped"],
+        ["redis", "stopped"],
+    ]
+    assert rows[0][2:] == [str(kafka.pid("kafka")), kafka.variable("SITE_KAFKA_BROKERS", "kafka")]
+
+
+def test_kafka_keeps_messages_and_address_over_a_restart(kafka: Servers) -> None:
+    """A message produced before the restart is read after it, from the same address."""
+    kafka.start("kafka")
+    brokers = kafka.variable("SITE_KAFKA_BROKERS", "kafka")
+    producer = Producer({"bootstrap.servers": brokers})
+    producer.produce("kept", b"seed")
+    assert producer.flush(10) == 0
+    kafka.run("stop", "kafka")
+    assert kafka.processes() == []
+
+    kafka.start("kafka")
+    assert kafka.variable("SITE_KAFKA_BROKERS", "kafka") == brokers
+    options = {"bootstrap.servers": brokers, "group.id": "test", "auto.offset.reset": "earliest"}
+    consumer = Consumer(options)
+    try:
+        consumer.subscribe(["kept"])
+        message = consumer.poll(10)
+        assert message is not None
+        assert message.value() == b"seed"
+    finally:
+        consumer.close()
+
+
+def test_kafka_takes_more_settings(kafka: Servers) -> None:
+    """A test that needs another broker setting appends it."""
+    kafka.run("kill", "kafka")
+    kafka.variables = {"SITE_SERVERS_KAFKA_PROPERTIES": "num.partitions=3"}
+    kafka.start("kafka")
+    options: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": kafka.variable("SITE_KAFKA_BROKERS", "kafka")
+    }
+    producer = Producer(options)
+    producer.produce("wide", b"seed")
+    assert producer.flush(10) == 0
+    assert len(AdminClient(options).list_topics("wide", 10).topics["wide"].partitions) == 3
+
+
+@pytest.mark.parametrize("arguments", [("begin",), ("start", "mongodb"), ("start", "redis", "mongodb")])
+def test_an_unknown_word_is_refused_before_anything_is_done(
+    servers: Servers, arguments: tuple[str, ...]
+) -> None:
+    """A misspelt verb or server names what there is, with exit code 2."""
+    finished = servers.run(*arguments)
+    assert finished.returncode == 2
+    assert "unknown" in finished.stderr
+    assert not servers.folder.exists()
+
+
+@pytest.mark.parametrize("arguments", [(), ("-h",), ("--help",), ("start", "--help")])
+def test_help_is_given_when_asked_for(servers: Servers, arguments: tuple[str, ...]) -> None:
+    """So it is when nothing is asked."""
+    finished = servers.run(*arguments)
+    assert finished.returncode == 0
+    assert "Usage: servers.sh start|stop|kill|status|env" in finished.stdout
+
+
+def test_stopping_what_never_ran_is_harmless(servers: Servers) -> None:
+    """It says so, and makes no folder."""
+    assert servers.run("stop").returncode == 0
+    assert not servers.folder.exists()
