@@ -26,6 +26,10 @@ class LedgerError(SiteSpiderError):
     """An illegal move was asked of the ledger; nothing was changed."""
 
 
+class BatchError(SiteSpiderError):
+    """An illegal move was asked of the batcher; nothing was changed."""
+
+
 class LogUnavailable(SiteSpiderError):
     """The seed log (Kafka or the embedded one) does not answer; trying again may help."""
 

@@ -10,7 +10,7 @@ URL standard describes, and both give the same result for a plain link.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
@@ -22,7 +22,9 @@ from site_spider.core.markup import tags, unescape
 
 MAX_LINKS = 10_000
 MAX_URL_BYTES = 8_192
-MAX_TOTAL_CHARS = 2_097_152  # of all URLs of a page: a long <base href> multiplies
+MAX_AUTHORITY_CHARS = 255
+MAX_TOTAL_CHARS = 2_097_152  # of all links as written and joined: a long <base href> multiplies
+SLOW_HOST_FACTOR = 20  # international and malformed hosts cost that much of the total
 
 _LINK_ATTRIBUTE = {"a": "href", "area": "href", "frame": "src", "iframe": "src"}
 _BLANK = "".join(map(chr, range(0x21)))  # what browsers strip around a URL
@@ -39,7 +41,7 @@ _NON_ASCII = re.compile(r"[^\x00-\x7f]++")
 class Links(NamedTuple):
     """Absolute http and https URLs without fragment, each once, in the order of the page.
 
-    `dropped` counts the distinct links that the limits left out.
+    `dropped` counts the links, distinct as written, that a limit left out.
     """
 
     urls: list[str]
@@ -69,7 +71,7 @@ def extract_links(
     return _joined(hrefs, page, limit)
 
 
-def _read(text: str, follow_nofollow: bool) -> tuple[Iterable[str], str | None]:
+def _read(text: str, follow_nofollow: bool) -> tuple[Collection[str], str | None]:
     """What stands in the page: distinct links as written, and the first base."""
     found: dict[str, None] = {}
     base: str | None = None
@@ -93,24 +95,25 @@ def _forbids_following(meta: dict[str, str]) -> bool:
     return "nofollow" in words or "none" in words
 
 
-def _joined(hrefs: Iterable[str], page: _Base, limit: int) -> Links:
+def _joined(hrefs: Collection[str], page: _Base, limit: int) -> Links:
     urls: dict[str, None] = {}
     seen: set[str] = set()
-    chars, dropped = MAX_TOTAL_CHARS, 0
-    for written in hrefs:
-        href = _trim(written)
-        if not href or href in seen:
-            continue
-        seen.add(href)
+    chars = MAX_TOTAL_CHARS
+    for index, written in enumerate(hrefs):
         # Counted by attempts, not by results: malformed links are the slow ones.
-        if len(seen) > limit or chars <= 0:
-            dropped += 1
-        elif url := page.join(href):
-            urls[url] = None
-            chars -= len(url)
-        else:
-            chars -= len(href)
-    return Links(list(urls), dropped)
+        if len(seen) >= limit or chars <= 0:
+            return Links(list(urls), len(hrefs) - index)
+        chars -= len(written)
+        href = _trim(written)
+        if href and href not in seen:
+            seen.add(href)
+            url = page.join(href)
+            if url:
+                urls[url] = None
+                chars -= len(url)
+            if not url or "xn--" in url:
+                chars -= SLOW_HOST_FACTOR * min(len(href), MAX_AUTHORITY_CHARS)
+    return Links(list(urls), 0)
 
 
 def _trim(written: str) -> str:
@@ -177,6 +180,8 @@ class _Base:
         scheme, rest = _split_scheme(before)
         if rest.startswith("//") or (scheme and scheme != self.scheme):
             authority, slash, path = rest.lstrip("/").partition("/")
+            if len(authority) > MAX_AUTHORITY_CHARS:
+                return None
             origin = f"{scheme or self.scheme}://{authority}"
             path = slash + path
         else:

@@ -24,9 +24,9 @@ from collections.abc import Iterator
 from html.entities import html5
 from typing import NamedTuple
 
-MAX_PAGE_CHARS = 10_000_000  # what stands behind is not read
+MAX_PAGE_CHARS = 5_000_000  # what stands behind is not read
 MAX_TAG_CHARS = 16_384  # a longer tag is passed over
-MAX_PAGE_WORK = 400_000  # candidates and attributes; what stands behind is not read
+MAX_PAGE_WORK = 250_000  # candidates and attributes; what stands behind is not read
 
 _WANTED = "a|area|base|meta|frame|iframe"
 _TEXT_ONLY = "script|style|title|textarea|xmp|noembed|noframes"
@@ -34,13 +34,12 @@ _TEXT_ONLY = "script|style|title|textarea|xmp|noembed|noframes"
 # Every alternative is settled by its first character, so that nothing is tried twice; at
 # most so many values, because each pass of a group costs memory until the match is over.
 _CANDIDATE = re.compile(
-    rf"""<(?:
+    rf"""<(?=[a-zA-Z/!?])(?:
       (?P<wanted>{_WANTED})(?=[\s/>])
       (?P<written>[^=>]*+(?:=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+|(?=>))[^=>]*+){{0,100}})>
     | (?P<text>{_TEXT_ONLY}|plaintext)(?=[\s/>])
     | (?P<comment>!--)
-    | (?=[a-z/!?])
-      (?!/?[a-z][^<>"']*+(?:(?:"[^"<>]*+"|'[^'<>]*+')[^<>"']*+){{0,40}}>|[!?][^<>]*+>|/[^a-z<>][^<>]*+>)
+    | (?!/?[a-z][^<>"']*+(?:(?:"[^"<>]*+"|'[^'<>]*+')[^<>"']*+){{0,40}}>|[!?][^<>]*+>|/[^a-z<>][^<>]*+>)
       (?P<other>/?[!?a-z]?)
     )""",
     re.IGNORECASE | re.ASCII | re.VERBOSE,
@@ -81,9 +80,10 @@ def tags(text: str) -> Iterator[Tag]:
             continue
         name, written = found["wanted"].lower(), found["written"]
         if len(written) <= MAX_TAG_CHARS:
-            attributes = _attributes(written)
+            attributes = _ATTRIBUTE.findall(written)
             work -= len(attributes)
-            yield Tag(name, attributes)
+            # Backwards, because the first of several attributes of one name counts.
+            yield Tag(name, {key.lower(): a or b or c for key, a, b, c in reversed(attributes)})
         if name == "iframe":
             position = _content_end(text, name, position)
 
@@ -106,12 +106,6 @@ def _referenced(found: re.Match[str]) -> str:
     if name not in html5 or (tail and not name.endswith(";")):
         return reference
     return html5[name] + tail
-
-
-def _attributes(written: str) -> dict[str, str]:
-    # Backwards, because the first of several attributes of one name counts.
-    found = reversed(_ATTRIBUTE.findall(written))
-    return {name.lower(): double or single or bare for name, double, single, bare in found}
 
 
 def _behind(text: str, found: re.Match[str]) -> int:

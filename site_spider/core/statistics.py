@@ -1,0 +1,122 @@
+"""The statistics document: what this process has done, in total and since the last one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from site_spider.core.ledger import Ledger, Outcome
+
+_MOST_REASONS = 100  # distinct names: each becomes a field of the index
+_OTHER = "other"
+
+
+@dataclass(slots=True)
+class Totals:
+    """Running totals of a process; sizes are bytes."""
+
+    num: int = 0  # links downloaded, every attempt that was answered
+    response_size: int = 0
+    request_size: int = 0
+
+    def since(self, before: Totals) -> Totals:
+        """The difference to an earlier state."""
+        return Totals(
+            self.num - before.num,
+            self.response_size - before.response_size,
+            self.request_size - before.request_size,
+        )
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The state of a process at one moment."""
+
+    totals: Totals
+    responses: Mapping[str, int] = field(default_factory=dict)  # by status
+    failures: Mapping[str, int] = field(default_factory=dict)  # by reason
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    queues: Mapping[str, int] = field(default_factory=dict)
+
+
+class Reasons:
+    """Counts failures by reason, with a bounded number of distinct ones."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def add(self, description: str) -> None:
+        """Count one: the reason is what stands before the first colon of a description."""
+        reason = description.partition(":")[0].strip()[:80].replace(".", "_") or _OTHER
+        if reason not in self.counts and len(self.counts) >= _MOST_REASONS:
+            reason = _OTHER
+        self.counts[reason] += 1
+
+
+def seed_counts(ledger: Ledger) -> dict[str, int]:
+    """Where every seed of this process is (rule 10)."""
+    counts = {f"completed_with_{outcome.value}": ledger.outcomes[outcome] for outcome in _COMPLETED}
+    return {
+        "consumed": ledger.consumed,
+        "completed": sum(ledger.outcomes.values()),
+        **counts,
+        "filtered": ledger.outcomes[Outcome.FILTERED],
+        "dead_lettered": ledger.outcomes[Outcome.DEAD_LETTER],
+        "spilled": ledger.outcomes[Outcome.SPILLED],
+        "in_flight": ledger.in_flight,
+        "handed_back": ledger.handed_back,
+    }
+
+
+_COMPLETED = (Outcome.RESULT, Outcome.FAILURE)
+
+
+def is_conserved(seeds: Mapping[str, int]) -> bool:
+    """Whether every consumed seed is accounted for (rule 10)."""
+    ended = ("completed_with_result", "completed_with_failure", "filtered", "dead_lettered", "spilled")
+    return seeds["consumed"] == sum(seeds[name] for name in ended) + seeds["in_flight"]
+
+
+def queue_lengths(by_level: Mapping[int, int], seeds: int) -> dict[str, int]:
+    """Lengths under the names of design section 2; levels without bound become four fields."""
+    return {
+        "redirected": sum(n for level, n in by_level.items() if level < -1),
+        "discovered": by_level.get(-1, 0),
+        "seeds": seeds,
+        "retried": sum(n for level, n in by_level.items() if level > 0),
+    }
+
+
+def document(
+    names: Mapping[str, str], number: int, now: float, seconds: float, state: Snapshot, before: Totals
+) -> dict[str, Any]:
+    """One statistics document.
+
+    `names` are spider, group and process; `number` counts the intervals, `now` is a Unix
+    time, `seconds` the length of the interval, `before` the totals at its beginning.
+    """
+    interval = state.totals.since(before)
+    return {
+        "@timestamp": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds"),
+        **names,
+        "interval": number,
+        "interval_seconds": round(seconds, 3),
+        "total_num": state.totals.num,
+        "total_response_size": state.totals.response_size,
+        "total_request_size": state.totals.request_size,
+        "interval_num": interval.num,
+        "interval_response_size": interval.response_size,
+        "interval_request_size": interval.request_size,
+        "responses": dict(state.responses),
+        "failures": dict(state.failures),
+        "seeds": dict(state.seeds),
+        "queues": dict(state.queues),
+    }
+
+
+def document_id(process: str, number: int) -> str:
+    """The `_id`: a document that is sent again overwrites itself."""
+    return f"{process}-{number}"

@@ -1,0 +1,103 @@
+"""Joins Scrapy's requests and items to the ledger, so that every ending is seen.
+
+One hold for each request that waits or is under way, one for each result that is not
+acknowledged, one for each dead letter under way. What has ended without a result gets a
+failure result here, so that no document is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from scrapy import Request
+
+from site_spider.core.ledger import Entry, Ledger, Outcome
+from site_spider.core.seed_log import Message, Partition, Position
+from site_spider.core.seen import Seen
+from site_spider.crawl import lineage
+from site_spider.crawl.lineage import Job, Root
+
+
+class Completion:
+    """The books of one crawl. Used on the event loop's thread only."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.seen = Seen()  # replaced by the dupefilter's
+        self.write_missing: Callable[[Job], None]  # writes a failure result; set by the assembly
+        self.drop_fenced: Callable[[], list[Request]] = (
+            list  # empties the frontier of them; set by the scheduler
+        )
+        self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
+
+    # --- requests ---------------------------------------------------------------------
+
+    def knows(self, request: Request) -> bool:
+        """Whether this very request object waits or is under way already."""
+        return request in self._alive
+
+    def begin(self, request: Request, root: Root) -> None:
+        """The first request of a seed; it takes over the hold that `take` gave."""
+        request.meta[lineage.JOB] = root
+        root.requests += 1
+        self._alive[request] = root
+
+    def accept(self, request: Request, job: Job) -> None:
+        """One more request serves this job."""
+        self.ledger.hold(job.entry)
+        job.requests += 1
+        self._alive[request] = job
+
+    def ended(self, request: Request) -> None:
+        """A request has ended, in whatever way; others that follow from it were accepted before."""
+        job = self._alive.pop(request, None)
+        if job is None:
+            return
+        job.requests -= 1
+        if job.requests == 0 and not job.written and job.entry.live:
+            self.write_missing(job)
+        self.release(job.entry)
+
+    # --- seeds ------------------------------------------------------------------------
+
+    def take(self, message: Message) -> Entry | None:
+        """A message was polled; None when it was completed before."""
+        return self.ledger.take(message.partition, message.offset)
+
+    def hold(self, entry: Entry) -> None:
+        """One more thing has to end."""
+        self.ledger.hold(entry)
+
+    def release(self, entry: Entry) -> None:
+        """One thing has ended."""
+        if self.ledger.release(entry):
+            self.seen.complete(entry)
+
+    def set_aside(self, entry: Entry) -> None:
+        """The dead letter of a seed is durable: that one thing has ended."""
+        self.ledger.decide(entry, Outcome.DEAD_LETTER)
+        self.release(entry)
+
+    # --- the assignment (see core.seed_log.Listener) ----------------------------------------
+
+    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
+        """Begin an epoch for each partition."""
+        for partition, position in positions.items():
+            self.ledger.assign(partition, position)
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        """End the epochs and drop what waits for their seeds: the next owner replays them."""
+        known = set(self.ledger.partitions())
+        for partition in partitions:
+            if partition in known:
+                for entry in self.ledger.revoke(partition):
+                    self.seen.forget(entry)
+        for request in self.drop_fenced():
+            self.ended(request)
+
+    def positions(self, partitions: Sequence[Partition] | None = None) -> dict[Partition, Position]:
+        """What is safe to commit now, for these partitions or all."""
+        known = self.ledger.partitions()
+        wanted = known if partitions is None else [p for p in partitions if p in set(known)]
+        found = {partition: self.ledger.position(partition) for partition in wanted}
+        return {partition: position for partition, position in found.items() if position is not None}

@@ -1,0 +1,43 @@
+"""The places where we reach into Scrapy's engine, all of them here.
+
+Scrapy has no signal, nor set of signals, that says that a request has ended: a request
+dropped by a downloader middleware emits nothing, a 404 without an errback ends at
+`response_received`. `_Slot.remove_request` fires exactly once for each request given out,
+after all its children were enqueued and all its items left the pipelines. It is private:
+requirements.txt pins Scrapy, and tests/crawl/test_engine_hooks.py holds the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scrapy import Request
+from scrapy.core.engine import ExecutionEngine
+
+
+def on_request_ended(engine: ExecutionEngine, call: Callable[[Request], None]) -> None:
+    """Have `call` called with every request that has ended; to be set up in the scheduler's open()."""
+    slot = engine._slot
+    assert slot is not None
+    remove_request = slot.remove_request
+
+    def remove_and_tell(request: Request) -> None:
+        # told first: the engine may close as soon as the last request is removed
+        try:
+            call(request)
+        finally:
+            remove_request(request)
+
+    slot.remove_request = remove_and_tell  # type: ignore[method-assign]
+
+
+def wake(engine: ExecutionEngine) -> None:
+    """Let the engine ask the scheduler at once. On the event loop's thread only."""
+    if engine._slot is not None and engine._slot.closing is None:
+        engine._slot.nextcall.schedule()
+
+
+def is_being_scraped(engine: ExecutionEngine, request: Request) -> bool:
+    """Whether the response to `request` is with the spider now (and not with the downloader)."""
+    slot = engine.scraper.slot
+    return slot is not None and request in slot.active

@@ -1,0 +1,231 @@
+"""The thread that owns the consumer: polls seeds, commits, and answers rebalances.
+
+Everything is handed to the event loop with call_soon_threadsafe, in order: an assignment
+arrives there before its first message, a revocation after its last. The loop never waits for
+this thread; this thread waits for the loop only while partitions are being revoked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from site_spider.core.seed import Seed, parse_seed
+from site_spider.core.seed_log import Consumer, Listener, Message, Partition, Position
+from site_spider.errors import LogUnavailable, SeedError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_POLL_SECONDS = 0.1
+_COMMIT_SECONDS = 0.5
+_BATCH = 200  # messages handed over at once: small enough not to hold up the loop
+_REVOKE_WAIT_SECONDS = 10.0
+
+
+class Arrival(NamedTuple):
+    """A polled message, and what it says or why it says nothing valid."""
+
+    message: Message
+    seed: Seed | SeedError
+
+
+class Owner(Protocol):
+    """Who takes the seeds; called on the event loop's thread, but for `room`."""
+
+    def room(self) -> int:
+        """How many more seeds may be polled now. Called on the intake's thread: reads only."""
+
+    def arrived(self, arrivals: list[Arrival]) -> None:
+        """Messages were polled."""
+
+    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
+        """As in Listener."""
+
+    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
+        """As in Listener."""
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        """As in Listener."""
+
+    def reached(self, partition: Partition, offset: int) -> None:
+        """As in Listener."""
+
+    def failed(self, error: BaseException) -> None:
+        """The consumer cannot go on; the process should end and be started again."""
+
+
+class Intake(Listener):
+    """Polls while there is room, pauses while there is none."""
+
+    def __init__(
+        self, join: Callable[[Listener], Consumer], owner: Owner, callbacks: frozenset[str], name: str
+    ) -> None:
+        self._join = join
+        self._owner = owner
+        self._callbacks = callbacks
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._stopping = threading.Event()
+        self._wanted: Mapping[Partition, Position] = {}  # replaced as a whole by the loop
+        self._committed: dict[Partition, Position] = {}
+        self._mine: set[Partition] = set()
+        self._paused: set[Partition] = set()
+        self._on_the_way = 0  # handed over, not yet arrived; guarded by the lock
+        self._lock = threading.Lock()
+        self._commit_failed = False
+
+    # --- on the event loop's thread ---------------------------------------------------------
+
+    def start(self) -> None:
+        """Join the group and begin to poll."""
+        self._thread.start()
+
+    def want_committed(self, positions: Mapping[Partition, Position]) -> None:
+        """These are safe to commit; the thread commits what differs from what it committed last."""
+        self._wanted = positions
+
+    def stop(self) -> None:
+        """Poll no more; commit, leave the group, end. Returns at once."""
+        self._stopping.set()
+
+    async def stopped(self, timeout_seconds: float) -> bool:
+        """Wait until the thread has ended; False when it has not in time."""
+        if self._thread.ident is not None:
+            await asyncio.to_thread(self._thread.join, timeout_seconds)
+        return not self._thread.is_alive()
+
+    def _arrive(self, arrivals: list[Arrival]) -> None:
+        with self._lock:
+            self._on_the_way -= len(arrivals)
+        self._owner.arrived(arrivals)
+
+    # --- on the intake's thread -------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            consumer = self._join(self)
+            try:
+                self._work(consumer)
+            finally:
+                consumer.close()
+        except Exception as error:  # noqa: BLE001 - a thread that dies silently would stall the crawl
+            if not self._stopping.is_set():
+                self._tell(self._owner.failed, error)
+            else:
+                logger.warning("Leaving the consumer group failed: %s", error)
+
+    def _work(self, consumer: Consumer) -> None:
+        commit_at = 0.0
+        while not self._stopping.is_set():
+            room = min(_BATCH, self._owner.room() - self._on_the_way)
+            self._pause_or_resume(consumer, room)
+            messages = consumer.poll(_POLL_SECONDS, max(1, room))
+            if messages:
+                self._hand_over(messages)
+            if time.monotonic() >= commit_at:
+                self._commit(consumer)
+                commit_at = time.monotonic() + _COMMIT_SECONDS
+
+    def _pause_or_resume(self, consumer: Consumer, room: int) -> None:
+        if room <= 0 and self._mine - self._paused:
+            consumer.pause(list(self._mine - self._paused))
+            self._paused = set(self._mine)
+        elif room >= _BATCH // 4 and self._paused:
+            # some room first: each resume makes the client fetch anew what it had fetched
+            consumer.resume(list(self._paused & self._mine))
+            self._paused.clear()
+
+    def _hand_over(self, messages: list[Message]) -> None:
+        arrivals = [Arrival(message, self._read(message)) for message in messages]
+        with self._lock:
+            self._on_the_way += len(arrivals)
+        self._tell(self._arrive, arrivals)
+
+    def _read(self, message: Message) -> Seed | SeedError:
+        try:
+            return parse_seed(message.value, self._callbacks)
+        except SeedError as error:
+            return error
+
+    def _commit(self, consumer: Consumer) -> None:
+        wanted = self._wanted
+        changed = {p: w for p, w in wanted.items() if p in self._mine and self._committed.get(p) != w}
+        if not changed:
+            return
+        try:
+            consumer.commit(changed)
+        except LogUnavailable as error:
+            if not self._commit_failed:
+                logger.warning("Offsets cannot be committed for now, trying again: %s", error)
+            self._commit_failed = True
+            return
+        self._committed.update(changed)
+        if self._commit_failed:
+            logger.info("Offsets are committed again")
+            self._commit_failed = False
+
+    def _tell(self, call: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:  # the loop has closed: the process is ending
+            self._stopping.set()
+
+    def _ask(
+        self, call: Callable[[Sequence[Partition]], T], partitions: Sequence[Partition], otherwise: T
+    ) -> T:
+        answer: Future[T] = Future()
+
+        def on_the_loop() -> None:
+            try:
+                answer.set_result(call(partitions))
+            except Exception as error:  # noqa: BLE001 - raised again where it was asked
+                answer.set_exception(error)
+
+        self._tell(on_the_loop)
+        try:
+            return answer.result(_REVOKE_WAIT_SECONDS if not self._loop.is_closed() else 0)
+        except TimeoutError:
+            logger.warning("The event loop did not answer a rebalance in time; nothing is committed for it")
+            return otherwise
+
+    # --- Listener ---------------------------------------------------------------------------
+
+    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
+        """As in Listener."""
+        logger.info("Assigned: %s", _said(positions))
+        self._mine |= set(positions)
+        self._tell(self._owner.assigned, dict(positions))
+
+    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
+        """As in Listener."""
+        logger.info("Revoked: %s", _said(partitions))
+        none: Mapping[Partition, Position] = {}
+        positions = self._ask(self._owner.revoked, partitions, none)
+        self._forget(partitions)
+        return positions
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        """As in Listener."""
+        logger.warning("Lost without being asked, nothing is committed: %s", _said(partitions))
+        self._forget(partitions)
+        self._tell(self._owner.lost, list(partitions))
+
+    def reached(self, partition: Partition, offset: int) -> None:
+        """As in Listener."""
+        self._tell(self._owner.reached, partition, offset)
+
+    def _forget(self, partitions: Sequence[Partition]) -> None:
+        self._mine -= set(partitions)
+        self._paused -= set(partitions)
+        for partition in partitions:
+            self._committed.pop(partition, None)
+
+
+def _said(partitions: Mapping[Partition, object] | Sequence[Partition]) -> str:
+    return ", ".join(f"{partition.topic}/{partition.number}" for partition in sorted(partitions)) or "nothing"

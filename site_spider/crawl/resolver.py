@@ -1,0 +1,141 @@
+"""Name resolution that keeps a crawl away from private addresses, with a cache that forgets.
+
+Every way to write a host passes here, also literal addresses (`127.1`, `0x7f000001`,
+`[::ffff:127.0.0.1]`), at every hop of a redirect: Twisted resolves the host of each
+connection by name. Scrapy's own cache has no time to live.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Self
+
+from scrapy.crawler import Crawler
+from twisted.internet.base import ReactorBase
+from twisted.internet.interfaces import IAddress, IHostnameResolver
+from zope.interface import implementer
+
+from site_spider.core import options
+from site_spider.core.address import is_public
+
+_TTL_SECONDS = 60.0
+_MOST_HOSTS = 10_000
+_refused: OrderedDict[str, None] = OrderedDict()  # hosts that have private addresses only
+
+
+def is_refused(host: str) -> bool:
+    """Whether this host was found to have private addresses only."""
+    return host in _refused
+
+
+class _Cache:
+    """Addresses by host, the oldest forgotten first."""
+
+    def __init__(self, reactor: ReactorBase) -> None:
+        self._seconds = reactor.seconds
+        self._known: OrderedDict[str, tuple[float, list[IAddress]]] = OrderedDict()
+
+    def get(self, host: str) -> list[IAddress] | None:
+        until, addresses = self._known.get(host, (0.0, []))
+        return addresses if until > self._seconds() else None
+
+    def put(self, host: str, addresses: list[IAddress]) -> None:
+        self._known.pop(host, None)
+        self._known[host] = (self._seconds() + _TTL_SECONDS, addresses)
+        while len(self._known) > _MOST_HOSTS:
+            self._known.popitem(last=False)
+
+
+@implementer(IHostnameResolver)
+class PublicHostResolver:
+    """Wraps the reactor's resolver, IPv4 and IPv6."""
+
+    def __init__(self, reactor: ReactorBase, *, allow_private: bool) -> None:
+        self._reactor: Any = reactor
+        self._original: Any = reactor.nameResolver
+        self._allow_private = allow_private
+        self._cache = _Cache(reactor)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, reactor: ReactorBase) -> Self:
+        """As Scrapy asks for TWISTED_DNS_RESOLVER; `crawler` only has settings."""
+        return cls(reactor, allow_private=options.boolean(crawler.settings, "SITE_ALLOW_PRIVATE_HOSTS"))
+
+    def install_on_reactor(self) -> None:
+        """As Scrapy asks."""
+        self._reactor.installNameResolver(self)
+
+    def resolveHostName(  # noqa: N802 - the name is Twisted's
+        self,
+        resolutionReceiver: Any,  # noqa: N803
+        hostName: str,  # noqa: N803
+        portNumber: int = 0,  # noqa: N803
+        addressTypes: Sequence[type[IAddress]] | None = None,  # noqa: N803
+        transportSemantics: str = "TCP",  # noqa: N803
+    ) -> Any:
+        """Addresses of a host, private ones left out."""
+        receiver = _Filter(resolutionReceiver, hostName, portNumber, self._cache, self._allow_private)
+        known = self._cache.get(hostName)
+        if known is None:
+            return self._original.resolveHostName(
+                receiver, hostName, portNumber, addressTypes, transportSemantics
+            )
+        return receiver.replay(known)
+
+
+class _Resolved:
+    """A resolution that is over before it begins."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def cancel(self) -> None:
+        """Nothing is under way."""
+
+
+class _Filter:
+    """Receives addresses, passes on those that may be reached, and caches all of them."""
+
+    def __init__(self, receiver: Any, host: str, port: int, cache: _Cache, allow_private: bool) -> None:
+        self._receiver = receiver
+        self._host = host
+        self._port = port
+        self._cache = cache
+        self._allow_private = allow_private
+        self._found: list[IAddress] = []
+        self._passed = 0
+
+    def replay(self, addresses: list[IAddress]) -> _Resolved:
+        """As if they had just been resolved."""
+        resolution = _Resolved(self._host)
+        self._receiver.resolutionBegan(resolution)
+        for address in addresses:
+            self.addressResolved(address)
+        self._end()
+        return resolution
+
+    def resolutionBegan(self, resolution: Any) -> None:  # noqa: N802
+        """From Twisted."""
+        self._receiver.resolutionBegan(resolution)
+
+    def addressResolved(self, address: Any) -> None:  # noqa: N802
+        """From Twisted: an IPv4Address or IPv6Address."""
+        self._found.append(address)
+        if self._allow_private or is_public(address.host):
+            self._passed += 1
+            self._receiver.addressResolved(type(address)(address.type, address.host, self._port))
+
+    def resolutionComplete(self) -> None:  # noqa: N802
+        """From Twisted."""
+        if self._found:
+            self._cache.put(self._host, self._found)
+        self._end()
+
+    def _end(self) -> None:
+        _refused.pop(self._host, None)
+        if self._found and not self._passed:
+            _refused[self._host] = None
+            if len(_refused) > _MOST_HOSTS:
+                _refused.popitem(last=False)
+        self._receiver.resolutionComplete()

@@ -1,0 +1,104 @@
+"""From an item to its acknowledgement by every sink, and on to the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from site_spider.core.ledger import Entry, Outcome
+from site_spider.core.seed_log import Message
+from site_spider.core.sink import Answer, Record, Verdict
+from site_spider.core.statistics import Reasons
+from site_spider.crawl.completion import Completion
+from site_spider.crawl.delivery import Delivery
+from site_spider.crawl.lineage import Job, Root
+from site_spider.items import Result
+
+SetAside = Callable[[Message, str, Entry], None]
+
+
+class Results:
+    """Hands results to all deliveries; what a server refuses becomes the seed's dead letter."""
+
+    def __init__(
+        self, deliveries: Sequence[Delivery], completion: Completion, set_aside: SetAside, failures: Reasons
+    ) -> None:
+        self._deliveries = deliveries
+        self._failures = failures
+        self._completion = completion
+        self._set_aside = set_aside
+
+    def submit(self, document: Mapping[str, Any], job: Job | None) -> None:
+        """Send one document, which has a `url_id`, to every sink."""
+        url_id = str(document["url_id"])
+        description = document.get("description")
+        if description is not None:
+            self._failures.add(str(description))
+        pending = _Pending(self, job, url_id, failed=description is not None)
+        if job is not None:
+            job.written = job.written or url_id == job.url_id
+            self._completion.hold(job.entry)
+        record = Record(url_id, document, _size_bytes(document))
+        pending.sinks = len(self._deliveries)
+        for delivery in self._deliveries:
+            delivery.submit(record, pending.answered)
+
+    def write_missing(self, job: Job) -> None:
+        """A job has ended without a result: say so in a failure result."""
+        result = Result(job.url_id, job.status, description=job.error or "ended without a result")
+        describe_job(result, job)
+        self.submit(result.document(), job)
+
+    def settled(self, job: Job | None, url_id: str, failed: bool, refusal: str) -> None:
+        """Every sink has answered for one document."""
+        if job is None:
+            return
+        entry = job.entry
+        if refusal:
+            self._set_aside(job.root.message, refusal, entry)
+            return  # the hold passes to the dead letter
+        if job is job.root and url_id == job.url_id:
+            self._completion.ledger.decide(entry, Outcome.FAILURE if failed else Outcome.RESULT)
+        self._completion.release(entry)
+
+
+class _Pending:
+    """One document that sinks have not all answered for."""
+
+    __slots__ = ("failed", "job", "refusal", "results", "sinks", "url_id")
+
+    def __init__(self, results: Results, job: Job | None, url_id: str, *, failed: bool) -> None:
+        self.results = results
+        self.job = job
+        self.url_id = url_id
+        self.failed = failed
+        self.sinks = 0
+        self.refusal = ""
+
+    def answered(self, verdict: Verdict) -> None:
+        self.sinks -= 1
+        if verdict.answer is Answer.REJECTED:
+            self.refusal = self.refusal or verdict.reason or "refused by the sink"
+        if self.sinks == 0:
+            self.results.settled(self.job, self.url_id, self.failed, self.refusal)
+
+
+def describe_job(result: Result, job: Job) -> None:
+    """Fill in what is known of a result before anything was downloaded."""
+    result.url = job.url
+    result.depth = job.depth
+    result.method = job.method
+    root: Root = job.root
+    result.task_id = root.seed.task_id
+    if job is root:
+        result.parent_url_id = root.seed.parent_url_id
+        result.seed_url_id = root.seed.seed_url_id
+        result.meta = dict(root.seed.extra)
+    elif job.parent is not None:
+        result.parent_url_id = job.parent.url_id
+        result.seed_url_id = root.seed.seed_url_id or root.url_id
+
+
+def _size_bytes(document: Mapping[str, Any]) -> int:
+    """About the document's weight: the long texts counted, the rest estimated."""
+    return 600 + sum(len(value) for value in document.values() if isinstance(value, str))

@@ -1,0 +1,163 @@
+"""Scrapy's scheduler over the levels of the queue model (design, section 2)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Self
+
+from scrapy import Request, Spider
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.misc import build_from_crawler, load_object
+from twisted.internet.defer import Deferred
+
+from site_spider.core.frontier import Frontier
+from site_spider.core.levels import SEED_LEVEL, level_of, placed_priority
+from site_spider.crawl import engine_hooks, lineage
+from site_spider.crawl.assembly import SeedService
+from site_spider.crawl.lineage import Job
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+logger = logging.getLogger(__name__)
+
+
+class SeedScheduler(BaseScheduler):
+    """Serves redirected requests, then discovered links, then seeds, then retries.
+
+    With a spider that takes no seeds it is an ordinary scheduler of memory queues.
+    """
+
+    def __init__(self, dupefilter: BaseDupeFilter, crawler: Crawler, service: SeedService | None) -> None:
+        self.dupefilter = dupefilter
+        self.crawler = crawler
+        self.service = service
+        self.frontier: Frontier[Request] = Frontier()
+        self.spider: Spider
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """As Scrapy asks; the dupefilter is DUPEFILTER_CLASS."""
+        dupefilter = build_from_crawler(load_object(crawler.settings["DUPEFILTER_CLASS"]), crawler)
+        return cls(dupefilter, crawler, SeedService.of(crawler))
+
+    def open(self, spider: Spider) -> Deferred[None] | None:
+        """Called by the engine before anything else happens in a crawl."""
+        self.spider = spider
+        if self.service is not None:
+            self.service.attach(self)
+        return self.dupefilter.open()
+
+    def close(self, reason: str) -> Deferred[None] | None:
+        """Called by the engine after the last pipeline has closed: the final commit happens here."""
+        if self.service is None:
+            return self.dupefilter.close(reason)
+        return deferred_from_coro(self._close(self.service, reason))
+
+    async def _close(self, service: SeedService, reason: str) -> None:
+        await service.leave()
+        self.dupefilter.close(reason)
+
+    def __len__(self) -> int:
+        return len(self.frontier)
+
+    def has_pending_requests(self) -> bool:
+        """True as long as the crawl has to stay open, which is until told to stop where seeds are taken."""
+        return len(self.frontier) > 0 or self.service is not None
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Queue a request unless it is a duplicate. Never raises: a child would be lost silently."""
+        try:
+            return self._enqueue(request)
+        except Exception as error:
+            logger.exception("A request could not be queued: %r", request, extra={"spider": self.spider})
+            job = lineage.current_job()
+            if job is not None:
+                job.error = job.error or f"a request could not be queued: {error!r}"
+            self._count("scheduler/failed")
+            return False
+
+    def _enqueue(self, request: Request) -> bool:
+        completion = None if self.service is None else self.service.completion
+        if completion is not None and completion.knows(request):
+            request = request.copy()  # the same object again: its ending could not be told from the first's
+        same_job = lineage.job_of(request)
+        job = lineage.adopt(request, self._is_being_scraped)
+        if job is not None and not job.entry.live:
+            return False  # its seed is another process's now
+        is_another_attempt = job is not None and job is same_job
+        if not (request.dont_filter or is_another_attempt) and self.dupefilter.request_seen(request):
+            self.dupefilter.log(request, self.spider)
+            return False
+        if completion is not None and job is not None:
+            completion.accept(request, job)
+        request.priority = placed_priority(request.priority, is_retry=_is_retry(request, job, same_job))
+        self.frontier.push(level_of(request.priority), request)
+        self._count("scheduler/enqueued/memory")
+        self._count("scheduler/enqueued")
+        return True
+
+    def next_request(self) -> Request | None:
+        """The request to download next; None when there is none at the moment."""
+        if self.service is not None and not self.service.may_download():
+            return None
+        lowest = self.frontier.lowest_level()
+        request = None
+        if lowest is None or lowest > SEED_LEVEL:
+            request = self._next_seed()
+        if request is None:
+            request = self.frontier.pop()
+        if request is not None:
+            self._count("scheduler/dequeued/memory")
+            self._count("scheduler/dequeued")
+            self._complete(request)
+        lineage.work_on(request)
+        return request
+
+    def _complete(self, request: Request) -> None:
+        """Add callback and errback, which requests of seeds do without while they wait."""
+        if lineage.job_of(request) is None:
+            return
+        if request.callback is None:
+            request.callback = self.spider.parse
+        if request.errback is None:
+            request.errback = getattr(self.spider, "failed", None)
+
+    def _next_seed(self) -> Request | None:
+        if self.service is None:
+            return None
+        while (request := self.service.next_seed()) is not None:
+            # remembered, so that links to it are not fetched once more; not filtered itself
+            self.dupefilter.request_seen(request)
+            if request.priority == 0:
+                return request
+            # a seed with a priority of its own waits where that belongs
+            self.frontier.push(level_of(request.priority), request)
+            lowest = self.frontier.lowest_level()
+            if lowest is not None and lowest < SEED_LEVEL:
+                return None
+        return None
+
+    def drop_fenced(self) -> list[Request]:
+        """Take out what waits for seeds that are another process's now."""
+        return self.frontier.remove(_is_fenced)
+
+    def _is_being_scraped(self, request: Request) -> bool:
+        return engine_hooks.is_being_scraped(self.crawler.engine, request)
+
+    def _count(self, key: str) -> None:
+        self.crawler.stats.inc_value(key)
+
+
+def _is_fenced(request: Request) -> bool:
+    job = lineage.job_of(request)
+    return job is not None and not job.entry.live
+
+
+def _is_retry(request: Request, job: Job | None, same_job: Job | None) -> bool:
+    """Whether a request comes from a retry (whose meta a new link may have copied)."""
+    if not request.meta.get("retry_times"):
+        return False
+    return job is None or job is same_job

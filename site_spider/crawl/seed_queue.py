@@ -1,0 +1,84 @@
+"""Level 0 of the priority queue: seeds that were polled and wait for their first request.
+
+It stands for the whole seed log: it is created with the scheduler, never reclaimed, and
+its length is 1 always, so it is asked whenever no lower level can serve.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from scrapy import Request, Spider
+
+from site_spider.core.ledger import Entry
+from site_spider.core.seed import Seed
+from site_spider.core.seed_log import Message
+from site_spider.crawl.lineage import Root
+
+
+class Waiting(NamedTuple):
+    """A valid seed that has its entry in the ledger."""
+
+    entry: Entry
+    message: Message
+    seed: Seed
+
+
+class SeedQueue:
+    """Seeds in the order in which they were polled."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Waiting] = deque()
+
+    def __len__(self) -> int:
+        return 1
+
+    @property
+    def waiting(self) -> int:
+        """How many seeds are here now."""
+        return len(self._waiting)
+
+    def push(self, waiting: Waiting) -> None:
+        """A seed was polled."""
+        self._waiting.append(waiting)
+
+    def pop(self) -> Waiting | None:
+        """The next seed; None when none is here at the moment."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def remove(self, unwanted: Callable[[Waiting], bool]) -> list[Waiting]:
+        """Take out the seeds that `unwanted` picks."""
+        removed = [waiting for waiting in self._waiting if unwanted(waiting)]
+        if removed:
+            self._waiting = deque(waiting for waiting in self._waiting if not unwanted(waiting))
+        return removed
+
+
+def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
+    """The first request of a seed, and its job.
+
+    Raises what Scrapy's Request raises for what it refuses: ValueError, TypeError.
+    """
+    seed = waiting.seed
+    request = Request(
+        seed.url,
+        callback=getattr(spider, seed.callback) if seed.callback else None,
+        method=seed.method,
+        headers=_headers(seed),
+        body=seed.body,
+        cookies=seed.cookies or None,  # type: ignore[arg-type]
+        meta={"depth": seed.depth, **seed.directives},
+        encoding=seed.encoding,
+        priority=seed.priority,
+        dont_filter=seed.dont_filter,
+    )
+    return request, Root(request, waiting.entry, seed, waiting.message)
+
+
+def _headers(seed: Seed) -> dict[str, Any] | None:
+    headers: dict[str, list[str]] = {}
+    for name, value in seed.headers:
+        headers.setdefault(name, []).append(value)
+    return headers or None

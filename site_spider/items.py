@@ -1,0 +1,46 @@
+"""What a sink receives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass(slots=True)
+class Result:
+    """One result document; `url_id` is its `_id`.
+
+    The first four fields after it are the contract with existing indices. A field that is
+    None is written as null for those four and for `content_type`, and left out otherwise.
+    """
+
+    url_id: str
+    status: int | None = None  # HTTP status; None when nothing answered
+    headers: str | None = None  # response headers: a JSON object of name -> list of values
+    body: str | None = None  # decoded text; None for binary content and when nothing answered
+    description: str | None = None  # why the download failed; None on success
+    url: str | None = None  # as asked for
+    final_url: str | None = None  # as answered, after redirects
+    host: str | None = None  # of `url`
+    method: str | None = None
+    task_id: str | None = None
+    depth: int | None = None  # hops from the seed
+    parent_url_id: str | None = None  # of a discovered link: the page it was found on
+    seed_url_id: str | None = None  # of a discovered link: the seed it descends from
+    content_type: str | None = None
+    encoding: str | None = None  # that `body` was decoded with
+    response_size: int | None = None  # bytes of the body, decompressed
+    latency_ms: float | None = None  # from sending the request to the end of the answer's head
+    retries: int | None = None
+    redirects: int | None = None
+    fetched_at: str | None = None  # ISO 8601, UTC
+    spider: str | None = None
+    meta: dict[str, Any] = field(default_factory=dict)  # extra fields of the seed's meta
+
+    def document(self) -> dict[str, Any]:
+        """The document as it is stored, without `url_id`'s own key being lost: it stays a field."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if name in _ALWAYS or value not in (None, {})}
+
+
+_ALWAYS = frozenset({"url_id", "status", "headers", "body", "description", "content_type"})

@@ -1,0 +1,167 @@
+"""The spider: turns every answer, and every failure, into a result, and follows links."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any, ClassVar, NamedTuple, Self
+
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.http import Headers, Response
+from scrapy.settings import BaseSettings
+from twisted.python.failure import Failure
+
+from site_spider.core import options
+from site_spider.core.decode import decode_body, is_html, is_text, media_type
+from site_spider.core.links import extract_links
+from site_spider.core.url import SCOPES, host_of, same_scope
+from site_spider.crawl.environment import apply_environment
+from site_spider.crawl.failure import describe_exception, describe_status
+from site_spider.crawl.lineage import Job, job_of
+from site_spider.crawl.results import describe_job
+from site_spider.items import Result
+
+_LARGE_BYTES = 200_000  # a body from here on is read in a thread, so that the event loop goes on
+
+
+class Page(NamedTuple):
+    """What was read from a body; `text` is None for binary content."""
+
+    text: str | None
+    encoding: str | None
+    links: tuple[str, ...]
+
+
+class SeedSpider(Spider):
+    """Fetches what seeds ask for. To be subclassed for other parsing: `parse` gets every response."""
+
+    name = "crawl_spider"
+    takes_seeds = True
+    seed_callbacks: ClassVar[tuple[str, ...]] = ("parse",)  # what a seed's `callback` may name
+    custom_settings: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]
+    exit_code = 0  # of `scrapy crawl`; set when the crawl could not start or go on
+
+    @classmethod
+    def update_settings(cls, settings: BaseSettings) -> None:
+        """`custom_settings`, and the environment above them."""
+        super().update_settings(settings)
+        apply_environment(settings)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        """As Scrapy asks. Raises ConfigError."""
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.link_scope = options.choice(crawler.settings, "SITE_LINK_SCOPE", SCOPES)
+        spider.follow_nofollow = options.boolean(crawler.settings, "SITE_FOLLOW_NOFOLLOW")
+        spider.depth_limit = options.integer(crawler.settings, "DEPTH_LIMIT")
+        return spider
+
+    link_scope = "host"
+    follow_nofollow = False
+    depth_limit = 0
+
+    async def start(self) -> AsyncIterator[Any]:
+        """Nothing of its own: requests come from the seed log."""
+        return
+        yield
+
+    async def parse(self, response: Response) -> list[Any]:
+        """One result, and a request for each link to follow."""
+        assert response.request is not None
+        job = job_of(response.request)
+        wants_links = self._wants_links(response, job)
+        if len(response.body) < _LARGE_BYTES:
+            page = read_page(response, wants_links, self.follow_nofollow)
+        else:
+            page = await asyncio.to_thread(read_page, response, wants_links, self.follow_nofollow)
+        result = self._result(response.request, job)
+        _describe_response(result, response, page)
+        anchor = _anchor_host(response, job)
+        links = (link for link in page.links if same_scope(self.link_scope, anchor, host_of(link)))
+        return [result, *(Request(link) for link in links)]
+
+    def failed(self, failure: Failure) -> Result:
+        """The errback: a failure result."""
+        request: Request = failure.request  # type: ignore[attr-defined]
+        result = self._result(request, job_of(request))
+        response = getattr(failure.value, "response", None)  # an HttpError carries one
+        if isinstance(response, Response):
+            _describe_response(result, response, read_page(response, False, False))
+        else:
+            assert failure.value is not None
+            result.description = describe_exception(failure.value, request)
+        return result
+
+    def _wants_links(self, response: Response, job: Job | None) -> bool:
+        depth = response.meta.get("depth", 0)
+        if not 200 <= response.status < 300 or (self.depth_limit and depth >= self.depth_limit):
+            return False
+        return job is None or not job.root.seed.not_extract
+
+    def _result(self, request: Request, job: Job | None) -> Result:
+        result = Result(url_id="" if job is None else job.url_id)
+        if job is not None:
+            describe_job(result, job)
+        meta = request.meta
+        result.host = host_of(result.url or request.url)
+        result.retries = meta.get("retry_times", 0)
+        result.redirects = meta.get("redirect_times", 0)
+        result.final_url = request.url
+        result.spider = self.name
+        result.fetched_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        return result
+
+
+def read_page(response: Response, wants_links: bool, follow_nofollow: bool) -> Page:
+    """Decode a body and find its links. Pure but for the CPU it takes; may run in a thread."""
+    body, content_type = response.body, _content_type(response)
+    if body and not is_text(body, content_type):
+        return Page(None, None, ())
+    text, encoding = decode_body(body, content_type)
+    if not wants_links or not is_html(body, content_type):
+        return Page(text, encoding, ())
+    found = extract_links(text, response.url, encoding=encoding, follow_nofollow=follow_nofollow)
+    return Page(text, encoding, tuple(found.urls))
+
+
+def _anchor_host(response: Response, job: Job | None) -> str:
+    """The host that the link scope is about: where the seed's own page was found.
+
+    Not the page at hand's: a link that redirects elsewhere would carry the crawl there.
+    """
+    host = host_of(response.url)
+    if job is None:
+        return host
+    if job is job.root:
+        job.root.anchor_host = host
+    return job.root.anchor_host or host
+
+
+def _describe_response(result: Result, response: Response, page: Page) -> None:
+    assert response.headers is not None
+    result.status = response.status
+    result.headers = headers_json(response.headers)
+    result.body = page.text
+    result.description = describe_status(response.status)
+    result.final_url = response.url
+    result.content_type = media_type(_content_type(response)) or None
+    result.encoding = page.encoding if response.body else None
+    result.response_size = len(response.body)
+    latency_seconds = response.meta.get("download_latency")
+    result.latency_ms = None if latency_seconds is None else round(latency_seconds * 1000, 1)
+
+
+def headers_json(headers: Headers) -> str:
+    """A JSON object of name -> list of values, in the order of the answer, repeated ones intact."""
+    return json.dumps(
+        {name.decode("latin-1"): [v.decode("latin-1") for v in values] for name, values in headers.items()},
+        ensure_ascii=False,
+    )
+
+
+def _content_type(response: Response) -> str | None:
+    value = response.headers.get("Content-Type") if response.headers else None
+    return None if value is None else value.decode("latin-1")

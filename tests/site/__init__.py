@@ -1,0 +1,1 @@
+"""A web site on many loopback addresses, and what a crawler must make of each of its pages."""
