@@ -19,12 +19,12 @@ from w3lib.url import safe_url_string
 
 from site_spider.core.decode import python_codec
 from site_spider.core.markup import tags, unescape
+from site_spider.core.url import MAX_HOST_CHARACTERS, MAX_URL_BYTES, check_url
+from site_spider.errors import SeedError
 
 MAX_LINKS = 10_000
-MAX_URL_BYTES = 8_192
-MAX_AUTHORITY_CHARS = 255
 MAX_TOTAL_CHARS = 2_097_152  # of all links as written and joined: a long <base href> multiplies
-SLOW_HOST_FACTOR = 20  # international and malformed hosts cost that much of the total
+NEW_HOST_FACTOR = 100  # so many times its length an international host costs when first met: IDNA is slow
 
 _LINK_ATTRIBUTE = {"a": "href", "area": "href", "frame": "src", "iframe": "src"}
 _BLANK = "".join(map(chr, range(0x21)))  # what browsers strip around a URL
@@ -33,8 +33,9 @@ _INNER_BLANK = str.maketrans("", "", "\t\n\r")
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*+):")
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~/=&%+,:;@!$*()?]++")
 _TRIMMED = re.compile(r"[A-Za-z0-9\-._~/=%+,;@!$*()?]{1,1000}+")
-_PLAIN_ABSOLUTE = re.compile(r"https?://[a-z0-9][a-z0-9.\-]*+(?::[0-9]{1,4})?/.*+")
-_HOST = re.compile(r"[A-Za-z0-9._~%\-]++|[0-9a-fA-F:.]*+:[0-9a-fA-F:.]*+")
+_PLAIN_ABSOLUTE = re.compile(
+    r"https?://(?=[^:/]{1,253}[:/])[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*+(?::[1-9][0-9]{0,3})?/.*+"
+)
 _NON_ASCII = re.compile(r"[^\x00-\x7f]++")
 
 
@@ -60,13 +61,14 @@ def extract_links(
 
     `encoding` is the page's (as `decode_body` names it): queries are percent-encoded in
     it, as browsers do. Links that the page marks nofollow, one by one or with a robots
-    meta tag for all, are left out unless `follow_nofollow`. A URL of more than
-    MAX_URL_BYTES, or one that is malformed, is passed over. Never raises.
+    meta tag for all, are left out unless `follow_nofollow`. Malformed links, and those that
+    `check_url` would refuse in a seed (too long, with a password), are passed over. Never
+    raises.
     """
     hrefs, base_href = _read(text, follow_nofollow)
     codec = python_codec(encoding)
     page = _Base.parse(base_url, codec)
-    if base_href is not None and (based := page.join(_trim(base_href))):
+    if base_href is not None and (href := _trim(base_href)) and (based := page.join(href)):
         page = _Base.parse(based, codec)
     return _joined(hrefs, page, limit)
 
@@ -98,6 +100,7 @@ def _forbids_following(meta: dict[str, str]) -> bool:
 def _joined(hrefs: Collection[str], page: _Base, limit: int) -> Links:
     urls: dict[str, None] = {}
     seen: set[str] = set()
+    hosts: set[str] = set()
     chars = MAX_TOTAL_CHARS
     for index, written in enumerate(hrefs):
         # Counted by attempts, not by results: malformed links are the slow ones.
@@ -111,9 +114,18 @@ def _joined(hrefs: Collection[str], page: _Base, limit: int) -> Links:
             if url:
                 urls[url] = None
                 chars -= len(url)
-            if not url or "xn--" in url:
-                chars -= SLOW_HOST_FACTOR * min(len(href), MAX_AUTHORITY_CHARS)
+            if not href.isascii() and _met_new_host(url, hosts):
+                chars -= NEW_HOST_FACTOR * min(len(href), MAX_HOST_CHARACTERS)
     return Links(list(urls), 0)
+
+
+def _met_new_host(url: str | None, hosts: set[str]) -> bool:
+    """Whether joining had to spell an international host, or failed to; adds it to `hosts`."""
+    host = url.split("/", 3)[2] if url else ""
+    if url and ("xn--" not in host or host in hosts):
+        return False
+    hosts.add(host)
+    return True
 
 
 def _trim(written: str) -> str:
@@ -157,13 +169,15 @@ class _Base:
         if url is None:
             try:
                 url = self._join_any(href)
-            except ValueError:  # what urlsplit, int and the codecs say of bad hosts, ports and characters
+            except (SeedError, ValueError):  # of hosts that cannot be, and characters that are none
                 return None
         return url if url and len(url) <= MAX_URL_BYTES else None
 
     def _join_plain(self, href: str) -> str | None:
         """One concatenation, or None if the link needs more care."""
-        if not self.scheme or "/." in href or not _PLAIN.fullmatch(href):
+        if not self.scheme or "/." in href or href.endswith("?") or not _PLAIN.fullmatch(href):
+            return None
+        if "%2e" in href or "%2E" in href:  # means a dot
             return None
         if href[0] == "/":
             return self.origin + href if href[1:2] != "/" else None
@@ -174,22 +188,21 @@ class _Base:
         return self.origin + self.path[: self.path.rfind("/") + 1] + href
 
     def _join_any(self, href: str) -> str | None:
-        """By the URL standard. Raises ValueError."""
+        """By the URL standard. Raises SeedError and ValueError."""
         before, mark, query = href.partition("?")
         before = before.replace("\\", "/")
         scheme, rest = _split_scheme(before)
         if rest.startswith("//") or (scheme and scheme != self.scheme):
             authority, slash, path = rest.lstrip("/").partition("/")
-            if len(authority) > MAX_AUTHORITY_CHARS:
-                return None
-            origin = f"{scheme or self.scheme}://{authority}"
+            origin = check_url(f"{scheme or self.scheme}://{authority.removesuffix(':')}/")[:-1]
             path = slash + path
         else:
             origin = self.origin
             path = self._join_path(rest)
-        if not origin or origin.startswith(":"):
+        if not origin:
             return None
-        return _finished(origin + _without_dots(path or "/"), mark + self._in_page_encoding(query))
+        url = origin + _without_dots(path or "/") + mark + self._in_page_encoding(query)
+        return str(safe_url_string(url))
 
     def _join_path(self, path: str) -> str:
         if not path:
@@ -225,12 +238,3 @@ def _without_dots(path: str) -> str:
         elif index == len(segments) - 1:
             kept.append("")
     return "/" + "/".join(kept)
-
-
-def _finished(url: str, query: str) -> str | None:
-    """Percent-encode what needs it. Raises ValueError; None if the host is none."""
-    safe: str = safe_url_string(url + query)
-    parts = urlsplit(safe)
-    if not _HOST.fullmatch(parts.hostname or ""):
-        return None
-    return safe

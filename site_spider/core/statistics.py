@@ -10,7 +10,8 @@ from typing import Any
 
 from site_spider.core.ledger import Ledger, Outcome
 
-_MOST_REASONS = 100  # distinct names: each becomes a field of the index
+_MOST_NAMES = 100  # distinct ones: each becomes a field of the index
+_LONGEST_NAME = 80  # characters
 _OTHER = "other"
 
 
@@ -40,20 +41,25 @@ class Snapshot:
     failures: Mapping[str, int] = field(default_factory=dict)  # by reason
     seeds: Mapping[str, int] = field(default_factory=dict)
     queues: Mapping[str, int] = field(default_factory=dict)
+    unknown_fields: Mapping[str, int] = field(default_factory=dict)  # of seeds: ignored, by name
 
 
-class Reasons:
-    """Counts failures by reason, with a bounded number of distinct ones."""
+class NameCounts:
+    """Counts by names that come from outside: bounded in number and length, fit to be field names."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
-    def add(self, description: str) -> None:
-        """Count one: the reason is what stands before the first colon of a description."""
-        reason = description.partition(":")[0].strip()[:80].replace(".", "_") or _OTHER
-        if reason not in self.counts and len(self.counts) >= _MOST_REASONS:
-            reason = _OTHER
-        self.counts[reason] += 1
+    def add(self, name: str) -> None:
+        """Count one; names beyond the bound count as `other`."""
+        name = name.strip()[:_LONGEST_NAME].replace(".", "_") or _OTHER
+        if name not in self.counts and len(self.counts) >= _MOST_NAMES:
+            name = _OTHER
+        self.counts[name] += 1
+
+    def add_failure(self, description: str) -> None:
+        """Count a failure by its reason: what stands before the first colon of a description."""
+        self.add(description.partition(":")[0])
 
 
 def seed_counts(ledger: Ledger) -> dict[str, int]:
@@ -114,6 +120,7 @@ def document(
         "failures": dict(state.failures),
         "seeds": dict(state.seeds),
         "queues": dict(state.queues),
+        "unknown_fields": dict(state.unknown_fields),
     }
 
 

@@ -18,13 +18,14 @@ from site_spider.core.frontier import Frontier
 from site_spider.core.ledger import Ledger
 from site_spider.core.seed_log import Producer, SeedLog
 from site_spider.core.sink import Sink
-from site_spider.core.statistics import Reasons, queue_lengths
+from site_spider.core.statistics import NameCounts, queue_lengths
 from site_spider.crawl import engine_hooks, lineage, parts
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.dead_letters import DeadLetters
 from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.intake import Intake
 from site_spider.crawl.results import Results
+from site_spider.crawl.seed_queue import SeedQueue
 from site_spider.crawl.seeds import Seeds
 from site_spider.errors import ConfigError, LogUnavailable, SiteSpiderError
 
@@ -47,8 +48,9 @@ class SeedService:
         self.settings = crawler.settings
         self.completion = Completion(Ledger())
         self.results: Results
-        self.failures = Reasons()
+        self.failures = NameCounts()
         self.deliveries: list[Delivery] = []
+        self.seed_queue = SeedQueue()  # level 0: made with the scheduler, never reclaimed
         self.seeds: Seeds | None = None
         self.dead_letters: DeadLetters | None = None
         self._log: SeedLog | None = None
@@ -83,7 +85,7 @@ class SeedService:
 
     def attach(self, scheduler: SeedScheduler) -> None:
         """Called by the scheduler as it opens."""
-        self.completion.seen = getattr(scheduler.dupefilter, "seen", self.completion.seen)
+        self.completion.seen = getattr(scheduler.df, "seen", self.completion.seen)
         self.completion.drop_fenced = scheduler.drop_fenced
         self._frontier = scheduler.frontier
         engine_hooks.on_request_ended(self.crawler.engine, self.completion.ended)
@@ -120,7 +122,8 @@ class SeedService:
         self.dead_letters = DeadLetters(self._producer, dead_letter_topic, self.completion.set_aside)
         self.results = Results(self.deliveries, self.completion, self.dead_letters.set_aside, self.failures)
         self.completion.write_missing = self.results.write_missing
-        self.seeds = seeds = Seeds(self.completion, self.dead_letters, limit, self.crawler.spider)
+        seeds = Seeds(self.seed_queue, self.completion, self.dead_letters, limit, self.crawler.spider)
+        self.seeds = seeds
         seeds.may_poll = self.may_download
         seeds.on_arrival = self._wake
         seeds.on_failure = self._intake_failed
@@ -157,7 +160,7 @@ class SeedService:
 
     def queue_lengths(self) -> dict[str, int]:
         """How many requests wait, by the names of the levels."""
-        return queue_lengths(self._frontier.lengths(), 0 if self.seeds is None else self.seeds.queue.waiting)
+        return queue_lengths(self._frontier.lengths(), self.seed_queue.waiting)
 
     def _wake(self) -> None:
         engine_hooks.wake(self.crawler.engine)

@@ -8,7 +8,7 @@ from typing import Any
 from site_spider.core.ledger import Entry, Outcome
 from site_spider.core.seed_log import Message
 from site_spider.core.sink import Answer, Record, Verdict
-from site_spider.core.statistics import Reasons
+from site_spider.core.statistics import NameCounts
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.lineage import Job, Root
@@ -21,7 +21,11 @@ class Results:
     """Hands results to all deliveries; what a server refuses becomes the seed's dead letter."""
 
     def __init__(
-        self, deliveries: Sequence[Delivery], completion: Completion, set_aside: SetAside, failures: Reasons
+        self,
+        deliveries: Sequence[Delivery],
+        completion: Completion,
+        set_aside: SetAside,
+        failures: NameCounts,
     ) -> None:
         self._deliveries = deliveries
         self._failures = failures
@@ -33,7 +37,7 @@ class Results:
         url_id = str(document["url_id"])
         description = document.get("description")
         if description is not None:
-            self._failures.add(str(description))
+            self._failures.add_failure(str(description))
         pending = _Pending(self, job, url_id, failed=description is not None)
         if job is not None:
             job.written = job.written or url_id == job.url_id

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from scrapy import Request, Spider
-from scrapy.core.scheduler import BaseScheduler
-from scrapy.dupefilters import BaseDupeFilter
+from scrapy.core.scheduler import Scheduler
+from scrapy.crawler import Crawler
 from scrapy.utils.defer import deferred_from_coro
-from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet.defer import Deferred
 
 from site_spider.core.frontier import Frontier
@@ -18,59 +17,59 @@ from site_spider.crawl import engine_hooks, lineage
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.lineage import Job
 
-if TYPE_CHECKING:
-    from scrapy.crawler import Crawler
-
 logger = logging.getLogger(__name__)
 
 
-class SeedScheduler(BaseScheduler):
+class SeedScheduler(Scheduler):
     """Serves redirected requests, then discovered links, then seeds, then retries.
 
-    With a spider that takes no seeds it is an ordinary scheduler of memory queues.
+    For a spider that takes no seeds it is Scrapy's own scheduler, JOBDIR included.
     """
 
-    def __init__(self, dupefilter: BaseDupeFilter, crawler: Crawler, service: SeedService | None) -> None:
-        self.dupefilter = dupefilter
-        self.crawler = crawler
-        self.service = service
-        self.frontier: Frontier[Request] = Frontier()
-        self.spider: Spider
+    service: SeedService | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """As Scrapy asks; the dupefilter is DUPEFILTER_CLASS."""
-        dupefilter = build_from_crawler(load_object(crawler.settings["DUPEFILTER_CLASS"]), crawler)
-        return cls(dupefilter, crawler, SeedService.of(crawler))
+        scheduler = super().from_crawler(crawler)
+        scheduler.service = SeedService.of(crawler)
+        scheduler.frontier = Frontier()
+        return scheduler
+
+    frontier: Frontier[Request]
 
     def open(self, spider: Spider) -> Deferred[None] | None:
         """Called by the engine before anything else happens in a crawl."""
+        if self.service is None:
+            return super().open(spider)
         self.spider = spider
-        if self.service is not None:
-            self.service.attach(self)
-        return self.dupefilter.open()
+        self.service.attach(self)
+        return self.df.open()
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Called by the engine after the last pipeline has closed: the final commit happens here."""
         if self.service is None:
-            return self.dupefilter.close(reason)
+            return super().close(reason)
         return deferred_from_coro(self._close(self.service, reason))
 
     async def _close(self, service: SeedService, reason: str) -> None:
         await service.leave()
-        self.dupefilter.close(reason)
+        self.df.close(reason)
 
     def __len__(self) -> int:
-        return len(self.frontier)
-
-    def has_pending_requests(self) -> bool:
-        """True as long as the crawl has to stay open, which is until told to stop where seeds are taken."""
-        return len(self.frontier) > 0 or self.service is not None
+        if self.service is None:
+            return super().__len__()
+        return len(self.frontier) + len(self.service.seed_queue)
 
     def enqueue_request(self, request: Request) -> bool:
-        """Queue a request unless it is a duplicate. Never raises: a child would be lost silently."""
+        """Queue a request unless it is a duplicate.
+
+        Never raises where a seed is concerned: Scrapy would lose the child silently.
+        """
+        if self.service is None:
+            return super().enqueue_request(request)
         try:
-            return self._enqueue(request)
+            return self._enqueue(request, self.service)
         except Exception as error:
             logger.exception("A request could not be queued: %r", request, extra={"spider": self.spider})
             job = lineage.current_job()
@@ -79,19 +78,19 @@ class SeedScheduler(BaseScheduler):
             self._count("scheduler/failed")
             return False
 
-    def _enqueue(self, request: Request) -> bool:
-        completion = None if self.service is None else self.service.completion
-        if completion is not None and completion.knows(request):
+    def _enqueue(self, request: Request, service: SeedService) -> bool:
+        completion = service.completion
+        if completion.knows(request):
             request = request.copy()  # the same object again: its ending could not be told from the first's
         same_job = lineage.job_of(request)
         job = lineage.adopt(request, self._is_being_scraped)
         if job is not None and not job.entry.live:
             return False  # its seed is another process's now
         is_another_attempt = job is not None and job is same_job
-        if not (request.dont_filter or is_another_attempt) and self.dupefilter.request_seen(request):
-            self.dupefilter.log(request, self.spider)
+        if not (request.dont_filter or is_another_attempt) and self.df.request_seen(request):
+            self.df.log(request, self.spider)
             return False
-        if completion is not None and job is not None:
+        if job is not None:
             completion.accept(request, job)
         request.priority = placed_priority(request.priority, is_retry=_is_retry(request, job, same_job))
         self.frontier.push(level_of(request.priority), request)
@@ -101,12 +100,14 @@ class SeedScheduler(BaseScheduler):
 
     def next_request(self) -> Request | None:
         """The request to download next; None when there is none at the moment."""
-        if self.service is not None and not self.service.may_download():
+        if self.service is None:
+            return super().next_request()
+        if not self.service.may_download():
             return None
         lowest = self.frontier.lowest_level()
         request = None
         if lowest is None or lowest > SEED_LEVEL:
-            request = self._next_seed()
+            request = self._next_seed(self.service)
         if request is None:
             request = self.frontier.pop()
         if request is not None:
@@ -115,6 +116,19 @@ class SeedScheduler(BaseScheduler):
             self._complete(request)
         lineage.work_on(request)
         return request
+
+    def _next_seed(self, service: SeedService) -> Request | None:
+        while (request := service.next_seed()) is not None:
+            # remembered, so that links to it are not fetched once more; not filtered itself
+            self.df.request_seen(request)
+            if request.priority == 0:
+                return request
+            # a seed with a priority of its own waits where that belongs
+            self.frontier.push(level_of(request.priority), request)
+            lowest = self.frontier.lowest_level()
+            if lowest is not None and lowest < SEED_LEVEL:
+                return None
+        return None
 
     def _complete(self, request: Request) -> None:
         """Add callback and errback, which requests of seeds do without while they wait."""
@@ -125,30 +139,17 @@ class SeedScheduler(BaseScheduler):
         if request.errback is None:
             request.errback = getattr(self.spider, "failed", None)
 
-    def _next_seed(self) -> Request | None:
-        if self.service is None:
-            return None
-        while (request := self.service.next_seed()) is not None:
-            # remembered, so that links to it are not fetched once more; not filtered itself
-            self.dupefilter.request_seen(request)
-            if request.priority == 0:
-                return request
-            # a seed with a priority of its own waits where that belongs
-            self.frontier.push(level_of(request.priority), request)
-            lowest = self.frontier.lowest_level()
-            if lowest is not None and lowest < SEED_LEVEL:
-                return None
-        return None
-
     def drop_fenced(self) -> list[Request]:
         """Take out what waits for seeds that are another process's now."""
         return self.frontier.remove(_is_fenced)
 
     def _is_being_scraped(self, request: Request) -> bool:
+        assert self.crawler is not None
         return engine_hooks.is_being_scraped(self.crawler.engine, request)
 
     def _count(self, key: str) -> None:
-        self.crawler.stats.inc_value(key)
+        assert self.stats is not None
+        self.stats.inc_value(key)
 
 
 def _is_fenced(request: Request) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from scrapy import Request, Spider
 
 from site_spider.core.seed_log import Message, Partition, Position
+from site_spider.core.statistics import NameCounts
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.dead_letters import DeadLetters
 from site_spider.crawl.intake import Arrival
@@ -21,10 +21,17 @@ logger = logging.getLogger(__name__)
 class Seeds:
     """Owner of the intake: what it hands over is taken into the ledger here."""
 
-    def __init__(self, completion: Completion, dead_letters: DeadLetters, limit: int, spider: Spider) -> None:
+    def __init__(
+        self,
+        queue: SeedQueue,
+        completion: Completion,
+        dead_letters: DeadLetters,
+        limit: int,
+        spider: Spider,
+    ) -> None:
+        self.queue = queue
         self.completion = completion
-        self.queue = SeedQueue()
-        self.unknown_fields: Counter[str] = Counter()
+        self.unknown_fields = NameCounts()
         self.may_poll: Callable[[], bool] = lambda: True  # set by the assembly; read on the intake's thread
         self.on_arrival: Callable[[], None] = lambda: None  # wakes the engine; set by the assembly
         self.on_failure: Callable[[BaseException], None]
@@ -65,7 +72,8 @@ class Seeds:
                     self.set_aside(message, seed.reason)
                 elif (entry := self.completion.take(message)) is not None:
                     self.queue.push(Waiting(entry, message, seed))
-                    self.unknown_fields.update(seed.unknown_fields)
+                    for name in seed.unknown_fields:
+                        self.unknown_fields.add(name)
             except LedgerError as error:
                 # polled in the moment in which its partition went elsewhere: its new owner has it
                 logger.info("Not taken: %s", error)

@@ -126,6 +126,7 @@ class StatisticsExtension:
             failures=dict(service.failures.counts),
             seeds=seeds,
             queues=service.queue_lengths(),
+            unknown_fields={} if service.seeds is None else dict(service.seeds.unknown_fields.counts),
         )
 
 

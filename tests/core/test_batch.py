@@ -266,9 +266,7 @@ class BatcherMachine(RuleBasedStateMachine):
         super().__init__()
         self.batcher = Batcher(BatchLimits(size_bytes=60, count=5, age_seconds=1.0, under_way=2))
         self.now = 0.0
-        self.lines: dict[
-            str, list[tuple[int, int]]
-        ] = {}  # key -> open (ticket, size), in order
+        self.lines: dict[str, list[tuple[int, int]]] = {}  # key -> open (ticket, size), in order
         self.under_way: dict[int, list[tuple[str, int]]] = {}  # batch -> (key, ticket)
 
     @rule(key=st.sampled_from("abcdefgh"), size=st.integers(0, 80))

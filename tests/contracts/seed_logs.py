@@ -1,0 +1,202 @@
+"""What the suite of seed logs needs: the two logs, and members whose doings are recorded."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from site_spider.adapters.kafka import KafkaSeedLog
+from site_spider.adapters.local_log import LocalSeedLog
+from site_spider.core.seed_log import Message, Partition, Position, SeedLog
+
+PARTITIONS = 4
+PATIENCE_SECONDS = 30.0
+
+# Members hear of a rebalance with their next heartbeat, and of a new topic with the next metadata.
+QUICK_KAFKA = {"heartbeat.interval.ms": 300, "topic.metadata.refresh.interval.ms": 1000}
+
+
+def wait_until(condition: Callable[[], object], what: str = "", seconds: float = PATIENCE_SECONDS) -> None:
+    """Return when the condition holds; fail when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
+        time.sleep(0.01)
+
+
+@dataclass
+class Recorder:
+    """A listener that remembers; `answer` makes the positions that `revoked` returns."""
+
+    name: str = ""
+    events: list[tuple[str, str, Partition]] = field(default_factory=list)  # (member, what, partition)
+    owned: dict[Partition, Position | None] = field(default_factory=dict)
+    ends: dict[Partition, int] = field(default_factory=dict)
+    answer: Callable[[Sequence[Partition]], Mapping[Partition, Position]] = lambda _partitions: {}
+
+    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
+        self.owned.update(positions)
+        self._note("assigned", positions)
+
+    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
+        answer = self.answer(partitions)
+        self._leave("revoked", partitions)
+        return answer
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        self._leave("lost", partitions)
+
+    def reached(self, partition: Partition, offset: int) -> None:
+        assert partition in self.owned
+        self.ends[partition] = offset
+
+    def _leave(self, what: str, partitions: Sequence[Partition]) -> None:
+        for partition in partitions:
+            del self.owned[partition]
+        self._note(what, partitions)
+
+    def _note(self, what: str, partitions: Mapping[Partition, object] | Sequence[Partition]) -> None:
+        self.events.extend((self.name, what, partition) for partition in partitions)
+
+    def told(self, what: str) -> list[Partition]:
+        return [partition for name, event, partition in self.events if (name, event) == (self.name, what)]
+
+
+class Member:
+    """A consumer with its recorder; `taken` is all it was handed out."""
+
+    def __init__(
+        self, log: SeedLog, topic: str, group: str, events: list[tuple[str, str, Partition]] | None = None
+    ) -> None:
+        self.listener = Recorder(uuid.uuid4().hex, events if events is not None else [])
+        self.consumer = log.consumer(topic, group, self.listener)
+        self.taken: list[Message] = []
+
+    @property
+    def owned(self) -> set[Partition]:
+        return set(self.listener.owned)
+
+    @property
+    def values(self) -> list[bytes | None]:
+        return [message.value for message in self.taken]
+
+    def poll(self, seconds: float = 0.05, limit: int = 500) -> list[Message]:
+        batch = self.consumer.poll(seconds, limit)
+        assert len(batch) <= limit
+        assert {message.partition for message in batch} <= self.owned
+        self.taken += batch
+        return batch
+
+    def take(self, count: int, limit: int = 500) -> list[Message]:
+        """Poll until so many messages have been handed out in all."""
+        poll_until([self], lambda: len(self.taken) >= count, f"{count} messages", limit)
+        return self.taken
+
+    def own(self, count: int) -> set[Partition]:
+        """Poll until so many partitions are assigned."""
+        poll_until([self], lambda: len(self.owned) == count, f"{count} partitions")
+        return self.owned
+
+    def next_positions(self, partitions: Sequence[Partition] = ()) -> dict[Partition, Position]:
+        """Behind the last message handed out, of these partitions or all."""
+        ends = {message.partition: Position(message.offset + 1) for message in self.taken}
+        return {one: end for one, end in ends.items() if not partitions or one in partitions}
+
+    def commit_when_leaving(self) -> None:
+        self.listener.answer = self.next_positions
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+def poll_until(
+    members: Sequence[Member], condition: Callable[[], object], what: str = "", limit: int = 500
+) -> None:
+    """Poll the members in turn until the condition holds."""
+
+    def turn() -> object:
+        for member in members:
+            member.poll(limit=limit)
+        return condition()
+
+    wait_until(turn, what)
+
+
+@dataclass
+class Case:
+    """A seed log, and names nobody used before."""
+
+    name: str
+    log: SeedLog
+    make_topic: Callable[[str, int], None]
+    topic: str = field(default_factory=lambda: f"topic-{uuid.uuid4().hex}")
+    group: str = field(default_factory=lambda: f"group-{uuid.uuid4().hex}")
+    members: list[Member] = field(default_factory=list)
+
+    def member(self, events: list[tuple[str, str, Partition]] | None = None) -> Member:
+        """A new member of the group, closed at the end of the test."""
+        self.members.append(Member(self.log, self.topic, self.group, events))
+        return self.members[-1]
+
+    def leave(self, member: Member) -> None:
+        self.members.remove(member)
+        member.close()
+
+    def produce(self, count: int, first: int = 0) -> list[bytes]:
+        """Messages with values and keys of their own, all durable; makes the topic."""
+        values = [b"value-%d" % number for number in range(first, first + count)]
+        self.send([(b"key-" + value, value) for value in values])
+        return values
+
+    def send(self, pairs: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        self.make_topic(self.topic, PARTITIONS)
+        producer = self.log.producer()
+        try:
+            futures = [producer.send(self.topic, key, value) for key, value in pairs]
+            for future in futures:
+                future.result(PATIENCE_SECONDS)
+        finally:
+            producer.close()
+
+    def close(self) -> None:
+        for member in self.members:
+            member.close()
+        self.log.close()
+
+
+def local_case(folder: Path) -> Case:
+    # topics come into being with their first message
+    return Case("local", LocalSeedLog(folder, PARTITIONS), lambda _topic, _partitions: None)
+
+
+def kafka_case(brokers: str, **settings: object) -> Case:
+    log = KafkaSeedLog.from_settings(
+        {"SITE_KAFKA_BROKERS": brokers, "SITE_KAFKA_OPTIONS": QUICK_KAFKA} | settings
+    )
+    return Case("kafka", log, lambda topic, partitions: make_kafka_topic(brokers, topic, partitions))
+
+
+def make_kafka_topic(brokers: str, topic: str, partitions: int, **config: str) -> None:
+    """Make the topic unless it is there."""
+    admin = AdminClient({"bootstrap.servers": brokers, "allow.auto.create.topics": "false"})
+    found = admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic]
+    if found.error is not None:
+        admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(PATIENCE_SECONDS)
+
+
+@pytest.fixture(params=["local", pytest.param("kafka", marks=pytest.mark.servers)])
+def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
+    """Each seed log in turn."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # for lock files: this test's members alone
+    if request.param == "local":
+        made = local_case(tmp_path / "data")
+    else:
+        made = kafka_case(request.getfixturevalue("kafka_brokers"))
+    yield made
+    made.close()

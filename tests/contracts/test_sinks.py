@@ -1,0 +1,271 @@
+"""One suite over all sinks: what `site_spider/core/sink.py` and `results_reader.py` promise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from site_spider.core.sink import Answer, Record, Sink, Verdict
+from site_spider.crawl.delivery import Delivery
+from site_spider.errors import SinkUnavailable
+from tests.contracts.sinks import SinkCase, case, record
+
+__all__ = ["case"]
+
+RICH: dict[str, Any] = {
+    "url_id": "rich",
+    "status": 200,
+    "headers": '{"Content-Type": ["text/html; charset=utf-8"], "Set-Cookie": ["a=1", "b=2"]}',
+    "body": 'Grüße, 漢字, emoji 🎉👩‍👩‍👧, NUL \0, line\u2028separator, \ttab "quotes" \\ and \' too',
+    "description": None,
+    "url": "http://host.test/ä?q=🎉",
+    "depth": 3,
+    "latency_ms": 12.5,
+    "body_truncated": False,
+    "fetched_at": "2026-01-02T03:04:05.678+00:00",
+    "meta": {
+        "mine": [1, "two", None, {"three": 3.5}],
+        "empty": {},
+        "dotted.name": True,
+        "deep": {"er": "x" * 9000},
+    },
+}
+
+
+def with_sink(case: SinkCase, action: Callable[[Sink], Awaitable[None]]) -> None:
+    async def scenario() -> None:
+        sink = case.new()
+        await sink.open()
+        try:
+            await action(sink)
+        finally:
+            await sink.close()
+
+    asyncio.run(scenario())
+
+
+def write(case: SinkCase, *batches: Sequence[Record]) -> list[Verdict]:
+    """Write the batches one after the other; the verdicts of all."""
+    verdicts: list[Verdict] = []
+
+    async def action(sink: Sink) -> None:
+        for batch in batches:
+            verdicts.extend(await sink.write(batch))
+
+    with_sink(case, action)
+    return verdicts
+
+
+def read(case: SinkCase, key: str) -> dict[str, Any] | None:
+    reader = case.new_reader()
+    try:
+        return reader.get(key)
+    finally:
+        reader.close()
+
+
+def keys(case: SinkCase, **filters: Any) -> set[str]:
+    reader = case.new_reader()
+    try:
+        found = [document["url_id"] for document in reader.search(**filters)]
+        assert len(found) == len(set(found))
+        filters.pop("limit", None)
+        assert reader.count(**filters) >= len(found)
+        return set(found)
+    finally:
+        reader.close()
+
+
+def test_a_document_comes_back_as_it_was_written(case: SinkCase) -> None:
+    """Unicode, emoji, NUL, nulls, nesting and numbers survive."""
+    assert [verdict.answer for verdict in write(case, [record("rich", RICH)])] == [Answer.ACKNOWLEDGED]
+    assert read(case, "rich") == RICH
+
+
+def test_large_values_pass(case: SinkCase) -> None:
+    """A body of 1 MB, a header of 100 KB and a URL of 60 KB are no reason to refuse a result."""
+    document = {
+        "url_id": "large",
+        "status": 200,
+        "body": "word 🎉 " * 125_000,
+        "headers": "h" * 100_000,
+        "url": "http://host.test/" + "é" * 30_000,
+        "meta": {"note": "漢" * 40_000},
+    }
+    assert write(case, [record("large", document)])[0].answer is Answer.ACKNOWLEDGED
+    assert read(case, "large") == document
+
+
+def test_odd_keys_are_keys(case: SinkCase) -> None:
+    """A url_id is text: no sign in it has a meaning of its own."""
+    odd = ["ä🎉", "a/b?c#d%20", "with blank", '"quoted"', "-1", "x" * 512]
+    verdicts = write(case, [record(key, {"url_id": key, "status": 200}) for key in odd])
+    assert {verdict.answer for verdict in verdicts} == {Answer.ACKNOWLEDGED}
+    assert keys(case) == set(odd)
+    for key in odd:
+        assert read(case, key) == {"url_id": key, "status": 200}
+
+
+def test_writing_twice_leaves_the_same_document(case: SinkCase) -> None:
+    """Idempotence (rule 4)."""
+    batch = [record("a", RICH), record("b", {"status": None, "description": "no answer"})]
+    verdicts = write(case, batch, batch)
+    assert {verdict.answer for verdict in verdicts} == {Answer.ACKNOWLEDGED}
+    assert keys(case) == {"rich", "b"}
+    assert read(case, "a") == RICH
+
+
+def test_fields_of_others_survive(case: SinkCase) -> None:
+    """A write changes the fields it has, also to null, and leaves the rest of the document alone."""
+    write(
+        case,
+        [record("a", {"producer": "theirs", "status": 500, "body": "old", "meta": {"x": 1, "y": 2}})],
+        [record("a", {"status": 200, "body": None, "meta": {"y": 3}})],
+    )
+    document = read(case, "a")
+    assert document == {
+        "url_id": "a",
+        "producer": "theirs",
+        "status": 200,
+        "body": None,
+        "meta": {"x": 1, "y": 3},
+    }
+
+
+def test_the_later_write_wins(case: SinkCase) -> None:
+    """Last of three."""
+    write(case, *([record("a", {"status": status})] for status in (404, 500, 200)))
+    assert read(case, "a") == {"url_id": "a", "status": 200}
+
+
+def test_one_bad_record_does_not_stop_the_others(case: SinkCase) -> None:
+    """Of a thousand, 999 are stored and one is refused in the server's words."""
+    batch = [record(str(number), {"status": 200, "body": "text " * 20}) for number in range(1000)]
+    batch[500] = record("poison", case.poison)
+    verdicts = write(case, batch)
+    refused = [number for number, verdict in enumerate(verdicts) if verdict.answer is Answer.REJECTED]
+    assert refused == [500]
+    assert case.poison_reason in verdicts[500].reason
+    assert sum(verdict.answer is Answer.ACKNOWLEDGED for verdict in verdicts) == 999
+    assert len(keys(case, limit=None)) == 999
+
+
+def test_an_unwritable_value_is_refused_alone(case: SinkCase) -> None:
+    """What JSON has no words for is the record's fault, never an outage."""
+    answers = [
+        verdict.answer for verdict in write(case, [record("a", {"x": {1, 2}}), record("b", {"status": 1})])
+    ]
+    assert answers == [Answer.REJECTED, Answer.ACKNOWLEDGED]
+
+
+def test_half_a_surrogate_pair_is_stored_as_a_question_mark(case: SinkCase) -> None:
+    """A broken character in a page is no reason to lose the page."""
+    assert write(case, [record("a", {"body": "x\ud800y"})])[0].answer is Answer.ACKNOWLEDGED
+    assert read(case, "a") == {"url_id": "a", "body": "x?y"}
+
+
+def test_an_empty_batch_needs_no_server(case: SinkCase) -> None:
+    """Nothing in, nothing out."""
+    assert write(case, []) == []
+
+
+def test_readers_filter_by_status_and_task(case: SinkCase) -> None:
+    """A status, no status, a task, both, and a limit."""
+    write(
+        case,
+        [
+            record("a", {"status": 200, "task_id": "Job One"}),
+            record("b", {"status": 404, "task_id": "Job One"}),
+            record("c", {"status": None, "task_id": "Job Two"}),
+            record("d", {"status": 200, "task_id": "Job Two"}),
+        ],
+    )
+    assert keys(case) == {"a", "b", "c", "d"}
+    assert keys(case, status=200) == {"a", "d"}
+    assert keys(case, status="none") == keys(case, status="failed") == {"c"}
+    assert keys(case, task_id="Job One") == {"a", "b"}
+    assert keys(case, status=200, task_id="Job Two") == {"d"}
+    assert keys(case, status=500) == set()
+    assert len(keys(case, limit=3)) == 3
+    assert keys(case, limit=0) == set()
+    reader = case.new_reader()
+    assert reader.count() == 4
+    assert reader.count(status=200, task_id="Job One") == 1
+    reader.close()
+
+
+def test_readers_page_through_everything(case: SinkCase) -> None:
+    """More documents than fit on one page, and an iteration that is left early."""
+    write(case, [record(f"{number:04}", {"status": 200}) for number in range(1234)])
+    assert len(keys(case, limit=None)) == 1234
+    assert len(keys(case)) == 1000
+    reader = case.new_reader()
+    some = reader.search(limit=None)
+    next(some)
+    some.close()  # type: ignore[attr-defined]
+    reader.close()
+
+
+def test_a_store_that_does_not_exist_yet_is_empty(case: SinkCase) -> None:
+    """Before the first write there is nothing, and no error."""
+    assert keys(case) == set()
+    assert read(case, "a") is None
+
+
+def test_several_writers_share_the_store(case: SinkCase) -> None:
+    """Four writers at once, the same keys: nothing is lost and no field."""
+
+    async def one(number: int) -> None:
+        sink = case.new()
+        delivery = Delivery(sink)
+        await delivery.open(20)
+        answers: list[Verdict] = []
+        for key in range(100):
+            delivery.submit(record(str(key), {f"field_{number}": number}), answers.append)
+        assert await delivery.close(20) == 0
+        assert {verdict.answer for verdict in answers} == {Answer.ACKNOWLEDGED}
+
+    async def scenario() -> None:
+        await asyncio.gather(*(one(number) for number in range(4)))
+
+    asyncio.run(scenario())
+    assert read(case, "7") == {"url_id": "7", **{f"field_{number}": number for number in range(4)}}
+
+
+def test_a_server_that_is_away_is_named(case: SinkCase) -> None:
+    """The error names setting and address, and comes in time."""
+
+    async def scenario() -> None:
+        sink = case.sink.from_settings(case.away)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(SinkUnavailable) as caught:
+            await Delivery(sink).open(1)
+        assert asyncio.get_running_loop().time() - began < 5
+        for word in case.away_words:
+            assert word in str(caught.value)
+
+    asyncio.run(scenario())
+    reader = case.reader.from_settings(case.away)
+    with pytest.raises(SinkUnavailable, match=case.away_words[0]):
+        reader.get("a")
+    with pytest.raises(SinkUnavailable, match=case.away_words[0]):
+        list(reader.search())
+    with pytest.raises(SinkUnavailable, match=case.away_words[0]):
+        reader.count()
+    reader.close()
+
+
+def test_a_sink_can_be_opened_again(case: SinkCase) -> None:
+    """Opening twice, and closing twice, is harmless."""
+
+    async def action(sink: Sink) -> None:
+        await sink.open()
+        await sink.close()
+        await sink.close()
+        await sink.open()
+        assert (await sink.write([record("a", {"status": 200})]))[0].answer is Answer.ACKNOWLEDGED
+
+    with_sink(case, action)
