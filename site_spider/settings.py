@@ -12,6 +12,8 @@ COMMANDS_MODULE = "site_spider.commands"
 
 ASYNCIO_EVENT_LOOP = "uvloop.Loop"  # 0.08 to 0.5 ms of CPU a page less than the standard loop
 SCHEDULER = "site_spider.crawl.scheduler.SeedScheduler"
+DOWNLOADER = "site_spider.crawl.cancellation.SafeDownloader"
+ITEM_PROCESSOR = "site_spider.crawl.cancellation.SafeItemProcessor"
 DUPEFILTER_CLASS = "site_spider.crawl.dupefilter.SeenDupeFilter"
 TWISTED_DNS_RESOLVER = "site_spider.crawl.resolver.PublicHostResolver"
 EXTENSIONS = {
@@ -25,6 +27,7 @@ CONCURRENT_REQUESTS = 64
 CONCURRENT_REQUESTS_PER_DOMAIN = 8
 CONCURRENT_ITEMS = 4  # Scrapy starts this many tasks for every response: 100 of them cost 0.4 to 0.8 ms
 SCRAPER_SLOT_MAX_ACTIVE_SIZE = 50_000_000  # bytes of responses being parsed before downloads pause
+RETRY_GIVE_UP_LOG_LEVEL = "DEBUG"  # the result says it; an ERROR line for each dead host says nothing more
 METAREFRESH_ENABLED = False  # parses every page once more; set to true where sites redirect that way
 REACTOR_THREADPOOL_MAXSIZE = 30  # threads for name lookups, each of which can hang for seconds
 LOG_LEVEL = "INFO"  # a DEBUG line costs 26 µs, and there are several a page
@@ -79,6 +82,8 @@ SITE_REDIS_URL = ""  # for the shared dupefilter
 SITE_STATS_INTERVAL_SECONDS = 10
 SITE_STOP_GRACE_SECONDS = 30  # how long a graceful stop may take
 SITE_STARTUP_WAIT_SECONDS = 30  # how long to wait at start for a server that does not answer
+
+SITE_CALLBACK_TIMEOUT_SECONDS = 120  # how long a callback may take before its request counts as failed
 
 # --- The parts of ours, by dotted path -----------------------------------------------------
 SITE_SEED_LOG_CLASSES = {

@@ -49,6 +49,7 @@ class SeedService:
         self.completion = Completion(Ledger())
         self.results: Results
         self.failures = NameCounts()
+        self.callback_timeout_seconds = 0.0
         self.deliveries: list[Delivery] = []
         self.seed_queue = SeedQueue()  # level 0: made with the scheduler, never reclaimed
         self.seeds: Seeds | None = None
@@ -105,6 +106,9 @@ class SeedService:
     async def _open(self) -> None:
         settings = self.settings
         wait_seconds = options.seconds(settings, "SITE_STARTUP_WAIT_SECONDS")
+        self.callback_timeout_seconds = options.seconds(
+            settings, "SITE_CALLBACK_TIMEOUT_SECONDS", minimum=0.001
+        )
         self._grace_seconds = options.seconds(settings, "SITE_STOP_GRACE_SECONDS")
         self._backlog_bytes = options.integer(settings, "SITE_SINK_BACKLOG_BYTES", minimum=1)
         limit = options.integer(settings, "SITE_MAX_SEEDS_IN_FLIGHT", minimum=1)

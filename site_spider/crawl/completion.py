@@ -8,6 +8,7 @@ failure result here, so that no document is missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 from scrapy import Request
 
@@ -72,6 +73,13 @@ class Completion:
         """One thing has ended."""
         if self.ledger.release(entry):
             self.seen.complete(entry)
+
+    def keep_open(self, entry: Entry) -> ExitStack:
+        """A context manager; until it is left, the seed is not complete."""
+        self.hold(entry)
+        held = ExitStack()
+        held.callback(self.release, entry)
+        return held
 
     def set_aside(self, entry: Entry) -> None:
         """The dead letter of a seed is durable: that one thing has ended."""

@@ -15,6 +15,7 @@ from site_spider.core.frontier import Frontier
 from site_spider.core.levels import SEED_LEVEL, level_of, placed_priority
 from site_spider.crawl import engine_hooks, lineage
 from site_spider.crawl.assembly import SeedService
+from site_spider.crawl.guard import guarded
 from site_spider.crawl.lineage import Job
 
 logger = logging.getLogger(__name__)
@@ -113,7 +114,7 @@ class SeedScheduler(Scheduler):
         if request is not None:
             self._count("scheduler/dequeued/memory")
             self._count("scheduler/dequeued")
-            self._complete(request)
+            self._complete(request, self.service)
         lineage.work_on(request)
         return request
 
@@ -130,7 +131,7 @@ class SeedScheduler(Scheduler):
                 return None
         return None
 
-    def _complete(self, request: Request) -> None:
+    def _complete(self, request: Request, service: SeedService) -> None:
         """Add callback and errback, which requests of seeds do without while they wait."""
         if lineage.job_of(request) is None:
             return
@@ -138,6 +139,9 @@ class SeedScheduler(Scheduler):
             request.callback = self.spider.parse
         if request.errback is None:
             request.errback = getattr(self.spider, "failed", None)
+        request.callback = guarded(request.callback, service.callback_timeout_seconds)
+        if request.errback is not None:
+            request.errback = guarded(request.errback, service.callback_timeout_seconds)
 
     def drop_fenced(self) -> list[Request]:
         """Take out what waits for seeds that are another process's now."""

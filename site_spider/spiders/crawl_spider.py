@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -18,6 +19,7 @@ from site_spider.core import options
 from site_spider.core.decode import decode_body, is_html, is_text, media_type
 from site_spider.core.links import extract_links
 from site_spider.core.url import SCOPES, host_of, same_scope
+from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.environment import apply_environment
 from site_spider.crawl.failure import describe_exception, describe_status
 from site_spider.crawl.lineage import Job, job_of
@@ -94,6 +96,16 @@ class SeedSpider(Spider):
             assert failure.value is not None
             result.description = describe_exception(failure.value, request)
         return result
+
+    def keep_seed_open(self, request: Request) -> AbstractContextManager[Any]:
+        """For a task that goes on after its callback: `with` this, the seed completes when it is left.
+
+        To be called from the callback, not from the task: the seed may be complete when that begins.
+        """
+        service, job = SeedService.of(self.crawler), job_of(request)
+        if service is None or job is None:
+            return nullcontext()
+        return service.completion.keep_open(job.entry)
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
         depth = response.meta.get("depth", 0)

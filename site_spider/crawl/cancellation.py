@@ -1,0 +1,57 @@
+"""Downloader and item processor of Scrapy that turn a stray CancelledError into an ordinary error.
+
+Raised by a pipeline, it makes the items that follow vanish; raised by a download handler or
+a downloader middleware, the request never ends. See also crawl.guard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from scrapy import Request
+from scrapy.core.downloader import Downloader, Slot
+from scrapy.exceptions import DownloadFailedError
+from scrapy.http import Response
+from scrapy.pipelines import ItemPipelineManager
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from site_spider.crawl.guard import CallbackCancelled, is_being_cancelled
+
+
+class SafeDownloader(Downloader):
+    """Every download ends in a response, a request or an Exception."""
+
+    def fetch(self, request: Request, *arguments: Any) -> Deferred[Response | Request]:
+        """As Scrapy's."""
+        fetched: Deferred[Response | Request] = super().fetch(request, *arguments)
+        return fetched.addErrback(_convert)
+
+    async def _download(self, slot: Slot, request: Request) -> Response:
+        try:
+            return await super()._download(slot, request)
+        except asyncio.CancelledError as error:
+            if is_being_cancelled():
+                raise
+            raise DownloadFailedError("the download handler raised CancelledError") from error
+
+
+def _convert(failure: Failure) -> Failure:
+    if failure.check(asyncio.CancelledError):  # type: ignore[no-untyped-call]
+        error = DownloadFailedError("a downloader middleware raised CancelledError")
+        return Failure(error)  # type: ignore[no-untyped-call]
+    return failure
+
+
+class SafeItemProcessor(ItemPipelineManager):
+    """Every item leaves the pipelines, or ends in an Exception."""
+
+    async def process_item_async(self, item: Any) -> Any:
+        """As Scrapy's."""
+        try:
+            return await super().process_item_async(item)
+        except asyncio.CancelledError as error:
+            if is_being_cancelled():
+                raise
+            raise CallbackCancelled("an item pipeline raised CancelledError") from error

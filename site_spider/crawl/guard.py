@@ -1,0 +1,105 @@
+"""Callbacks that cannot hang a crawl: bounded in time, and never ending in CancelledError.
+
+Scrapy catches Exception around callbacks. A CancelledError raised in one (by a library whose
+own task was cancelled, say) passes by, and the request never ends; nor does one whose
+coroutine waits for ever. Both become ordinary errors here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
+
+from site_spider.errors import SiteSpiderError
+
+Callback = Callable[..., Any]
+_GUARD = "_guards_a_callback"
+
+
+class CallbackTimeout(SiteSpiderError):
+    """A callback took longer than SITE_CALLBACK_TIMEOUT_SECONDS."""
+
+
+class CallbackCancelled(SiteSpiderError):
+    """A callback, pipeline or middleware raised CancelledError though nobody cancelled it."""
+
+
+def guarded(callback: Callback, timeout_seconds: float) -> Callback:
+    """The same callback, for functions, generators, coroutines and asynchronous generators."""
+    if hasattr(callback, _GUARD):  # of a retried request, whose copy has it already
+        return callback
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            output = callback(*arguments, **keywords)
+        except asyncio.CancelledError as error:
+            raise _converted(error) from error
+        if inspect.iscoroutine(output):
+            return _bounded(output, timeout_seconds)
+        if inspect.isasyncgen(output):
+            return _bounded_items(output, timeout_seconds)
+        if isinstance(output, Iterator):
+            return _uncancelled_items(output)
+        return output
+
+    setattr(call, _GUARD, True)
+    return call
+
+
+async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout_seconds: float) -> Any:
+    try:
+        async with asyncio.timeout(timeout_seconds) as limit:
+            return await coroutine
+    except asyncio.CancelledError as error:
+        raise _converted(error) from error
+    except TimeoutError as error:
+        if limit.expired():
+            raise _timed_out(timeout_seconds) from error
+        raise
+
+
+async def _bounded_items(items: Any, timeout_seconds: float) -> AsyncIterator[Any]:
+    """Only the time that the callback itself takes counts, not that of what its items go through."""
+    left = timeout_seconds
+    try:
+        while True:
+            began = time.monotonic()
+            try:
+                item = await _bounded(anext(items), left)
+            except StopAsyncIteration:
+                return
+            except CallbackTimeout as error:
+                raise _timed_out(timeout_seconds) from error
+            left -= time.monotonic() - began
+            yield item
+    finally:
+        await items.aclose()
+
+
+def _uncancelled_items(items: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from items
+    except asyncio.CancelledError as error:
+        raise _converted(error) from error
+
+
+def _timed_out(timeout_seconds: float) -> CallbackTimeout:
+    return CallbackTimeout(
+        f"the callback did not finish within SITE_CALLBACK_TIMEOUT_SECONDS={timeout_seconds:g}"
+    )
+
+
+def _converted(error: asyncio.CancelledError) -> BaseException:
+    """An error of ours, unless this very task is being cancelled, as at the end of the process."""
+    if is_being_cancelled():
+        return error
+    return CallbackCancelled(f"CancelledError was raised where nothing was cancelled {error}".strip())
+
+
+def is_being_cancelled() -> bool:
+    """Whether somebody cancelled the task that runs now."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

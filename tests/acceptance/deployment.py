@@ -1,0 +1,156 @@
+"""A deployment under test: a seed log and a sink, real processes, and what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scrapy.settings import Settings
+
+from site_spider.core.results_reader import ResultReader
+from site_spider.core.seed_log import Message, SeedLog
+from site_spider.crawl import parts
+from site_spider.errors import TopicMissing
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "task_shell" / "crawl_spider.sh"
+
+
+def wait_until(condition: Callable[[], Any], timeout_seconds: float, what: str) -> Any:
+    """The first true value of `condition`."""
+    deadline = time.monotonic() + timeout_seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout_seconds} s")
+        time.sleep(0.1)
+    return value
+
+
+class Run:
+    """One `crawl_spider.sh` with its log; ended by its own group's id at the latest."""
+
+    def __init__(self, log: Path, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
+        self.log = log
+        with log.open("ab") as stream:
+            self.process = subprocess.Popen(
+                [str(SCRIPT), *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def text(self) -> str:
+        """What it has logged so far."""
+        return self.log.read_text(errors="replace")
+
+    def wait_assigned(self) -> None:
+        """Wait until it owns partitions."""
+        wait_until(
+            lambda: "Assigned: " in self.text() or self.process.poll() is not None, 60, "an assignment"
+        )
+
+    def terminate(self) -> None:
+        """Ask it to stop, as an operator does."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, timeout_seconds: float) -> int:
+        """Its exit code."""
+        return self.process.wait(timeout_seconds)
+
+    def end(self) -> None:
+        """Whatever state it is in, leave nothing behind."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(10)
+
+
+@dataclass
+class Deployment:
+    """One topic, group and set of stores of its own."""
+
+    folder: Path
+    settings: dict[str, str] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        name = uuid.uuid4().hex[:10]
+        self.topic, self.group = f"seeds-{name}", f"group-{name}"
+        self.settings |= {
+            "SITE_SEED_TOPIC": self.topic,
+            "SITE_CONSUMER_GROUP": self.group,
+            "SITE_DATA_DIR": str(self.folder / "data"),
+            "SITE_RESULTS_INDEX": f"results-{name}",
+            "SITE_STATS_INDEX": f"stats-{name}",
+            "SITE_ALLOW_PRIVATE_HOSTS": "true",
+            "SITE_STATS_INTERVAL_SECONDS": "1",
+        }
+        self.scrapy_settings = Settings()
+        self.scrapy_settings.setmodule("site_spider.settings", priority="project")
+        self.scrapy_settings.update(self.settings, priority="cmdline")
+        self.log: SeedLog = parts.seed_log(self.scrapy_settings)
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """For the processes."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
+        return kept | self.settings | extra
+
+    def start(self, *arguments: str, **extra: str) -> Run:
+        """Start one more `crawl_spider.sh`."""
+        run = Run(self.folder / f"crawl-{len(self.runs)}.log", self.environment(**extra), arguments)
+        self.runs.append(run)
+        return run
+
+    def produce(self, messages: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        """Put messages on the seed topic; durable when this returns."""
+        producer = self.log.producer()
+        for key, value in messages:
+            producer.send(self.topic, key, value)
+        assert producer.flush(60) == 0
+        producer.close()
+
+    def lag(self) -> int:
+        """Offsets that the group has not committed."""
+        return sum(
+            p.end - (p.committed.offset if p.committed else p.start)
+            for p in self.log.progress(self.topic, self.group)
+        )
+
+    def documents(self) -> dict[str, dict[str, Any]]:
+        """Every result by url_id."""
+        reader: ResultReader = parts.reader(self.scrapy_settings)
+        try:
+            return {document["url_id"]: document for document in reader.search(limit=None)}
+        finally:
+            reader.close()
+
+    def dead_letters(self) -> list[Message]:
+        """Every dead letter."""
+        try:
+            return list(self.log.read(f"{self.topic}.dead-letters"))
+        except TopicMissing:
+            return []
+
+    def close(self) -> None:
+        """End what still runs."""
+        for run in self.runs:
+            run.end()
+        self.log.close()
+
+
+def opened(folder: Path, settings: dict[str, str]) -> Iterator[Deployment]:
+    """For fixtures: a deployment that is closed at the end of the test."""
+    deployment = Deployment(folder, settings)
+    try:
+        yield deployment
+    finally:
+        deployment.close()

@@ -1,0 +1,190 @@
+"""The main job on real servers: seeds in, every result compared with what the site served."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from site_spider.core.seed_log import Message
+from site_spider.core.url import url_id
+from tests.acceptance.deployment import Deployment, opened, wait_until
+from tests.site.bad_messages import BadMessage, bad_messages
+from tests.site.expectation import Expectation, page_url
+from tests.site.handle import Site
+from tests.site.plan import PlannedSeed
+from tests.site.record import count_by_url
+
+pytestmark = pytest.mark.servers
+DONE_SECONDS = 300
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path / "record.jsonl", hosts=60) as site:
+        yield site
+
+
+@pytest.fixture
+def on_servers(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[Deployment]:
+    """Kafka with 4 partitions, results and statistics in Elasticsearch."""
+    servers = {
+        "SITE_KAFKA_BROKERS": kafka_brokers,
+        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
+        "SITE_SINKS": "elasticsearch",
+    }
+    for deployment in opened(tmp_path, servers):
+        admin = AdminClient({"bootstrap.servers": kafka_brokers})
+        admin.create_topics([NewTopic(deployment.topic, 4, 1)])[deployment.topic].result()
+        yield deployment
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[Deployment]:
+    """No server at all."""
+    yield from opened(tmp_path, {})
+
+
+def mixed(seeds: Sequence[PlannedSeed], bad: Sequence[BadMessage]) -> list[tuple[bytes | None, bytes | None]]:
+    """Good and bad messages, the bad ones spread among the good."""
+    messages: list[tuple[bytes | None, bytes | None]] = [(seed.key, seed.value) for seed in seeds]
+    step = len(messages) // len(bad)
+    for number, message in enumerate(bad):
+        messages.insert(number * (step + 1), (message.key, message.value))
+    return messages
+
+
+class Stored:
+    """The documents of a run, to be found by seed or by URL."""
+
+    def __init__(self, documents: dict[str, dict[str, Any]]) -> None:
+        self.by_id = documents
+        self.by_url = {page_url(document["url"]): document for document in documents.values()}
+
+    def of(self, seed: PlannedSeed) -> dict[str, Any] | None:
+        key = seed.url_id or url_id(seed.url)
+        return self.by_id.get(key) or (None if seed.url_id else self.by_url.get(page_url(seed.url)))
+
+    def mistakes(self, seeds: Sequence[PlannedSeed]) -> list[str]:
+        """What is missing or wrong, a line each."""
+        found = []
+        for seed in seeds:
+            found += self._compare(f"{seed.kind} {seed.url}", self.of(seed), seed.expectation)
+            found += self._wrong_origin(seed)
+            for url, child in seed.expectation.tree.items():
+                found += self._compare(f"{seed.kind} link {url}", self.by_url.get(url), child)
+        return found
+
+    def _compare(self, what: str, document: dict[str, Any] | None, expected: Expectation) -> list[str]:
+        if document is None:
+            return [f"{what}: no document"]
+        return [f"{what}: {mistake}" for mistake in expected.mismatches(document)]
+
+    def _wrong_origin(self, seed: PlannedSeed) -> list[str]:
+        document, meta = self.of(seed) or {}, dict(seed.seed.get("meta", {}))
+        ours = {"url_id", "NotExtract", "task_id", "depth"}
+        extra = {name: value for name, value in meta.items() if name not in ours}
+        wrong = []
+        if document.get("meta", {}) != extra:
+            wrong.append(f"{seed.url}: meta is {document.get('meta')}, expected {extra}")
+        if document.get("task_id") != meta.get("task_id"):
+            wrong.append(f"{seed.url}: task_id is {document.get('task_id')}")
+        return wrong
+
+
+def check_dead_letters(letters: Sequence[Message], bad: Sequence[BadMessage], topic: str) -> None:
+    """Each bad message is a dead letter once, with its original bytes, its reason and its origin."""
+    expected = Counter((message.key, message.value) for message in bad)
+    assert Counter((letter.key, letter.value) for letter in letters) == expected
+    by_value = {message.value: message for message in bad}
+    origins = set()
+    for letter in letters:
+        headers = {name: value.decode() for name, value in letter.headers}
+        assert headers.keys() >= {"error", "origin_topic", "origin_partition", "origin_offset", "failed_at"}
+        assert by_value[letter.value].explains(headers["error"]), (
+            by_value[letter.value].name,
+            headers["error"],
+        )
+        assert headers["origin_topic"] == topic
+        origins.add((headers["origin_partition"], headers["origin_offset"]))
+    assert len(origins) == len(bad)
+
+
+def crawl_and_check(deployment: Deployment, site: Site, count: int) -> None:
+    """Two processes crawl `count` seeds among which bad ones are mixed; everything is compared."""
+    seeds, bad = site.seeds(count, rng_seed=1), bad_messages(site.port)
+    deployment.produce([(None, b"first: makes the topic")])
+    for _ in range(2):
+        deployment.start().wait_assigned()
+    deployment.produce(mixed(seeds, bad))
+    wait_until(lambda: deployment.lag() == 0, DONE_SECONDS, "the end of the lag")
+    for run in deployment.runs:
+        run.terminate()
+    assert [run.wait(60) for run in deployment.runs] == [0, 0]
+
+    assert deployment.lag() == 0
+    stored = Stored(deployment.documents())
+    assert stored.mistakes(seeds) == []
+    first = BadMessage("first", None, b"first: makes the topic", "JSON")
+    check_dead_letters(deployment.dead_letters(), [*bad, first], deployment.topic)
+    entries = site.entries()
+    assert [entry for entry in entries if entry.kind in {"outside", "never"}] == []
+    counts = count_by_url(entries)
+    requests = [(url, most, counts[url]) for s in seeds for url, (_, most) in s.expectation.requests.items()]
+    too_often = [row for row in requests if row[2] > row[1]]
+    assert too_often == []
+
+
+def test_five_thousand_seeds_through_kafka_into_elasticsearch(on_servers: Deployment, site: Site) -> None:
+    """Every document is as the site served it, every bad seed is a dead letter, the lag ends at 0."""
+    crawl_and_check(on_servers, site, 5000)
+
+
+def test_five_thousand_seeds_with_the_embedded_default(embedded: Deployment, site: Site) -> None:
+    """The same without any server."""
+    crawl_and_check(embedded, site, 5000)
+
+
+def test_stopping_one_of_two_processes_loses_nothing(on_servers: Deployment, site: Site) -> None:
+    """SIGTERM in mid-crawl: the other process finishes the work, and ends by itself when all is done."""
+    seeds = site.seeds(1500, rng_seed=2)
+    on_servers.produce([(seed.key, seed.value) for seed in seeds])
+    leaving, staying = on_servers.start(), on_servers.start("--until-done")
+    wait_until(lambda: len(site.entries()) > 300, 60, "the crawl under way")
+    leaving.terminate()
+    assert leaving.wait(60) == 0
+    assert staying.wait(DONE_SECONDS) == 0
+    assert on_servers.lag() == 0
+    assert Stored(on_servers.documents()).mistakes(seeds) == []
+    assert on_servers.dead_letters() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"SITE_KAFKA_BROKERS": "127.0.0.1:1"}, ("SITE_KAFKA_BROKERS", "127.0.0.1:1")),
+        (
+            {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": "http://127.0.0.1:1"},
+            ("SITE_ELASTICSEARCH_HOSTS", "127.0.0.1:1"),
+        ),
+        ({"SITE_KAFKA_BROKERS": "no port"}, ("SITE_KAFKA_BROKERS", "no port")),
+        ({"SITE_SINKS": "elasticsearch"}, ("SITE_ELASTICSEARCH_HOSTS",)),
+        ({"SITE_SINKS": "postgres"}, ("SITE_SINKS", "postgres")),
+        ({"SITE_MAX_SEEDS_IN_FLIGHT": "many"}, ("SITE_MAX_SEEDS_IN_FLIGHT", "many")),
+        ({"SITE_LINK_SCOPE": "galaxy"}, ("SITE_LINK_SCOPE", "galaxy")),
+    ],
+)
+def test_what_cannot_start_says_why_in_one_line(
+    settings: dict[str, str], said: tuple[str, ...], embedded: Deployment
+) -> None:
+    """A wrong address or setting: one line names it, no traceback, and the exit code is not 0."""
+    run = embedded.start(SITE_STARTUP_WAIT_SECONDS="1", **settings)
+    assert run.wait(60) != 0
+    lines = [line for line in run.text().splitlines() if all(word in line for word in said)]
+    errors = [line for line in lines if "Overridden" not in line and ("ERROR" in line or "annot" in line)]
+    assert errors, run.text()
+    assert "Traceback" not in run.text()
