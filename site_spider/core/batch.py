@@ -13,8 +13,10 @@ It leaves when an answer is final. What comes back queues behind what waits (a n
 `order`), so one record that the sink can never take does not hold up all others.
 
 A batch that fails as a whole closes the gate (`_resume_at`) for a growing while. Until
-the next success the sink counts as unavailable, one batch at a time is handed out, and
-it is the smaller the longer that lasts: a server that chokes on large batches recovers.
+the next success the sink counts as unavailable and one batch at a time is handed out.
+Each failure also halves the batches (`_halvings`) and each success doubles them again, so
+a server that chokes on large ones gets what it can take, and a record that fails whatever
+batch it is in ends up alone.
 """
 
 from __future__ import annotations
@@ -92,6 +94,7 @@ class Batcher:
         self._numbers = 0
         self._orders = 0
         self._failures = 0  # in a row
+        self._halvings = 0
         self._resume_at = -inf
         self._hurried = False
 
@@ -199,8 +202,8 @@ class Batcher:
         return self._ready[0][1].accepted_at + self.limits.age_seconds
 
     def _gather(self) -> list[_Entry]:
-        count = max(1, self.limits.count >> self._failures)
-        room = self.limits.size_bytes >> self._failures
+        count = max(1, self.limits.count >> self._halvings)
+        room = self.limits.size_bytes >> self._halvings
         entries: list[_Entry] = []
         while self._ready and len(entries) < count:
             size = self._ready[0][1].record.size_bytes
@@ -252,11 +255,13 @@ class Batcher:
         if now < self._resume_at:
             return  # the other batch of the same outage
         self._failures += 1
+        self._halvings = min(self._halvings + 1, self.limits.count.bit_length())
         self._resume_at = now + pause_seconds(self._failures, jitter)
         if self.unavailable_since is None:
             self.unavailable_since = now
 
     def _open_gate(self) -> None:
         self._failures = 0
+        self._halvings = max(0, self._halvings - 1)
         self._resume_at = -inf
         self.unavailable_since = None

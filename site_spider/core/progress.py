@@ -71,7 +71,7 @@ def _count(runs: Iterable[Run], low: int, high: int) -> int:
 
 
 class Rate:
-    """Messages done per second, over a sliding window. Times are seconds of any clock that never goes back."""
+    """Messages done per second, over a sliding window. Times are of any clock that never goes back."""
 
     def __init__(self, window_seconds: float = 30.0) -> None:
         self._window_seconds = window_seconds

@@ -35,7 +35,9 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
 
 
-def render(columns: Sequence[Column], rows: Sequence[Sequence[object]], width: int | None = None) -> list[str]:
+def render(
+    columns: Sequence[Column], rows: Sequence[Sequence[object]], width: int | None = None
+) -> list[str]:
     """The lines of a table, its head first; None stands as "-". `width` None: as wide as it takes."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max([len(column.title), *(len(row[i]) for row in cells)]) for i, column in enumerate(columns)]

@@ -27,6 +27,7 @@ from site_spider.crawl.intake import Intake
 from site_spider.crawl.results import Results
 from site_spider.crawl.seed_queue import SeedQueue
 from site_spider.crawl.seeds import Seeds
+from site_spider.crawl.stop import Stop
 from site_spider.errors import ConfigError, LogUnavailable, SiteSpiderError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 EXIT_UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits.h: a server is away
 EXIT_SOFTWARE = 70  # EX_SOFTWARE: ended by an error of its own, to be started again
 EXIT_CONFIG = 78  # EX_CONFIG: a setting cannot be used
+_LONGEST_KEPT_SECONDS = 10.0  # of the grace, for sinks and commit
 _POSITIONS_SECONDS = 0.25  # how often the intake is told what is safe to commit
 
 
@@ -61,6 +63,7 @@ class SeedService:
         self._frontier: Frontier[Request] = Frontier()  # the scheduler's, once that is open
         self._backlog_bytes = 0
         self._grace_seconds = 0.0
+        self._stop: Stop | None = None
         self._deadline: float | None = None
 
     @classmethod
@@ -90,6 +93,7 @@ class SeedService:
         self.completion.drop_fenced = scheduler.drop_fenced
         self._frontier = scheduler.frontier
         engine_hooks.on_request_ended(self.crawler.engine, self.completion.ended)
+        engine_hooks.on_drain(self.crawler.engine, self._drain)
 
     async def _spider_opened(self) -> None:
         try:
@@ -110,6 +114,8 @@ class SeedService:
             settings, "SITE_CALLBACK_TIMEOUT_SECONDS", minimum=0.001
         )
         self._grace_seconds = options.seconds(settings, "SITE_STOP_GRACE_SECONDS")
+        self._stop = Stop(self._grace_seconds, self._exit_code)
+        self._stop.catch_signals()
         self._backlog_bytes = options.integer(settings, "SITE_SINK_BACKLOG_BYTES", minimum=1)
         limit = options.integer(settings, "SITE_MAX_SEEDS_IN_FLIGHT", minimum=1)
         topic = options.text(settings, "SITE_SEED_TOPIC", required=True)
@@ -154,7 +160,9 @@ class SeedService:
     # --- while crawling -----------------------------------------------------------------------
 
     def may_download(self) -> bool:
-        """False while a sink is away or too much waits for it. Any thread may ask."""
+        """False while a sink is away, too much waits for it, or the crawl stops. Any thread may ask."""
+        if self._deadline is not None:
+            return False
         limit = self._backlog_bytes
         return all(delivery.available and delivery.backlog_bytes < limit for delivery in self.deliveries)
 
@@ -183,6 +191,9 @@ class SeedService:
         assert self.crawler.spider is not None
         self.crawler.spider.exit_code = code  # type: ignore[attr-defined]
 
+    def _exit_code(self) -> int:
+        return getattr(self.crawler.spider, "exit_code", 0)
+
     # --- why there may be no result -------------------------------------------------------------
 
     def _spider_error(self, failure: Failure, response: object) -> None:
@@ -204,6 +215,26 @@ class SeedService:
             job.status = getattr(response, "status", None)
 
     # --- closing --------------------------------------------------------------------------------
+
+    async def _drain(self, drain: engine_hooks.Drain) -> None:
+        """Finish what is downloading, but keep a part of the grace for the sinks and the commit."""
+        if self._stop is None:  # it never started
+            return await drain()
+        self._stop.begin()
+        kept_seconds = min(_LONGEST_KEPT_SECONDS, self._grace_seconds / 3)
+        seconds = self._seconds_left() - kept_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await drain()
+        except TimeoutError:
+            logger.warning(
+                "%d requests did not end within %.0f s of the stop; their seeds will be replayed",
+                engine_hooks.requests_in_progress(self.crawler.engine),
+                seconds,
+            )
+            await self.flush()
+            await self.leave()
+            self._stop.exit_now(self._exit_code())
 
     def _seconds_left(self) -> float:
         now = asyncio.get_running_loop().time()

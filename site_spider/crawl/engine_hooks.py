@@ -9,7 +9,7 @@ requirements.txt pins Scrapy, and tests/crawl/test_engine_hooks.py holds the con
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from scrapy import Request
 from scrapy.core.engine import ExecutionEngine
@@ -29,6 +29,29 @@ def on_request_ended(engine: ExecutionEngine, call: Callable[[Request], None]) -
             remove_request(request)
 
     slot.remove_request = remove_and_tell  # type: ignore[method-assign]
+
+
+Drain = Callable[[], Awaitable[None]]
+
+
+def on_drain(engine: ExecutionEngine, call: Callable[[Drain], Awaitable[None]]) -> None:
+    """Have `call` called when the engine begins to close, with what waits for all requests to end.
+
+    The engine goes on closing when `call` returns. To be set up in the scheduler's open().
+    """
+    slot = engine._slot
+    assert slot is not None
+    close = slot.close
+
+    async def drain() -> None:
+        await call(close)
+
+    slot.close = drain  # type: ignore[method-assign]
+
+
+def requests_in_progress(engine: ExecutionEngine) -> int:
+    """How many requests were given out and have not ended."""
+    return 0 if engine._slot is None else len(engine._slot.inprogress)
 
 
 def wake(engine: ExecutionEngine) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.adapters.kafka import KafkaSeedLog
 from site_spider.adapters.local_log import LocalSeedLog
-from site_spider.core.seed_log import Message, Partition, Position, SeedLog
+from site_spider.core.seed_log import Message, Partition, Position, Producer, SeedLog
 
 PARTITIONS = 4
 PATIENCE_SECONDS = 30.0
@@ -138,6 +138,7 @@ class Case:
     topic: str = field(default_factory=lambda: f"topic-{uuid.uuid4().hex}")
     group: str = field(default_factory=lambda: f"group-{uuid.uuid4().hex}")
     members: list[Member] = field(default_factory=list)
+    producer: Producer | None = None
 
     def member(self, events: list[tuple[str, str, Partition]] | None = None) -> Member:
         """A new member of the group, closed at the end of the test."""
@@ -155,16 +156,19 @@ class Case:
         return values
 
     def send(self, pairs: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        producer = self.new_producer() if self.producer is None else self.producer
+        self.producer = producer
+        for future in [producer.send(self.topic, key, value) for key, value in pairs]:
+            future.result(PATIENCE_SECONDS)
+
+    def new_producer(self) -> Producer:
+        """For this case's topic, which exists from then on."""
         self.make_topic(self.topic, PARTITIONS)
-        producer = self.log.producer()
-        try:
-            futures = [producer.send(self.topic, key, value) for key, value in pairs]
-            for future in futures:
-                future.result(PATIENCE_SECONDS)
-        finally:
-            producer.close()
+        return self.log.producer()
 
     def close(self) -> None:
+        if self.producer is not None:
+            self.producer.close()
         for member in self.members:
             member.close()
         self.log.close()

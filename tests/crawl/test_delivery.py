@@ -285,7 +285,7 @@ def test_close_tries_an_unavailable_sink_again_at_once() -> None:
             sink.away = False
             began = asyncio.get_running_loop().time()
             assert await delivery.close(5) == 0
-            # the third pause is 2 s or more; a write that was failing meanwhile begins a new one, of up to 1 s
+            # the third pause is 2 s or more; a write that fails meanwhile begins anew, with up to 1 s
             assert asyncio.get_running_loop().time() - began < 1.8
             assert answers
 

@@ -1,0 +1,205 @@
+"""A member of a Kafka consumer group.
+
+The end of a partition arrives among its messages; the listener hears of it only when those have been
+handed out, that is in the next poll (or at once when there are none).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as RawMessage
+
+from site_spider.adapters.kafka_assignment import KafkaAssignment, listed
+from site_spider.adapters.kafka_config import KafkaConfig
+from site_spider.adapters.kafka_health import BrokerHealth, is_fatal
+from site_spider.adapters.member_slot import MemberSlot
+from site_spider.core.seed_log import Listener, Message, Partition, Position
+from site_spider.errors import ConfigError, LogUnavailable
+
+logger = logging.getLogger(__name__)
+
+_STEP_SECONDS = 0.5  # one poll of the client; between two we see to what is unlearned or away
+
+_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_THROWN_OUT = frozenset({
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError.FENCED_MEMBER_EPOCH,
+    KafkaError._ASSIGNMENT_LOST,
+})  # fmt: skip
+
+
+class KafkaConsumer:
+    """Reads `topic` as a member of `group` and tells `listener`; one thread uses it.
+
+    Raises ConfigError when the client refuses its options.
+    """
+
+    def __init__(self, config: KafkaConfig, topic: str, group: str, listener: Listener) -> None:
+        self._topic = topic
+        self._group = group
+        self._complaint: int | None = None
+        self._assignment = KafkaAssignment(listener, self.commit)
+        self._health = BrokerHealth(config.brokers, self._ask)
+        self._slot = _claim_slot(config, group)
+        instance = self._slot.instance_id if self._slot else None
+        try:
+            self._client = Consumer(config.member(group, instance, self._health.on_error))
+        except (KafkaException, ValueError, TypeError) as error:
+            self._release_slot()
+            raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+        self._assignment.subscribe(self._client, topic)
+
+    def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
+        """See `site_spider.core.seed_log.Consumer`."""
+        deadline = time.monotonic() + timeout_seconds
+        self._assignment.announce_ends()
+        while True:
+            self._health.look()
+            self._assignment.learn_late()
+            remaining = max(deadline - time.monotonic(), 0)
+            batch = self._accept(self._client.poll(min(remaining, _STEP_SECONDS)), limit)
+            if batch:
+                return batch
+            self._assignment.announce_ends()
+            if time.monotonic() >= deadline:
+                return []
+
+    def commit(self, positions: Mapping[Partition, Position]) -> None:
+        """See `site_spider.core.seed_log.Consumer`. Takes up to 10 s when the coordinator is away."""
+        foreign = [partition for partition in positions if partition not in self._assignment]
+        if foreign:
+            raise LogUnavailable(
+                f"Group {self._group} cannot commit {listed(foreign)} here: not assigned (any more)."
+            )
+        if not positions:
+            return
+        if self._health.suspected and not self._health.answers():
+            raise LogUnavailable(
+                f"Kafka does not answer, so group {self._group} cannot commit: {self._health.detail}."
+            )
+        self._commit([TopicPartition(*partition, *position) for partition, position in positions.items()])
+
+    def pause(self, partitions: Sequence[Partition]) -> None:
+        """See `site_spider.core.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
+        self._client.pause(self._assigned(partitions))
+
+    def resume(self, partitions: Sequence[Partition]) -> None:
+        """See `site_spider.core.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
+        self._client.resume(self._assigned(partitions))
+
+    def close(self) -> None:
+        """See `site_spider.core.seed_log.Consumer`.
+
+        A static member does not leave the group: its partitions wait for its return
+        for the session timeout (10 s), and then go to others.
+        """
+        try:
+            self._assignment.announce_ends()
+        finally:
+            self._client.close()
+            self._release_slot()
+        self._assignment.raise_failure()
+
+    # --- messages and events -----------------------------------------------------------
+
+    def _accept(self, first: RawMessage | None, limit: int) -> list[Message]:
+        self._assignment.raise_failure()
+        if first is None:
+            return []
+        message = self._handed_out(first)
+        assignment = self._assignment.number(message.partition) if message else None
+        rest = self._client.consume(limit - 1, 0) if limit > 1 else []
+        self._assignment.raise_failure()
+        batch = [other for raw in rest if (other := self._handed_out(raw))]
+        # A rebalance within `consume` takes back what `poll` had given: its next owner gets it again.
+        if message and assignment is not None and self._assignment.number(message.partition) == assignment:
+            batch.insert(0, message)
+        return batch
+
+    def _handed_out(self, raw: RawMessage) -> Message | None:
+        error = raw.error()
+        if error is None:
+            self._complaint = None
+            return to_message(raw)
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._complaint = None
+            self._assignment.note_end(Partition(str(raw.topic()), raw.partition() or 0), raw.offset() or 0)
+        else:
+            self._complain(error)
+        return None
+
+    def _complain(self, error: KafkaError) -> None:
+        if is_fatal(error):
+            raise LogUnavailable(
+                f"Kafka ended this membership in group {self._group} for good: {error.str()}. "
+                "A new consumer can join."
+            )
+        if error.code() == self._complaint:
+            return  # the client repeats itself
+        self._complaint = error.code()
+        if error.code() in _MISSING:
+            logger.warning("Topic %s does not exist yet; waiting for it.", self._topic)
+        else:
+            logger.warning("Group %s on topic %s: %s", self._group, self._topic, error.str())
+
+    # --- the rest ------------------------------------------------------------------------
+
+    def _commit(self, offsets: list[TopicPartition]) -> None:
+        try:
+            answers = self._client.commit(offsets=offsets, asynchronous=False) or []
+        except KafkaException as error:
+            raise self._refused(error.args[0]) from error
+        for answer in answers:
+            if answer.error:
+                raise self._refused(answer.error)
+
+    def _refused(self, error: KafkaError) -> LogUnavailable:
+        if error.code() in _THROWN_OUT:
+            reason = "the group went on without this member, so its partitions are lost"
+        elif error.code() == KafkaError.REBALANCE_IN_PROGRESS:
+            reason = "the group is rebalancing; trying again after the next poll helps"
+        else:
+            reason = "trying again may help"
+        return LogUnavailable(f"Kafka refused a commit of group {self._group}: {error.str()} ({reason}).")
+
+    def _ask(self, timeout_seconds: float) -> object:
+        return self._client.list_topics(self._topic, timeout=timeout_seconds)
+
+    def _assigned(self, partitions: Iterable[Partition]) -> list[TopicPartition]:
+        return [TopicPartition(*partition) for partition in partitions if partition in self._assignment]
+
+    def _release_slot(self) -> None:
+        if self._slot:
+            self._slot.release()
+
+
+def to_message(raw: RawMessage) -> Message:
+    """Our form of a client's message that is not an error."""
+    topic, number, offset = raw.topic(), raw.partition(), raw.offset()
+    assert topic is not None
+    assert number is not None
+    assert offset is not None
+    headers = tuple((str(name), _bytes(value)) for name, value in list(raw.headers() or ()))
+    timestamp_ms = max(raw.timestamp()[1], 0)  # negative when there is none
+    return Message(Partition(topic, number), offset, raw.key(), raw.value(), headers, timestamp_ms)
+
+
+def _bytes(header: str | bytes | None) -> bytes:
+    return header.encode() if isinstance(header, str) else header or b""
+
+
+def _claim_slot(config: KafkaConfig, group: str) -> MemberSlot | None:
+    if config.group_protocol != "classic":
+        return None
+    try:
+        return MemberSlot.claim(group)
+    except OSError as error:
+        logger.warning("Without a lock file a restarted process waits 10 s for its partitions: %s", error)
+        return None

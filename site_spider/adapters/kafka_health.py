@@ -1,0 +1,92 @@
+"""Whether the brokers answer, said once for each change instead of once for each failed attempt."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError, KafkaException
+
+logger = logging.getLogger(__name__)
+
+_PROBE_INTERVAL_SECONDS = 2.0
+_PROBE_TIMEOUT_SECONDS = 1.0
+_SUSPICIOUS = frozenset({
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._AUTHENTICATION,
+    KafkaError._RESOLVE,
+    KafkaError._SSL,
+})  # fmt: skip
+_DETAILED = _SUSPICIOUS | {KafkaError._TRANSPORT}
+
+
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client that reports this is of no more use."""
+    return error.fatal() or error.code() == KafkaError._FATAL  # as a message, it comes without the flag
+
+
+class BrokerHealth:
+    """Follows one client's connection.
+
+    The client reports broken connections also when a server merely closed an idle one, and never
+    reports that it connected again; so a report only raises suspicion, and a question decides.
+    `question` asks the servers something within the seconds it is given, or raises KafkaException.
+    One thread calls `look` and `answers`; the client's own threads call `on_error`.
+    """
+
+    def __init__(self, brokers: str, question: Callable[[float], object]) -> None:
+        self.away = False
+        self.detail = ""  # the client's last words about a connection
+        self._brokers = brokers
+        self._question = question
+        self._suspected = False
+        self._next_probe = 0.0
+
+    def on_error(self, error: KafkaError) -> None:
+        """The client's `error_cb`."""
+        if error.code() in _DETAILED:
+            if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.detail:
+                self.detail = error.str()
+            self._suspected = self._suspected or error.code() in _SUSPICIOUS
+        elif not is_fatal(error):  # a fatal one is raised where the client is used
+            logger.warning("Kafka at %s (SITE_KAFKA_BROKERS): %s", self._brokers, error.str())
+
+    @property
+    def suspected(self) -> bool:
+        """Whether the servers may be away; `look` finds out."""
+        return self._suspected or self.away
+
+    def look(self) -> None:
+        """Ask the servers when they are suspected and have not been asked for a while."""
+        if self.suspected and time.monotonic() >= self._next_probe:
+            self.answers()
+
+    def answers(self) -> bool:
+        """Whether the servers answer now; takes a second when they do not."""
+        self._suspected = False  # what is reported from here on is newer than the answer
+        try:
+            self._question(_PROBE_TIMEOUT_SECONDS)
+        except KafkaException as error:
+            self.detail = self.detail or str(error)
+            self._went_away()
+            return False
+        finally:
+            self._next_probe = time.monotonic() + _PROBE_INTERVAL_SECONDS
+        self._came_back()
+        return True
+
+    def _went_away(self) -> None:
+        if not self.away:
+            logger.warning(
+                "Kafka at %s (SITE_KAFKA_BROKERS) does not answer; trying until it does. %s",
+                self._brokers,
+                self.detail,
+            )
+        self.away = True
+
+    def _came_back(self) -> None:
+        if self.away:
+            logger.info("Kafka at %s answers again.", self._brokers)
+        self.away = False
+        self.detail = ""

@@ -1,0 +1,185 @@
+"""Appends to Kafka without losing or dropping.
+
+Theory: the client keeps a bounded queue and sends it from its own threads; delivery reports
+arrive in `poll`, for which a daemon thread is kept. What does not fit into the queue waits in an
+overflow of our own, and as long as that is not empty new messages queue behind it, so that
+the order of a key is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from functools import partial
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Message as RawMessage
+
+from site_spider.adapters.kafka_config import KafkaConfig
+from site_spider.adapters.kafka_health import BrokerHealth, is_fatal
+from site_spider.core.seed_log import Headers
+from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.1
+_CLOSE_SECONDS = 5.0
+# The server refuses this very message, and will again.
+_REJECTED = frozenset({
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError._BAD_MSG,
+})  # fmt: skip
+
+
+class _Outgoing(NamedTuple):
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, str | bytes | None]]
+    future: Future[None]
+
+
+class KafkaProducer:
+    """Fulfils `site_spider.core.seed_log.Producer`.
+
+    Raises ConfigError when the client refuses its options.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+        self._lock = threading.RLock()  # a future's callback may send the next message from within
+        self._overflow: deque[_Outgoing] = deque()
+        self._unfinished: set[Future[None]] = set()
+        self._topic = ""  # the last one used: a topic to ask about that exists for certain
+        self._broken = False
+        self._closed = threading.Event()
+        self._health = BrokerHealth(config.brokers, self._ask)
+        self._client = self._new_client()
+        self._thread = threading.Thread(target=self._serve, name="kafka-producer", daemon=True)
+        self._thread.start()
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:
+        """See `site_spider.core.seed_log.Producer`."""
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # from here on nobody can take it back
+        if self._closed.is_set():
+            future.set_exception(LogUnavailable("The producer is closed."))
+            return future
+        self._unfinished.add(future)
+        outgoing = _Outgoing(topic, key, value, list(headers), future)
+        with self._lock:
+            self._topic = topic
+            if self._overflow or self._broken or not self._produce(outgoing):
+                self._overflow.append(outgoing)
+        return future
+
+    def flush(self, timeout_seconds: float) -> int:
+        """See `site_spider.core.seed_log.Producer`."""
+        deadline = time.monotonic() + timeout_seconds
+        while self._unfinished:
+            remaining = deadline - time.monotonic()
+            self._client.flush(max(min(remaining, _POLL_SECONDS), 0))
+            if remaining <= 0:
+                break
+        return len(self._unfinished)
+
+    def close(self) -> None:
+        """See `site_spider.core.seed_log.Producer`; after 5 s what is left fails with LogUnavailable."""
+        left = self.flush(_CLOSE_SECONDS)
+        self._closed.set()
+        self._thread.join()
+        with self._lock:
+            self._give_up("The producer was closed before Kafka acknowledged the message.")
+        if left:
+            logger.warning("%d messages were not acknowledged by Kafka at %s.", left, self._config.brokers)
+
+    # --- the thread ------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while not self._closed.is_set():
+            self._client.poll(_POLL_SECONDS)
+            with self._lock:
+                if self._broken:
+                    self._renew()
+                while self._overflow and self._produce(self._overflow[0]):
+                    self._overflow.popleft()
+            if self._topic:
+                self._health.look()
+
+    def _produce(self, outgoing: _Outgoing) -> bool:
+        """Hand one message to the client; false when its queue is full."""
+        report = partial(self._report, outgoing.future)
+        try:
+            self._client.produce(
+                outgoing.topic, outgoing.value, outgoing.key, on_delivery=report, headers=outgoing.headers
+            )
+        except BufferError:
+            return False
+        except KafkaException as error:
+            self._finish(outgoing.future, error.args[0])
+        except (TypeError, ValueError) as error:
+            self._unfinished.discard(outgoing.future)
+            outgoing.future.set_exception(SinkRejected(f"Kafka's client cannot send this message: {error}."))
+        return True
+
+    def _report(self, future: Future[None], error: KafkaError | None, _message: RawMessage) -> None:
+        self._finish(future, error)
+
+    def _finish(self, future: Future[None], error: KafkaError | None) -> None:
+        if error is not None and error.code() in {KafkaError._FATAL, KafkaError._STATE}:
+            self._broken = True
+        self._unfinished.discard(future)
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        elif error.code() in _REJECTED:
+            future.set_exception(SinkRejected(f"Kafka refuses the message: {error.str()}"))
+        else:
+            future.set_exception(LogUnavailable(f"Kafka did not take the message: {error.str()}"))
+
+    # --- the client --------------------------------------------------------------------------
+
+    def _new_client(self) -> Producer:
+        try:
+            return Producer(self._config.producer(self._on_error))
+        except (KafkaException, ValueError, TypeError) as error:
+            raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+
+    def _ask(self, timeout_seconds: float) -> object:
+        return self._client.list_topics(self._topic, timeout=timeout_seconds)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if is_fatal(error):
+            self._broken = True
+        self._health.on_error(error)
+
+    def _renew(self) -> None:
+        """Replace a client that cannot go on (when it is in doubt about the order of messages, say)."""
+        logger.warning(
+            "Kafka's client gave up (%s); a new one takes over.", self._health.detail or "fatal error"
+        )
+        waiting, self._overflow = self._overflow, deque()
+        self._unfinished -= {outgoing.future for outgoing in waiting}
+        self._give_up("Kafka's client gave up before the message was acknowledged.")
+        self._unfinished |= {outgoing.future for outgoing in waiting}
+        self._client, self._overflow = self._new_client(), waiting
+        self._broken = False
+
+    def _give_up(self, reason: str) -> None:
+        self._client.purge()
+        self._client.flush(1)  # lets the client report what was purged
+        for future in list(self._unfinished):
+            self._unfinished.discard(future)
+            if not future.done():
+                future.set_exception(LogUnavailable(reason))
+        self._overflow.clear()

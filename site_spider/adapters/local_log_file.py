@@ -1,0 +1,179 @@
+"""The SQLite file of the embedded seed log, shared by the processes of one machine.
+
+Write-ahead logging lets readers and one writer work at the same time. A message's id is its partition's id
+and its offset in one number, so that a partition is one stretch of one B-tree.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from site_spider.errors import LogUnavailable
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "seeds.sqlite"
+OFFSET_BITS = 40  # a partition holds 10^12 messages, a file 8 million partitions
+
+_VERSION = 1
+_WAL_ATTEMPTS = 100
+_WAL_PAUSE_SECONDS = 0.05
+_WAL_LIMIT_BYTES = 64_000_000  # what the -wal file is cut to after a burst
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS partitions (
+        id INTEGER PRIMARY KEY, topic TEXT NOT NULL, number INTEGER NOT NULL,
+        next_offset INTEGER NOT NULL DEFAULT 0, UNIQUE (topic, number))""",
+    """CREATE TABLE IF NOT EXISTS messages (
+        id INTEGER PRIMARY KEY, key BLOB, value BLOB, headers TEXT, timestamp_ms INTEGER NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS positions (
+        consumer_group TEXT NOT NULL, partition_id INTEGER NOT NULL, next_offset INTEGER NOT NULL,
+        metadata TEXT NOT NULL, PRIMARY KEY (consumer_group, partition_id)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS members (
+        id INTEGER PRIMARY KEY, consumer_group TEXT NOT NULL, topic TEXT NOT NULL,
+        process TEXT NOT NULL, seen_at_seconds REAL NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS claims (
+        consumer_group TEXT NOT NULL, partition_id INTEGER NOT NULL, member INTEGER NOT NULL,
+        PRIMARY KEY (consumer_group, partition_id)) WITHOUT ROWID""",
+    f"PRAGMA user_version = {_VERSION}",
+)
+
+
+# between two ids, at most so many; see `message_id`
+SELECT_MESSAGES = (
+    "SELECT id, key, value, headers, timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
+)
+
+
+def message_id(partition_id: int, offset: int) -> int:
+    """The id of a message."""
+    return partition_id << OFFSET_BITS | offset
+
+
+def offset_of(identifier: int) -> int:
+    """The offset of a message from its id."""
+    return identifier & ((1 << OFFSET_BITS) - 1)
+
+
+def is_busy(error: LogUnavailable) -> bool:
+    """Whether another process merely held the file for long."""
+    cause = error.__cause__
+    return isinstance(cause, sqlite3.Error) and _code(cause) in _BUSY
+
+
+class LogFile:
+    """One connection to the file; one thread at a time uses it.
+
+    It opens the file when it is first needed, and again after an error or when somebody removed
+    the file. `durable` writes survive a power failure and cost an fsync each; others
+    survive the death of the process.
+    """
+
+    def __init__(self, folder: Path, durable: bool = False, busy_seconds: float = 30) -> None:
+        self.path = folder / FILE_NAME
+        self._durable = durable
+        self._busy_seconds = busy_seconds
+        self._connection: sqlite3.Connection | None = None
+        self._inode = 0
+
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """The rows that a SELECT or PRAGMA yields. Raises LogUnavailable."""
+        with self._guarded():
+            return self._connected().execute(statement, values).fetchall()
+
+    def stream(self, statement: str, values: Sequence[Any] = ()) -> Generator[Any, None, None]:
+        """The same, row by row; to be closed when it is not read to its end. Raises LogUnavailable."""
+        with self._guarded():
+            cursor = self._connected().execute(statement, values)
+            try:
+                yield from cursor
+            finally:
+                cursor.close()  # or else the file's log could not be shortened
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction, alone in the file; rolled back when the block raises.
+
+        Raises LogUnavailable.
+        """
+        with self._guarded():
+            connection = self._connected()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the connection; it opens again when used."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            if not (isinstance(error, sqlite3.Error) and _code(error) in _BUSY):
+                self.close()
+            raise LogUnavailable(
+                f"SITE_DATA_DIR is {str(self.path.parent)!r}, but the seed log {self.path} cannot be used: "
+                f"{error}. Check its disk and permissions, or set another folder."
+            ) from error
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is not None and not self._is_still_there():
+            logger.warning("The seed log %s was removed; beginning a new one.", self.path)
+            self.close()
+        if self._connection is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(
+                self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
+            )
+            self._prepare(self._connection)
+            self._inode = self.path.stat().st_ino
+        return self._connection
+
+    def _is_still_there(self) -> bool:
+        # What goes into a file that was removed is lost, without an error.
+        try:
+            return self.path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        _switch_to_wal(connection)
+        connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
+        connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
+        if connection.execute("PRAGMA user_version").fetchone()[0] == _VERSION:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        connection.execute("COMMIT")
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    for attempt in range(_WAL_ATTEMPTS):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if _code(error) not in _BUSY or attempt == _WAL_ATTEMPTS - 1:
+                raise
+            time.sleep(_WAL_PAUSE_SECONDS)  # this switch does not wait for other processes by itself
+        else:
+            return
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what extends it

@@ -1,0 +1,73 @@
+"""A stop that ends in time, whatever hangs.
+
+The first SIGTERM or SIGINT goes to Scrapy, which finishes what is downloading, and starts a
+timer in a thread of its own: a blocked event loop cannot prolong the stop. The second one
+ends the process at once. Nothing is lost by either: what was not committed is replayed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from scrapy.crawler import CrawlerProcessBase
+
+logger = logging.getLogger(__name__)
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SPARE_SECONDS = 3.0  # after the grace, for the process to end by itself
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+class Stop:
+    """Ends the process at the latest when the grace is over."""
+
+    def __init__(self, grace_seconds: float, exit_code: Callable[[], int]) -> None:
+        self._grace_seconds = grace_seconds
+        self._exit_code = exit_code
+        self._timer: threading.Timer | None = None
+        self._signalled = False
+
+    def catch_signals(self) -> None:
+        """Stand in front of Scrapy's handlers, where a Scrapy process has installed them."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if isinstance(getattr(handler, "__self__", None), CrawlerProcessBase):
+                signal.signal(number, self._caught(handler))  # type: ignore[arg-type]
+
+    def _caught(self, scrapys: Handler) -> Handler:
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self._signalled:
+                self.exit_now(128 + number)
+            self._signalled = True
+            self.begin()
+            scrapys(number, frame)  # installs handlers of its own for the next signal
+            for each in _SIGNALS:
+                signal.signal(each, handle)
+
+        return handle
+
+    def begin(self) -> None:
+        """The stop has begun, for whatever reason: from now on there is a limit."""
+        if self._timer is None:
+            self._timer = threading.Timer(self._grace_seconds + _SPARE_SECONDS, self._time_is_up)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _time_is_up(self) -> None:
+        sys.stderr.write("The stop took longer than SITE_STOP_GRACE_SECONDS; what was open is replayed\n")
+        self.exit_now(self._exit_code())
+
+    def exit_now(self, code: int) -> None:
+        """Leave without waiting for anything: threads, buffers and connections are left as they are."""
+        logging.shutdown()
+        os._exit(code)
