@@ -139,6 +139,7 @@ class KafkaSeedLog:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: KafkaException) -> LogUnavailable:
+        self._admin.poll(0)  # lets the client say why
         why = self._trouble or error.args[0].str()
         return LogUnavailable(f"Kafka at {self.address} (SITE_KAFKA_BROKERS) did not answer: {why}.")
 

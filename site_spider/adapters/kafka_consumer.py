@@ -46,7 +46,7 @@ class KafkaConsumer:
         self._group = group
         self._complaint: int | None = None
         self._assignment = KafkaAssignment(listener, self.commit)
-        self._health = BrokerHealth(config.brokers, self._ask)
+        self._health = BrokerHealth(config.brokers, f"the consumer of {topic}", self._ask)
         self._slot = _claim_slot(config, group)
         instance = self._slot.instance_id if self._slot else None
         try:

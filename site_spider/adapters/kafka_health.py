@@ -32,13 +32,15 @@ class BrokerHealth:
     The client reports broken connections also when a server merely closed an idle one, and never
     reports that it connected again; so a report only raises suspicion, and a question decides.
     `question` asks the servers something within the seconds it is given, or raises KafkaException.
-    One thread calls `look` and `answers`; the client's own threads call `on_error`.
+    One thread calls `look` and `answers`; the client's own threads call `on_error`. `who` is
+    whose connection it is, since a process has several.
     """
 
-    def __init__(self, brokers: str, question: Callable[[float], object]) -> None:
+    def __init__(self, brokers: str, who: str, question: Callable[[float], object]) -> None:
         self.away = False
         self.detail = ""  # the client's last words about a connection
-        self._brokers = brokers
+        self._where = f"Kafka at {brokers} (SITE_KAFKA_BROKERS)"
+        self._who = who
         self._question = question
         self._suspected = False
         self._next_probe = 0.0
@@ -50,7 +52,7 @@ class BrokerHealth:
                 self.detail = error.str()
             self._suspected = self._suspected or error.code() in _SUSPICIOUS
         elif not is_fatal(error):  # a fatal one is raised where the client is used
-            logger.warning("Kafka at %s (SITE_KAFKA_BROKERS): %s", self._brokers, error.str())
+            logger.warning("%s, %s: %s", self._where, self._who, error.str())
 
     @property
     def suspected(self) -> bool:
@@ -79,14 +81,12 @@ class BrokerHealth:
     def _went_away(self) -> None:
         if not self.away:
             logger.warning(
-                "Kafka at %s (SITE_KAFKA_BROKERS) does not answer; trying until it does. %s",
-                self._brokers,
-                self.detail,
+                "%s does not answer %s, which tries until it does: %s", self._where, self._who, self.detail
             )
         self.away = True
 
     def _came_back(self) -> None:
         if self.away:
-            logger.info("Kafka at %s answers again.", self._brokers)
+            logger.info("%s answers %s again.", self._where, self._who)
         self.away = False
         self.detail = ""

@@ -62,7 +62,7 @@ class KafkaProducer:
         self._topic = ""  # the last one used: a topic to ask about that exists for certain
         self._broken = False
         self._closed = threading.Event()
-        self._health = BrokerHealth(config.brokers, self._ask)
+        self._health = BrokerHealth(config.brokers, "the producer", self._ask)
         self._client = self._new_client()
         self._thread = threading.Thread(target=self._serve, name="kafka-producer", daemon=True)
         self._thread.start()

@@ -59,15 +59,15 @@ class LocalSink:
 
     async def close(self) -> None:
         """Close the file. Never raises."""
-        if self._thread is None:
+        thread, self._thread = self._thread, None  # closed twice at once, by an opening that is cancelled
+        if thread is None:
             return
         try:
-            await self._run(self._store.close)
+            await asyncio.get_running_loop().run_in_executor(thread, self._store.close)
         except sqlite3.Error:
             logger.exception("%s could not be closed.", self._store.path)
         finally:
-            self._thread.shutdown(wait=False, cancel_futures=True)
-            self._thread = None
+            thread.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, action: Callable[[], T]) -> T:
         if self._thread is None:

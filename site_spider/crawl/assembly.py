@@ -259,6 +259,8 @@ class SeedService:
         if self._ticker is not None:
             self._ticker.cancel()
         if self._intake is not None:
+            ledger = self.completion.ledger
+            logger.info("Seeds: %d complete, %d in flight", sum(ledger.outcomes.values()), ledger.in_flight)
             self._intake.want_committed(self.completion.positions())
             self._intake.stop()
             if not await self._intake.stopped(self._seconds_left()):
@@ -266,8 +268,6 @@ class SeedService:
         for part in (self._producer, self._log):
             if part is not None:
                 await asyncio.to_thread(part.close)
-        ledger = self.completion.ledger
-        logger.info("Seeds: %d complete, %d handed back", sum(ledger.outcomes.values()), ledger.handed_back)
 
 
 async def _until_there(check: Callable[[], Awaitable[None]], wait_seconds: float) -> None:

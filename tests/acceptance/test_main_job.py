@@ -151,7 +151,8 @@ def test_five_thousand_seeds_with_the_embedded_default(embedded: Deployment, sit
 
 def test_stopping_one_of_two_processes_loses_nothing(on_servers: Deployment, site: Site) -> None:
     """SIGTERM in mid-crawl: the other process finishes the work, and ends by itself when all is done."""
-    seeds = site.seeds(1500, rng_seed=2)
+    # what a page that fails its first requests comes to depends on how often it was asked
+    seeds = [seed for seed in site.seeds(1500, rng_seed=2) if seed.kind != "too-flaky"]
     on_servers.produce([(seed.key, seed.value) for seed in seeds])
     leaving, staying = on_servers.start(), on_servers.start("--until-done")
     wait_until(lambda: len(site.entries()) > 300, 60, "the crawl under way")
@@ -185,6 +186,6 @@ def test_what_cannot_start_says_why_in_one_line(
     run = embedded.start(SITE_STARTUP_WAIT_SECONDS="1", **settings)
     assert run.wait(60) != 0
     lines = [line for line in run.text().splitlines() if all(word in line for word in said)]
-    errors = [line for line in lines if "Overridden" not in line and ("ERROR" in line or "annot" in line)]
-    assert errors, run.text()
+    errors = [line for line in lines if "ERROR" in line or line.startswith("scrapy crawl: ")]
+    assert len(errors) == 1, run.text()
     assert "Traceback" not in run.text()
