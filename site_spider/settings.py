@@ -36,6 +36,7 @@ URLLENGTH_LIMIT = 8192  # characters, as for seeds
 HTTPERROR_ALLOW_ALL = True  # the spider writes a result for every status
 
 # --- Scrapy: hostile input -------------------------------------------------------------
+HTTPPROXY_ENABLED = False  # a proxy of the environment would resolve hosts past the guard for private ones
 TELNETCONSOLE_ENABLED = False  # executes code from a local port
 REMOTE_CONTROL_ENABLED = False  # likewise
 DOWNLOAD_HANDLERS = {
@@ -56,6 +57,8 @@ SITE_SEED_TOPIC = "seeds"
 SITE_CONSUMER_GROUP = "site_spider"
 SITE_DEAD_LETTER_TOPIC = ""  # empty: <SITE_SEED_TOPIC>.dead-letters
 SITE_MAX_SEEDS_IN_FLIGHT = 1000  # polled and not complete, a process; intake pauses there
+SITE_SEED_MAX_OPEN_SECONDS = 600  # then the links of a tree that still wait go back to the seed topic
+SITE_MAX_SPAN_OFFSETS = 50_000  # from the slowest seed of a partition to what is polled next; it pauses there
 SITE_DATA_DIR = "data"  # everything the embedded default keeps
 SITE_ALLOW_PRIVATE_HOSTS = False  # true lets seeds and redirects reach loopback and private addresses
 

@@ -6,12 +6,13 @@ those as runs, and the next owner skips them. Kafka refuses strings of 4,096 byt
 more, so the text stays within MAX_BYTES: what does not fit is left out from the far
 end, which costs a replay and never a loss.
 
-Text: `1;POSITION;FORM:DATA`. POSITION is the next offset not yet handed out, relative to
+Text: `1;POSITION;FORM:DATA;STATE`. POSITION is the next offset not yet handed out, relative to
 the watermark. FORM `r`: base64 of varints, alternately the length of an incomplete run
 and of a complete one, from the watermark on. FORM `b`: base64 of a bitmap, bit i of byte j
 (least significant first) says whether watermark + 8j + i is complete. The shorter of
-the two that reaches as far is used. A text of another version or a damaged one counts as
-empty.
+the two that reaches as far is used. STATE is empty when the partition was left in good order
+and nothing is under suspicion; else it is `a` (alive) or `-` (left in order), followed by the
+numbers of core.suspicion. A text of another version or a damaged one counts as empty.
 """
 
 from __future__ import annotations
@@ -21,18 +22,27 @@ import binascii
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from site_spider.core import suspicion
+from site_spider.core.suspicion import NO_SUSPICION, Suspicion
+
 Run = tuple[int, int]  # first offset, and the one after the last
 
 MAX_BYTES = 3_900  # of the text; 4,000 pass at the broker, 4,096 do not
-_DATA_BYTES = (MAX_BYTES - 40) * 3 // 4  # before base64; 40 are for the version and the position
+_DATA_BYTES = (MAX_BYTES - 160) * 3 // 4  # before base64; 160 are for the version and the numbers
 _VERSION = "1"
 
 
 class Ahead(NamedTuple):
-    """What lies beyond a watermark: the next offset to be handed out, and the complete runs."""
+    """What lies beyond a watermark: the next offset to be handed out, and the complete runs.
+
+    `alive` is set while a process owns the partition: found by the next owner, it tells of a
+    death. `suspicion` is about what was in flight at earlier ones.
+    """
 
     position: int
     complete: tuple[Run, ...]
+    alive: bool = False
+    suspicion: Suspicion = NO_SUSPICION
 
 
 def encode(watermark: int, ahead: Ahead) -> str:
@@ -40,22 +50,25 @@ def encode(watermark: int, ahead: Ahead) -> str:
 
     `ahead.complete` must be ascending, disjoint runs of offsets above the watermark.
     """
-    if ahead.position <= watermark and not ahead.complete:
+    numbers = suspicion.encode(ahead.suspicion, watermark)
+    if ahead.position <= watermark and not ahead.complete and not ahead.alive and not numbers:
         return ""
     form = _shorter(_runs_to_bytes(watermark, ahead.complete), watermark, ahead.complete)
-    return f"{_VERSION};{max(0, ahead.position - watermark)};{form}"
+    state = ("a" if ahead.alive else "-" if numbers else "") + numbers
+    return f"{_VERSION};{max(0, ahead.position - watermark)};{form};{state}"
 
 
 def decode(watermark: int, text: str) -> Ahead:
     """The inverse of `encode`; a text that cannot be read says that nothing is complete."""
     try:
-        version, position, form = text.split(";")
+        version, position, form, state = text.split(";")
         kind, data = form.split(":")
         raw = base64.b64decode(data, validate=True)
         if version != _VERSION or kind not in ("r", "b"):
             return Ahead(watermark, ())
         complete = _runs_of_varints(watermark, raw) if kind == "r" else _runs_of_bitmap(watermark, raw)
-        return Ahead(watermark + max(0, int(position)), tuple(complete))
+        suspected = suspicion.decode(state[1:], watermark)
+        return Ahead(watermark + max(0, int(position)), tuple(complete), state.startswith("a"), suspected)
     except (ValueError, binascii.Error):
         return Ahead(watermark, ())
 

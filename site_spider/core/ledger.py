@@ -14,6 +14,9 @@ The rules that must stay in sync with this module (design, section 3):
    beyond it are in its metadata, and are skipped by `take` after the next `assign`.
 3. Epoch: `revoke` fences what is in flight. A fenced entry completes nothing and counts as
    handed back; holding and releasing it stays legal, for its work ends later.
+7a. Suspicion: a partition that was not left in order had its owner die; what was in flight then
+   has taken part in that death (see core.suspicion). `position` says "alive" until it is
+   asked for by somebody who is leaving.
 10. Conservation: consumed = the sum of all outcomes + in flight, at every moment. Seeds
    handed back are no longer counted as consumed: their next owner consumes them.
 
@@ -31,7 +34,12 @@ from enum import Enum
 from site_spider.core import commit_metadata
 from site_spider.core.commit_metadata import Ahead, Run
 from site_spider.core.seed_log import Partition, Position
+from site_spider.core.suspicion import NO_SUSPICION, Suspicion
 from site_spider.errors import LedgerError
+
+# After a death the committed position may be older than what was in flight: so far beyond it
+# care is taken.
+CAUTIOUS_OFFSETS = 10_000
 
 
 class Outcome(Enum):
@@ -67,14 +75,26 @@ class Entry:
 class _Assigned:
     """The books of one partition during one epoch."""
 
-    __slots__ = ("done_ahead", "epoch", "next", "open", "order")
+    __slots__ = ("cautious_until", "done_ahead", "epoch", "next", "open", "order", "suspicion")
 
-    def __init__(self, epoch: int, start: int | None, done_ahead: tuple[Run, ...]) -> None:
+    def __init__(self, epoch: int, committed: Position | None) -> None:
         self.epoch = epoch
-        self.next = start  # no offset below it will be taken any more; None until the first one is known
+        self.next: int | None = None  # no offset below it will be taken any more; None: not known yet
         self.open: dict[int, Entry] = {}
         self.order: deque[int] = deque()  # offsets as taken, ascending; complete ones leave lazily
-        self.done_ahead = deque(done_ahead)  # runs that an earlier owner completed
+        self.done_ahead: deque[Run] = deque()  # runs that an earlier owner completed
+        self.suspicion = NO_SUSPICION
+        self.cautious_until = 0
+        if committed is not None:
+            self._restore(committed.offset, commit_metadata.decode(*committed))
+
+    def _restore(self, watermark: int, ahead: Ahead) -> None:
+        self.next = watermark
+        self.done_ahead.extend(ahead.complete)
+        self.suspicion = ahead.suspicion
+        if ahead.alive:
+            self.suspicion = ahead.suspicion.after_death(ahead.position)
+            self.cautious_until = ahead.position + CAUTIOUS_OFFSETS
 
     def watermark(self) -> int | None:
         while self.order and self.order[0] not in self.open:
@@ -123,11 +143,7 @@ class Ledger:
         if partition in self._assigned:
             raise LedgerError(f"{partition} is assigned already")
         self._epochs += 1
-        if committed is None:
-            self._assigned[partition] = _Assigned(self._epochs, None, ())
-        else:
-            ahead = commit_metadata.decode(*committed)
-            self._assigned[partition] = _Assigned(self._epochs, committed.offset, ahead.complete)
+        self._assigned[partition] = _Assigned(self._epochs, committed)
         return self._epochs
 
     def revoke(self, partition: Partition) -> list[Entry]:
@@ -206,19 +222,31 @@ class Ledger:
         if entry.outcome is None:
             raise LedgerError(f"{entry!r} cannot complete without an outcome")
         entry.holds = 0
-        del self._assigned[entry.partition].open[entry.offset]
+        books = self._assigned[entry.partition]
+        del books.open[entry.offset]
+        if books.suspicion.alone == entry.offset:
+            books.suspicion = books.suspicion.cleared()
         self.in_flight -= 1
         self.outcomes[entry.outcome] += 1
         return True
 
-    def position(self, partition: Partition) -> Position | None:
-        """What is safe to commit; None while no offset is known. Raises LedgerError when not assigned."""
+    def position(self, partition: Partition, *, leaving: bool = False) -> Position | None:
+        """What is safe to commit; None while no offset is known.
+
+        With `leaving`, the next owner takes the partition as left in good order. Raises
+        LedgerError when not assigned.
+        """
         books = self._books(partition)
         watermark = books.watermark()
         if watermark is None or books.next is None:
             return None
-        ahead = Ahead(books.next, tuple(books.complete_runs()))
+        ahead = Ahead(books.next, tuple(books.complete_runs()), not leaving, books.suspicion)
         return Position(watermark, commit_metadata.encode(watermark, ahead))
+
+    def next_offset(self, partition: Partition) -> int | None:
+        """The lowest offset that can still be taken; None while none is known, or when not assigned."""
+        books = self._assigned.get(partition)
+        return None if books is None else books.next
 
     def span(self, partition: Partition) -> int:
         """How many offsets lie between the watermark and the next one to be handed out.
@@ -228,6 +256,28 @@ class Ledger:
         books = self._books(partition)
         watermark = books.watermark()
         return 0 if watermark is None or books.next is None else books.next - watermark
+
+    def is_cautious(self, partition: Partition) -> bool:
+        """Whether its last owner died not long ago.
+
+        What is taken is then to be committed before it begins. Raises LedgerError when not assigned.
+        """
+        books = self._books(partition)
+        return books.next is None or books.next < books.cautious_until
+
+    def suspicion(self, partition: Partition) -> Suspicion:
+        """What is known of deaths of its owners. Raises LedgerError when not assigned."""
+        return self._books(partition).suspicion
+
+    def isolate(self, entry: Entry) -> None:
+        """This seed is about to be done with nothing else in flight.
+
+        Raises LedgerError when it is not in flight.
+        """
+        if not entry.live or entry.holds == 0:
+            raise LedgerError(f"{entry!r} is not in flight, it cannot be done alone")
+        books = self._books(entry.partition)
+        books.suspicion = books.suspicion.isolating(entry.offset)
 
     def open_entries(self, partition: Partition) -> list[Entry]:
         """The seeds in flight of one partition, by offset. Raises LedgerError when not assigned."""

@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider, NotConfigured
-from twisted.python.failure import Failure
 
-from site_spider.core import options
-from site_spider.core.batch import BatchLimits
 from site_spider.core.frontier import Frontier
 from site_spider.core.ledger import Ledger
 from site_spider.core.seed_log import Producer, SeedLog
-from site_spider.core.sink import Sink
 from site_spider.core.statistics import NameCounts, queue_lengths
-from site_spider.crawl import engine_hooks, lineage, parts
+from site_spider.crawl import engine_hooks, parts
 from site_spider.crawl.completion import Completion
+from site_spider.crawl.cookies import SeedCookies
 from site_spider.crawl.dead_letters import DeadLetters
 from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.intake import Intake
+from site_spider.crawl.mishaps import Mishaps
 from site_spider.crawl.results import Results
 from site_spider.crawl.seed_queue import SeedQueue
 from site_spider.crawl.seeds import Seeds
+from site_spider.crawl.service_settings import ServiceSettings
+from site_spider.crawl.spill import Spill
 from site_spider.crawl.stop import Stop
+from site_spider.crawl.watchdog import Watchdog
 from site_spider.errors import ConfigError, LogUnavailable, SiteSpiderError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ EXIT_UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits.h: a server is away
 EXIT_SOFTWARE = 70  # EX_SOFTWARE: ended by an error of its own, to be started again
 EXIT_CONFIG = 78  # EX_CONFIG: a setting cannot be used
 _LONGEST_KEPT_SECONDS = 10.0  # of the grace, for sinks and commit
-_POSITIONS_SECONDS = 0.25  # how often the intake is told what is safe to commit
+_TICK_SECONDS = 0.25  # how often the intake is told what is safe to commit
 
 
 class SeedService:
@@ -49,9 +50,9 @@ class SeedService:
         self.crawler = crawler
         self.settings = crawler.settings
         self.completion = Completion(Ledger())
+        self.config: ServiceSettings  # from here on set as the spider opens
         self.results: Results
         self.failures = NameCounts()
-        self.callback_timeout_seconds = 0.0
         self.deliveries: list[Delivery] = []
         self.seed_queue = SeedQueue()  # level 0: made with the scheduler, never reclaimed
         self.seeds: Seeds | None = None
@@ -60,9 +61,10 @@ class SeedService:
         self._producer: Producer | None = None
         self._intake: Intake | None = None
         self._ticker: asyncio.Task[None] | None = None
+        self._watchdog: Watchdog | None = None
         self._frontier: Frontier[Request] = Frontier()  # the scheduler's, once that is open
-        self._backlog_bytes = 0
-        self._grace_seconds = 0.0
+        self._spill: Spill | None = None
+        self._mishaps = Mishaps(crawler.signals)
         self._stop: Stop | None = None
         self._deadline: float | None = None
 
@@ -72,11 +74,7 @@ class SeedService:
         if not getattr(crawler.spidercls, "takes_seeds", False):
             raise NotConfigured
         service = cls(crawler)
-        connect = crawler.signals.connect
-        connect(service._spider_opened, signal=signals.spider_opened)
-        connect(service._spider_error, signal=signals.spider_error)
-        connect(service._item_failed, signal=signals.item_error)
-        connect(service._item_dropped, signal=signals.item_dropped)
+        crawler.signals.connect(service._spider_opened, signal=signals.spider_opened)
         return service
 
     @classmethod
@@ -108,54 +106,64 @@ class SeedService:
         raise CloseSpider("cannot_start")
 
     async def _open(self) -> None:
-        settings = self.settings
-        wait_seconds = options.seconds(settings, "SITE_STARTUP_WAIT_SECONDS")
-        self.callback_timeout_seconds = options.seconds(
-            settings, "SITE_CALLBACK_TIMEOUT_SECONDS", minimum=0.001
-        )
-        self._grace_seconds = options.seconds(settings, "SITE_STOP_GRACE_SECONDS")
-        self._stop = Stop(self._grace_seconds, self._exit_code)
+        self.config = config = ServiceSettings.read(self.settings)
+        self._stop = Stop(config.stop_grace_seconds, self._exit_code)
         self._stop.catch_signals()
-        self._backlog_bytes = options.integer(settings, "SITE_SINK_BACKLOG_BYTES", minimum=1)
-        limit = options.integer(settings, "SITE_MAX_SEEDS_IN_FLIGHT", minimum=1)
-        topic = options.text(settings, "SITE_SEED_TOPIC", required=True)
-        group = options.text(settings, "SITE_CONSUMER_GROUP", required=True)
-        dead_letter_topic = options.text(settings, "SITE_DEAD_LETTER_TOPIC") or f"{topic}.dead-letters"
-        deliveries = [self._delivery(sink) for sink in parts.sinks(settings)]
-        self._log = log = parts.seed_log(settings)
-        await _until_there(lambda: asyncio.to_thread(log.check, 5.0), wait_seconds)
-        for delivery in deliveries:
-            await delivery.open(wait_seconds)
+        sinks = parts.sinks(self.settings)
+        log = self._log = parts.seed_log(self.settings)
+        await _until_there(lambda: asyncio.to_thread(log.check, 5.0), config.startup_wait_seconds)
+        for sink in sinks:
+            delivery = Delivery(sink, limits=config.batch, on_change=self._wake)
+            await delivery.open(config.startup_wait_seconds)
             self.deliveries.append(delivery)
+        self._wire(config, log)
+        self._start(config, log)
+
+    def _wire(self, config: ServiceSettings, log: SeedLog) -> None:
+        completion = self.completion
         self._producer = log.producer()
-        assert self.crawler.spider is not None
-        self.dead_letters = DeadLetters(self._producer, dead_letter_topic, self.completion.set_aside)
-        self.results = Results(self.deliveries, self.completion, self.dead_letters.set_aside, self.failures)
-        self.completion.write_missing = self.results.write_missing
-        seeds = Seeds(self.seed_queue, self.completion, self.dead_letters, limit, self.crawler.spider)
-        self.seeds = seeds
+        self.dead_letters = DeadLetters(self._producer, config.dead_letter_topic, completion.set_aside)
+        self.results = Results(self.deliveries, completion, self.dead_letters.set_aside, self.failures)
+        completion.write_missing = self.results.write_missing
+        completion.give_up = self.results.give_up
+        completion.on_seed_ended.append(SeedCookies(self.crawler).forget)
+        self._spill = Spill(
+            self._producer, config.seed_topic, completion, self._frontier, config.limits.open_seconds
+        )
+
+    def _start(self, config: ServiceSettings, log: SeedLog) -> None:
+        spider, stop = self.crawler.spider, self._stop
+        assert spider is not None
+        assert stop is not None
+        assert self.dead_letters is not None
+        seeds = Seeds(self.seed_queue, self.completion, self.dead_letters, config.limits, spider)
+        intake = Intake(
+            lambda listener: log.consumer(config.seed_topic, config.consumer_group, listener),
+            seeds,
+            frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
+        )
         seeds.may_poll = self.may_download
         seeds.on_arrival = self._wake
         seeds.on_failure = self._intake_failed
-        callbacks = frozenset(self.crawler.spider.seed_callbacks)  # type: ignore[attr-defined]
-        self._intake = Intake(
-            lambda listener: log.consumer(topic, group, listener), seeds, callbacks, "intake"
+        seeds.commit_first = intake.commit_first
+        self.seeds, self._intake = seeds, intake
+        self._watchdog = Watchdog(config.callback_timeout_seconds, lambda: stop.exit_now(EXIT_SOFTWARE))
+        intake.start()
+        self._ticker = asyncio.create_task(self._tick(seeds, intake, self._spill))
+        logger.info(
+            "Taking seeds from %s of %s as a member of %s",
+            config.seed_topic,
+            log.address,
+            config.consumer_group,
         )
-        self._intake.start()
-        self._ticker = asyncio.create_task(self._tell_positions())
-        logger.info("Taking seeds from %s of %s as a member of %s", topic, log.address, group)
 
-    def _delivery(self, sink: Sink) -> Delivery:
-        limits = BatchLimits(
-            size_bytes=options.integer(self.settings, "SITE_SINK_BATCH_BYTES", minimum=1),
-            age_seconds=options.seconds(self.settings, "SITE_SINK_FLUSH_SECONDS"),
-        )
-        return Delivery(sink, limits=limits, on_change=self._wake)
-
-    async def _tell_positions(self) -> None:
-        while self._intake is not None:
-            self._intake.want_committed(self.completion.positions())
-            await asyncio.sleep(_POSITIONS_SECONDS)
+    async def _tick(self, seeds: Seeds, intake: Intake, spill: Spill | None) -> None:
+        while True:
+            seeds.look()
+            if spill is not None:
+                spill.look()
+            intake.want_committed(self.completion.positions())
+            await asyncio.sleep(_TICK_SECONDS)
 
     # --- while crawling -----------------------------------------------------------------------
 
@@ -163,8 +171,10 @@ class SeedService:
         """False while a sink is away, too much waits for it, or the crawl stops. Any thread may ask."""
         if self._deadline is not None:
             return False
-        limit = self._backlog_bytes
-        return all(delivery.available and delivery.backlog_bytes < limit for delivery in self.deliveries)
+        return all(
+            delivery.available and delivery.backlog_bytes < self.config.backlog_bytes
+            for delivery in self.deliveries
+        )
 
     def next_seed(self) -> Request | None:
         """The first request of the next seed; None when none waits."""
@@ -173,6 +183,10 @@ class SeedService:
     def queue_lengths(self) -> dict[str, int]:
         """How many requests wait, by the names of the levels."""
         return queue_lengths(self._frontier.lengths(), self.seed_queue.waiting)
+
+    def spills(self, request: Request) -> bool:
+        """Whether an accepted request goes back to the seed topic instead of waiting here."""
+        return self._spill is not None and self._spill.takes(request)
 
     def _wake(self) -> None:
         engine_hooks.wake(self.crawler.engine)
@@ -194,26 +208,6 @@ class SeedService:
     def _exit_code(self) -> int:
         return getattr(self.crawler.spider, "exit_code", 0)
 
-    # --- why there may be no result -------------------------------------------------------------
-
-    def _spider_error(self, failure: Failure, response: object) -> None:
-        job = lineage.current_job()
-        if job is not None:
-            job.error = f"{type(failure.value).__name__} in the spider: {failure.getErrorMessage()}"
-            job.status = getattr(response, "status", None)
-
-    def _item_failed(self, failure: Failure, response: object) -> None:
-        job = lineage.current_job()
-        if job is not None:
-            job.error = f"{type(failure.value).__name__} in an item pipeline: {failure.getErrorMessage()}"
-            job.status = getattr(response, "status", None)
-
-    def _item_dropped(self, exception: BaseException, response: object) -> None:
-        job = lineage.current_job()
-        if job is not None:
-            job.error = f"the item was dropped: {exception}"
-            job.status = getattr(response, "status", None)
-
     # --- closing --------------------------------------------------------------------------------
 
     async def _drain(self, drain: engine_hooks.Drain) -> None:
@@ -221,7 +215,7 @@ class SeedService:
         if self._stop is None:  # it never started
             return await drain()
         self._stop.begin()
-        kept_seconds = min(_LONGEST_KEPT_SECONDS, self._grace_seconds / 3)
+        kept_seconds = min(_LONGEST_KEPT_SECONDS, self.config.stop_grace_seconds / 3)
         seconds = self._seconds_left() - kept_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -239,7 +233,7 @@ class SeedService:
     def _seconds_left(self) -> float:
         now = asyncio.get_running_loop().time()
         if self._deadline is None:
-            self._deadline = now + self._grace_seconds
+            self._deadline = now + self.config.stop_grace_seconds
         return max(1.0, self._deadline - now)
 
     async def flush(self) -> None:
@@ -258,6 +252,8 @@ class SeedService:
             await asyncio.sleep(0)  # lets the last dead letters reach the ledger
         if self._ticker is not None:
             self._ticker.cancel()
+        if self._watchdog is not None:
+            self._watchdog.stop()
         if self._intake is not None:
             ledger = self.completion.ledger
             logger.info("Seeds: %d complete, %d in flight", sum(ledger.outcomes.values()), ledger.in_flight)

@@ -7,7 +7,8 @@ failure result here, so that no document is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 
 from scrapy import Request
@@ -18,6 +19,8 @@ from site_spider.core.seen import Seen
 from site_spider.crawl import lineage
 from site_spider.crawl.lineage import Job, Root
 
+logger = logging.getLogger(__name__)
+
 
 class Completion:
     """The books of one crawl. Used on the event loop's thread only."""
@@ -26,10 +29,13 @@ class Completion:
         self.ledger = ledger
         self.seen = Seen()  # replaced by the dupefilter's
         self.write_missing: Callable[[Job], None]  # writes a failure result; set by the assembly
+        self.give_up: Callable[[Job, str], None]  # sets the seed aside; set by the assembly
+        self.on_seed_ended: list[Callable[[Entry], None]] = []  # complete, or another process's now
         self.drop_fenced: Callable[[], list[Request]] = (
             list  # empties the frontier of them; set by the scheduler
         )
         self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
+        self._roots: dict[Entry, Root] = {}  # of seeds that began and have not ended
 
     # --- requests ---------------------------------------------------------------------
 
@@ -40,6 +46,7 @@ class Completion:
     def begin(self, request: Request, root: Root) -> None:
         """The first request of a seed; it takes over the hold that `take` gave."""
         request.meta[lineage.JOB] = root
+        self._roots[root.seed_entry] = root
         root.requests += 1
         self._alive[request] = root
 
@@ -55,8 +62,12 @@ class Completion:
         if job is None:
             return
         job.requests -= 1
-        if job.requests == 0 and not job.written and job.entry.live:
-            self.write_missing(job)
+        try:
+            if job.requests == 0 and not job.written and job.entry.live:
+                self.write_missing(job)
+        except Exception as error:
+            logger.exception("No failure result could be written for %s", job.url)
+            self.give_up(job, f"no result could be written for {job.url}: {error!r}")
         self.release(job.entry)
 
     # --- seeds ------------------------------------------------------------------------
@@ -73,6 +84,16 @@ class Completion:
         """One thing has ended."""
         if self.ledger.release(entry):
             self.seen.complete(entry)
+            self._tell_ended(entry)
+
+    def roots(self) -> list[Root]:
+        """The jobs of all seeds that began and have not ended."""
+        return list(self._roots.values())
+
+    def _tell_ended(self, entry: Entry) -> None:
+        self._roots.pop(entry, None)
+        for call in self.on_seed_ended:
+            call(entry)
 
     def keep_open(self, entry: Entry) -> ExitStack:
         """A context manager; until it is left, the seed is not complete."""
@@ -100,12 +121,15 @@ class Completion:
             if partition in known:
                 for entry in self.ledger.revoke(partition):
                     self.seen.forget(entry)
+                    self._tell_ended(entry)
         for request in self.drop_fenced():
             self.ended(request)
 
-    def positions(self, partitions: Sequence[Partition] | None = None) -> dict[Partition, Position]:
+    def positions(
+        self, partitions: Collection[Partition] | None = None, *, leaving: bool = False
+    ) -> dict[Partition, Position]:
         """What is safe to commit now, for these partitions or all."""
         known = self.ledger.partitions()
         wanted = known if partitions is None else [p for p in partitions if p in set(known)]
-        found = {partition: self.ledger.position(partition) for partition in wanted}
+        found = {partition: self.ledger.position(partition, leaving=leaving) for partition in wanted}
         return {partition: position for partition, position in found.items() if position is not None}

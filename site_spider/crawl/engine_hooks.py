@@ -4,7 +4,7 @@ Scrapy has no signal, nor set of signals, that says that a request has ended: a 
 dropped by a downloader middleware emits nothing, a 404 without an errback ends at
 `response_received`. `_Slot.remove_request` fires exactly once for each request given out,
 after all its children were enqueued and all its items left the pipelines. It is private:
-requirements.txt pins Scrapy, and tests/crawl/test_engine_hooks.py holds the contract.
+requirements.txt pins Scrapy, and tests/crawl/test_endings.py holds the contract.
 """
 
 from __future__ import annotations

@@ -11,8 +11,9 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from site_spider.core.seed import Seed, parse_seed
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _POLL_SECONDS = 0.1
 _COMMIT_SECONDS = 0.5
+_QUICK_POLL_SECONDS = 0.02  # while something waits for a commit
+_RETRY_SECONDS = 0.5
 _BATCH = 200  # messages handed over at once: small enough not to hold up the loop
 _REVOKE_WAIT_SECONDS = 10.0
 
@@ -35,11 +38,25 @@ class Arrival(NamedTuple):
     seed: Seed | SeedError
 
 
+class _First(NamedTuple):
+    """A commit that something waits for."""
+
+    partitions: frozenset[Partition]
+    then: Callable[[], None]
+    not_before: float = 0.0  # monotonic
+
+
 class Owner(Protocol):
     """Who takes the seeds; called on the event loop's thread, but for `room`."""
 
     def room(self) -> int:
         """How many more seeds may be polled now. Called on the intake's thread: reads only."""
+
+    def capacity(self) -> int:
+        """What `room` is with nothing in flight. Called on the intake's thread: reads only."""
+
+    def too_wide(self) -> Set[Partition]:
+        """Partitions of which no more may be polled for now. Called on the intake's thread: reads only."""
 
     def arrived(self, arrivals: list[Arrival]) -> None:
         """Messages were polled."""
@@ -63,14 +80,12 @@ class Owner(Protocol):
 class Intake(Listener):
     """Polls while there is room, pauses while there is none."""
 
-    def __init__(
-        self, join: Callable[[Listener], Consumer], owner: Owner, callbacks: frozenset[str], name: str
-    ) -> None:
+    def __init__(self, join: Callable[[Listener], Consumer], owner: Owner, callbacks: frozenset[str]) -> None:
         self._join = join
         self._owner = owner
         self._callbacks = callbacks
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="intake", daemon=True)
         self._stopping = threading.Event()
         self._wanted: Mapping[Partition, Position] = {}  # replaced as a whole by the loop
         self._committed: dict[Partition, Position] = {}
@@ -79,6 +94,9 @@ class Intake(Listener):
         self._on_the_way = 0  # handed over, not yet arrived; guarded by the lock
         self._lock = threading.Lock()
         self._commit_failed = False
+        self._full = False
+        self._firsts: SimpleQueue[_First] = SimpleQueue()
+        self._first: _First | None = None
 
     # --- on the event loop's thread ---------------------------------------------------------
 
@@ -89,6 +107,12 @@ class Intake(Listener):
     def want_committed(self, positions: Mapping[Partition, Position]) -> None:
         """These are safe to commit; the thread commits what differs from what it committed last."""
         self._wanted = positions
+
+    def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
+        """Commit now, and call `then` when that is done; retried for as long as it takes."""
+        # what is wanted never falls behind it: a commit of an older state would undo this one
+        self._wanted = {**self._wanted, **positions}
+        self._firsts.put(_First(frozenset(positions), then))
 
     def stop(self) -> None:
         """Poll no more; commit, leave the group, end. Returns at once."""
@@ -125,21 +149,25 @@ class Intake(Listener):
         while not self._stopping.is_set():
             room = min(_BATCH, self._owner.room() - self._on_the_way)
             self._pause_or_resume(consumer, room)
-            messages = consumer.poll(_POLL_SECONDS, max(1, room))
+            timeout_seconds = _POLL_SECONDS if self._first is None else _QUICK_POLL_SECONDS
+            messages = consumer.poll(timeout_seconds, max(1, room))
             if messages:
                 self._hand_over(messages)
+            self._commit_firsts(consumer)
             if time.monotonic() >= commit_at:
                 self._commit(consumer)
                 commit_at = time.monotonic() + _COMMIT_SECONDS
 
     def _pause_or_resume(self, consumer: Consumer, room: int) -> None:
-        if room <= 0 and self._mine - self._paused:
-            consumer.pause(list(self._mine - self._paused))
-            self._paused = set(self._mine)
-        elif room >= _BATCH // 4 and self._paused:
-            # some room first: each resume makes the client fetch anew what it had fetched
-            consumer.resume(list(self._paused & self._mine))
-            self._paused.clear()
+        # some room before it goes on: each resume makes the client fetch anew what it had fetched
+        enough = min(_BATCH, self._owner.capacity()) // 4
+        self._full = room <= 0 or (self._full and room < enough)
+        wanted = self._mine if self._full else self._mine & self._owner.too_wide()
+        if stop := wanted - self._paused:
+            consumer.pause(list(stop))
+        if go := self._paused - wanted:
+            consumer.resume(list(go))
+        self._paused = set(wanted)
 
     def _hand_over(self, messages: list[Message]) -> None:
         arrivals = [Arrival(message, self._read(message)) for message in messages]
@@ -153,6 +181,28 @@ class Intake(Listener):
         except SeedError as error:
             return error
 
+    def _commit_firsts(self, consumer: Consumer) -> None:
+        while self._first is not None or not self._firsts.empty():
+            first = self._first = self._first or self._firsts.get_nowait()
+            if time.monotonic() < first.not_before:
+                return
+            wanted = self._wanted
+            mine = {p: wanted[p] for p in first.partitions if p in self._mine and p in wanted}
+            try:
+                consumer.commit(mine)
+            except LogUnavailable as error:
+                self._say_commit_failed(error)
+                self._first = first._replace(not_before=time.monotonic() + _RETRY_SECONDS)
+                return
+            self._first = None
+            self._committed.update(mine)
+            self._tell(first.then)
+
+    def _say_commit_failed(self, error: LogUnavailable) -> None:
+        if not self._commit_failed:
+            logger.warning("Offsets cannot be committed for now, trying again: %s", error)
+        self._commit_failed = True
+
     def _commit(self, consumer: Consumer) -> None:
         wanted = self._wanted
         changed = {p: w for p, w in wanted.items() if p in self._mine and self._committed.get(p) != w}
@@ -161,9 +211,7 @@ class Intake(Listener):
         try:
             consumer.commit(changed)
         except LogUnavailable as error:
-            if not self._commit_failed:
-                logger.warning("Offsets cannot be committed for now, trying again: %s", error)
-            self._commit_failed = True
+            self._say_commit_failed(error)
             return
         self._committed.update(changed)
         if self._commit_failed:

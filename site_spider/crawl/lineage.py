@@ -9,8 +9,10 @@ being worked on in this context is its parent.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from hashlib import blake2b
 from typing import Any
 
 from scrapy import Request
@@ -52,18 +54,24 @@ class Job:
     def url_id(self) -> str:
         """The `_id` of the document."""
         if self._url_id is None:
-            self._url_id = url_id(self.url)
+            try:
+                self._url_id = url_id(self.url)
+            except ValueError:  # a link of a spider of the user's own, with no canonical form
+                self._url_id = blake2b(self.url.encode("utf-8", "replace"), digest_size=20).hexdigest()
         return self._url_id
 
 
 class Root(Job):
     """The job of a seed itself."""
 
-    __slots__ = ("anchor_host", "message", "seed", "seed_entry")
+    __slots__ = ("anchor_host", "began", "is_overdue", "is_set_aside", "message", "seed", "seed_entry")
 
     def __init__(self, request: Request, entry: Entry, seed: Seed, message: Message) -> None:
         super().__init__(request, None)
         self.url = seed.url
+        self.began = time.monotonic()
+        self.is_overdue = False  # its links are spilled
+        self.is_set_aside = False  # a dead letter is on its way, or there
         self.anchor_host = ""  # where its redirects ended: links are followed from there
         self.seed_entry = entry
         self.seed = seed

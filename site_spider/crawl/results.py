@@ -53,12 +53,20 @@ class Results:
         describe_job(result, job)
         self.submit(result.document(), job)
 
+    def give_up(self, job: Job, reason: str) -> None:
+        """Nothing can be written for a job: its seed becomes a dead letter, once."""
+        if not job.root.is_set_aside:
+            job.root.is_set_aside = True
+            self._completion.hold(job.entry)
+            self._set_aside(job.root.message, reason, job.entry)
+
     def settled(self, job: Job | None, url_id: str, failed: bool, refusal: str) -> None:
         """Every sink has answered for one document."""
         if job is None:
             return
         entry = job.entry
-        if refusal:
+        if refusal and not job.root.is_set_aside:
+            job.root.is_set_aside = True
             self._set_aside(job.root.message, refusal, entry)
             return  # the hold passes to the dead letter
         if job is job.root and url_id == job.url_id:

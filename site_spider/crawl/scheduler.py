@@ -15,6 +15,7 @@ from site_spider.core.frontier import Frontier
 from site_spider.core.levels import SEED_LEVEL, level_of, placed_priority
 from site_spider.crawl import engine_hooks, lineage
 from site_spider.crawl.assembly import SeedService
+from site_spider.crawl.cookies import use_jar_of
 from site_spider.crawl.guard import guarded
 from site_spider.crawl.lineage import Job
 
@@ -73,11 +74,18 @@ class SeedScheduler(Scheduler):
             return self._enqueue(request, self.service)
         except Exception as error:
             logger.exception("A request could not be queued: %r", request, extra={"spider": self.spider})
-            job = lineage.current_job()
-            if job is not None:
-                job.error = job.error or f"a request could not be queued: {error!r}"
             self._count("scheduler/failed")
+            self._write_lost(request, self.service, error)
             return False
+
+    def _write_lost(self, request: Request, service: SeedService, error: Exception) -> None:
+        """What could not be queued gets a failure result of its own."""
+        parent = lineage.current_job()
+        if parent is None or lineage.job_of(request) is parent:
+            return  # another attempt at the same page: the job ends without a result, which is seen
+        lost = Job(request, parent)
+        lost.error = f"the request could not be queued: {error!r}"
+        service.results.write_missing(lost)
 
     def _enqueue(self, request: Request, service: SeedService) -> bool:
         completion = service.completion
@@ -94,7 +102,8 @@ class SeedScheduler(Scheduler):
         if job is not None:
             completion.accept(request, job)
         request.priority = placed_priority(request.priority, is_retry=_is_retry(request, job, same_job))
-        self.frontier.push(level_of(request.priority), request)
+        if not service.spills(request):
+            self.frontier.push(level_of(request.priority), request)
         self._count("scheduler/enqueued/memory")
         self._count("scheduler/enqueued")
         return True
@@ -103,6 +112,7 @@ class SeedScheduler(Scheduler):
         """The request to download next; None when there is none at the moment."""
         if self.service is None:
             return super().next_request()
+        lineage.work_on(None)
         if not self.service.may_download():
             return None
         lowest = self.frontier.lowest_level()
@@ -133,15 +143,17 @@ class SeedScheduler(Scheduler):
 
     def _complete(self, request: Request, service: SeedService) -> None:
         """Add callback and errback, which requests of seeds do without while they wait."""
-        if lineage.job_of(request) is None:
+        job = lineage.job_of(request)
+        if job is None:
             return
+        use_jar_of(request, job.entry)
         if request.callback is None:
             request.callback = self.spider.parse
         if request.errback is None:
             request.errback = getattr(self.spider, "failed", None)
-        request.callback = guarded(request.callback, service.callback_timeout_seconds)
+        request.callback = guarded(request.callback, service.config.callback_timeout_seconds)
         if request.errback is not None:
-            request.errback = guarded(request.errback, service.callback_timeout_seconds)
+            request.errback = guarded(request.errback, service.config.callback_timeout_seconds)
 
     def drop_fenced(self) -> list[Request]:
         """Take out what waits for seeds that are another process's now."""

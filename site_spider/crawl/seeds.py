@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from scrapy import Request, Spider
 
+from site_spider.core.ledger import Entry
+from site_spider.core.seed import Seed
 from site_spider.core.seed_log import Message, Partition, Position
 from site_spider.core.statistics import NameCounts
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.dead_letters import DeadLetters
 from site_spider.crawl.intake import Arrival
+from site_spider.crawl.isolation import CommitFirst, Isolation, culprit_reason
 from site_spider.crawl.seed_queue import SeedQueue, Waiting, seed_request
+from site_spider.crawl.service_settings import SeedLimits
 from site_spider.errors import LedgerError, SeedError
 
 logger = logging.getLogger(__name__)
@@ -26,21 +30,30 @@ class Seeds:
         queue: SeedQueue,
         completion: Completion,
         dead_letters: DeadLetters,
-        limit: int,
+        limits: SeedLimits,
         spider: Spider,
     ) -> None:
         self.queue = queue
         self.completion = completion
+        self.ledger = completion.ledger
         self.unknown_fields = NameCounts()
-        self.may_poll: Callable[[], bool] = lambda: True  # set by the assembly; read on the intake's thread
-        self.on_arrival: Callable[[], None] = lambda: None  # wakes the engine; set by the assembly
+        # set by the assembly:
+        self.may_poll: Callable[[], bool] = lambda: True  # read on the intake's thread
+        self.on_arrival: Callable[[], None] = lambda: None  # wakes the engine
         self.on_failure: Callable[[BaseException], None]
+        self.commit_first: CommitFirst
+        self.isolation = Isolation(self.ledger, self._begin, self._commit_first)
         self._dead_letters = dead_letters
-        self._limit = limit
+        self._limits = limits
         self._spider = spider
+        self._fresh: set[Partition] = set()  # assigned, and nothing committed by us
+        self._cautious = False
+        self._too_wide: Set[Partition] = frozenset()
+
+    # --- for the scheduler --------------------------------------------------------------------
 
     def next_request(self) -> Request | None:
-        """The first request of the next seed; None when no seed waits."""
+        """The first request of the next seed; None when no seed may begin."""
         while (waiting := self.queue.pop()) is not None:
             try:
                 request, root = seed_request(waiting, self._spider)
@@ -50,42 +63,100 @@ class Seeds:
                 continue
             self.completion.begin(request, root)
             return request
+        self.isolation.proceed()
         return None
 
-    def set_aside(self, message: Message, reason: str) -> None:
-        """A message is not a valid seed: it becomes a dead letter and completes with that."""
-        entry = self.completion.take(message)
-        if entry is not None:
-            self._dead_letters.set_aside(message, reason, entry)
+    def _commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
+        self.commit_first(positions, then)
 
-    # --- Owner of the intake ----------------------------------------------------------------
+    def _begin(self, waiting: Waiting) -> None:
+        if waiting.entry.live:
+            self.queue.push(waiting)
+            self.on_arrival()
+
+    # --- Owner of the intake, on its thread: reads only -----------------------------------------
 
     def room(self) -> int:
-        """How many more seeds may be polled (read on the intake's thread)."""
-        return self._limit - self.completion.ledger.in_flight if self.may_poll() else 0
+        """How many more seeds may be polled."""
+        if self.isolation.active or not self.may_poll():
+            return 0
+        return self.capacity() - self.ledger.in_flight
+
+    def capacity(self) -> int:
+        """How many seeds may be in flight."""
+        return self._limits.cautious_seeds if self._cautious else self._limits.seeds
+
+    def too_wide(self) -> Set[Partition]:
+        """Partitions whose slowest seed is too far behind."""
+        return self._too_wide
+
+    # --- Owner of the intake, on the event loop's thread ----------------------------------------
 
     def arrived(self, arrivals: list[Arrival]) -> None:
-        """Messages were polled."""
+        """Messages were polled. Of a partition whose owner died, they begin when that is committed."""
+        careful: list[Waiting] = []
         for message, seed in arrivals:
-            try:
-                if isinstance(seed, SeedError):
-                    self.set_aside(message, seed.reason)
-                elif (entry := self.completion.take(message)) is not None:
-                    self.queue.push(Waiting(entry, message, seed))
-                    for name in seed.unknown_fields:
-                        self.unknown_fields.add(name)
-            except LedgerError as error:
-                # polled in the moment in which its partition went elsewhere: its new owner has it
-                logger.info("Not taken: %s", error)
+            waiting = self._take(message, seed)
+            if waiting is None or self.isolation.takes(waiting):
+                continue
+            partition = message.partition
+            if partition in self._fresh or self.ledger.is_cautious(partition):
+                careful.append(waiting)
+            else:
+                self.queue.push(waiting)
+        if careful:
+            positions = self.completion.positions({waiting.entry.partition for waiting in careful})
+            self.commit_first(positions, lambda: self._committed(careful))
+        self.look()
         self.on_arrival()
+
+    def _committed(self, careful: list[Waiting]) -> None:
+        for waiting in careful:
+            self._fresh.discard(waiting.entry.partition)
+            self._begin(waiting)
+
+    def _take(self, message: Message, seed: Seed | SeedError) -> Waiting | None:
+        try:
+            entry = self._entry(message)
+        except LedgerError as error:
+            # polled in the moment in which its partition went elsewhere: its new owner has it
+            logger.info("Not taken: %s", error)
+            return None
+        if entry is None:
+            return None
+        if isinstance(seed, SeedError):
+            self._dead_letters.set_aside(message, seed.reason, entry)
+            return None
+        if self.ledger.suspicion(entry.partition).is_culprit(entry.offset):
+            self._dead_letters.set_aside(message, culprit_reason(), entry)
+            return None
+        for name in seed.unknown_fields:
+            self.unknown_fields.add(name)
+        return Waiting(entry, message, seed)
+
+    def _entry(self, message: Message) -> Entry | None:
+        partition, position = message.partition, self.ledger.next_offset(message.partition)
+        if position is not None and message.offset < position:
+            logger.warning(
+                "%s/%d begins anew at offset %d, below the position %d: the topic was made anew or its "
+                "retention has passed the committed offset",
+                *partition,
+                message.offset,
+                position,
+            )
+            self.completion.lost([partition])
+            self.completion.assigned({partition: None})
+        return self.ledger.take(partition, message.offset)
 
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
         """As in Listener."""
         self.completion.assigned(positions)
+        self._fresh |= set(positions)
+        self.look()
 
     def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         """As in Listener."""
-        positions = self.completion.positions(partitions)
+        positions = self.completion.positions(partitions, leaving=True)
         self.lost(partitions)
         return positions
 
@@ -93,12 +164,30 @@ class Seeds:
         """As in Listener."""
         self.completion.lost(partitions)
         self.queue.remove(lambda waiting: not waiting.entry.live)
+        self.isolation.forget_fenced()
+        self._fresh -= set(partitions)
+        self.look()
 
     def reached(self, partition: Partition, offset: int) -> None:
         """As in Listener."""
-        if partition in self.completion.ledger.partitions():
-            self.completion.ledger.reached(partition, offset)
+        if partition in self.ledger.partitions():
+            self.ledger.reached(partition, offset)
 
     def failed(self, error: BaseException) -> None:
         """As in intake.Owner."""
         self.on_failure(error)
+
+    def look(self) -> None:
+        """See how far the partitions have come; to be called now and then."""
+        ledger, limit = self.ledger, self._limits.span_offsets
+        mine = ledger.partitions()
+        self._cautious = any(ledger.is_cautious(partition) for partition in mine)
+        wide = frozenset(partition for partition in mine if ledger.span(partition) >= limit)
+        for partition in wide - self._too_wide:
+            logger.warning(
+                "%s/%d: %d offsets are not committed behind a seed that takes long; no more are polled there "
+                "until it ends (SITE_MAX_SPAN_OFFSETS)",
+                *partition,
+                ledger.span(partition),
+            )
+        self._too_wide = wide

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from site_spider.core import options
 from site_spider.core.decode import decode_body, is_html, is_text, media_type
 from site_spider.core.links import extract_links
-from site_spider.core.url import SCOPES, host_of, same_scope
+from site_spider.core.url import SCOPES, host_of, same_scope, site_of
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.environment import apply_environment
 from site_spider.crawl.failure import describe_exception, describe_status
@@ -57,6 +57,8 @@ class SeedSpider(Spider):
         """As Scrapy asks. Raises ConfigError."""
         spider = super().from_crawler(crawler, *args, **kwargs)
         spider.link_scope = options.choice(crawler.settings, "SITE_LINK_SCOPE", SCOPES)
+        if spider.link_scope == "domain":
+            site_of("example.com")  # reads the list of suffixes now, and not while crawling
         spider.follow_nofollow = options.boolean(crawler.settings, "SITE_FOLLOW_NOFOLLOW")
         spider.depth_limit = options.integer(crawler.settings, "DEPTH_LIMIT")
         return spider

@@ -69,6 +69,11 @@ class Run:
 
     def end(self) -> None:
         """Whatever state it is in, leave nothing behind."""
+        for _ in range(2):  # gracefully, then at once: the script's own way, which leaves no crawler behind
+            if self.process.poll() is None:
+                self.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    self.process.wait(3)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(10)

@@ -11,23 +11,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Producer as KafkaClient
 from confluent_kafka.admin import AdminClient
 
 from site_spider.adapters.kafka import KafkaSeedLog
 from site_spider.adapters.member_slot import MemberSlot
-from site_spider.core.seed_log import Partition, Position
+from site_spider.core.seed_log import Partition, Position, Producer
 from site_spider.errors import LogUnavailable, SinkRejected
 from tests.adapters.seed_log_process import process
 from tests.contracts.seed_logs import (
     PATIENCE_SECONDS,
     QUICK_KAFKA,
     Case,
+    Member,
     kafka_case,
+    kafka_producer,
     make_kafka_topic,
     poll_until,
     wait_until,
 )
+
+__all__ = ["kafka_producer"]
 
 CLASS = "site_spider.adapters.kafka.KafkaSeedLog"
 
@@ -39,11 +44,10 @@ def lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def case(kafka_brokers: str, lock_folder: None) -> Iterator[Case]:
+def case(kafka_producer: Producer, kafka_brokers: str, lock_folder: None) -> Iterator[Case]:
     """An empty topic."""
-    made = kafka_case(kafka_brokers)
-    yield made
-    made.close()
+    with kafka_case(kafka_producer, kafka_brokers) as made:
+        yield made
 
 
 @pytest.fixture
@@ -90,9 +94,14 @@ def test_a_member_whose_name_was_taken_over_is_told(case: Case, monkeypatch: pyt
 
 
 @pytest.mark.servers
-def test_the_new_group_protocol_works_too(kafka_brokers: str, lock_folder: None) -> None:
+def test_the_new_group_protocol_works_too(kafka_producer: Producer, kafka_brokers: str) -> None:
     """Members share the partitions, hand them over and commit."""
-    case = kafka_case(kafka_brokers, SITE_KAFKA_GROUP_PROTOCOL="consumer", SITE_KAFKA_OPTIONS={})
+    settings = {"SITE_KAFKA_GROUP_PROTOCOL": "consumer", "SITE_KAFKA_OPTIONS": {}}
+    with kafka_case(kafka_producer, kafka_brokers, **settings) as case:
+        share_and_commit(case)
+
+
+def share_and_commit(case: Case) -> None:
     values = case.produce(40)
     first = case.member()
     first.commit_when_leaving()
@@ -104,7 +113,6 @@ def test_the_new_group_protocol_works_too(kafka_brokers: str, lock_folder: None)
     poll_until([first, second], lambda: len(first.taken) + len(second.taken) >= 80)
     assert sorted(value or b"" for value in first.values + second.values) == sorted(values)
     first.consumer.commit(first.next_positions(sorted(first.owned)))
-    case.close()
 
 
 @pytest.mark.servers
@@ -142,7 +150,7 @@ def test_positions_that_cannot_be_read_at_a_rebalance_are_read_later(
 def test_the_end_is_told_behind_the_marks_of_a_transaction(case: Case, kafka_brokers: str) -> None:
     """They take offsets and are never handed out."""
     make_kafka_topic(kafka_brokers, case.topic, 1)
-    producer = Producer({"bootstrap.servers": kafka_brokers, "transactional.id": case.topic})
+    producer = KafkaClient({"bootstrap.servers": kafka_brokers, "transactional.id": case.topic})
     producer.init_transactions(PATIENCE_SECONDS)
     for end in (producer.commit_transaction, producer.abort_transaction):
         producer.begin_transaction()
@@ -249,16 +257,16 @@ def test_a_consumer_waits_for_missing_servers(
     nobody: str, lock_folder: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It polls in vain and says so once; it closes in time."""
-    case = kafka_case(nobody)
-    member = case.member()
-    started = time.monotonic()
-    poll_until([member], lambda: time.monotonic() - started > 4)
+    member = Member(of(nobody), "topic", "group")
+    poll_until([member], lambda: "does not answer" in caplog.text)
+    polls_until = time.monotonic() + 2.5  # longer than the interval of looks
+    poll_until([member], lambda: time.monotonic() > polls_until)
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warnings) == 1, warnings
     assert nobody in warnings[0].message
     assert "SITE_KAFKA_BROKERS" in warnings[0].message
     started = time.monotonic()
-    case.close()
+    member.close()
     assert time.monotonic() - started < 5
 
 

@@ -116,7 +116,7 @@ def test_an_outage_is_said_once_and_its_end_too(
     monkeypatch.setattr("site_spider.adapters.kafka_health._PROBE_INTERVAL_SECONDS", 0)
     caplog.set_level(logging.INFO)
     servers = Servers()
-    health = BrokerHealth("host:1", servers.question)
+    health = BrokerHealth("host:1", "the consumer", servers.question)
     health.look()
     assert caplog.records == []
     servers.away = True
@@ -136,7 +136,7 @@ def test_an_outage_is_said_once_and_its_end_too(
 
 def test_a_closed_idle_connection_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
     """The client reports it in the same words; the servers answer."""
-    health = BrokerHealth("host:1", Servers().question)
+    health = BrokerHealth("host:1", "the consumer", Servers().question)
     health.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     assert health.suspected
     health.look()

@@ -17,7 +17,7 @@ from site_spider.adapters.local_log_file import FILE_NAME, LogFile
 from site_spider.core.seed_log import Position
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
 from tests.adapters.seed_log_process import process
-from tests.contracts.seed_logs import Case, local_case, poll_until, wait_until
+from tests.contracts.seed_logs import Case, Member, local_case, poll_until, wait_until
 
 CLASS = "site_spider.adapters.local_log.LocalSeedLog"
 
@@ -25,9 +25,8 @@ CLASS = "site_spider.adapters.local_log.LocalSeedLog"
 @pytest.fixture
 def case(tmp_path: Path) -> Iterator[Case]:
     """An empty log."""
-    made = local_case(tmp_path)
-    yield made
-    made.close()
+    with local_case(tmp_path) as made:
+        yield made
 
 
 def settings(folder: Path) -> dict[str, str]:
@@ -175,8 +174,7 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, damage: str) -> Non
 
 
 def local_member_poll(log: LocalSeedLog) -> None:
-    case = Case("local", log, lambda _topic, _partitions: None)
-    member = case.member()
+    member = Member(log, "topic", "group")
     try:
         member.poll()
     finally:
@@ -218,7 +216,6 @@ def test_a_busy_file_is_waited_for(
     for part in (member.consumer, case.producer):
         part._file.close()  # type: ignore[union-attr]
         part._file._busy_seconds = 0.1  # type: ignore[union-attr]
-    assert case.producer is not None
     with file.transaction():
         future = case.producer.send(case.topic, b"k", b"v")
         with caplog.at_level(logging.WARNING):

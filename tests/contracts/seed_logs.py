@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -135,10 +137,10 @@ class Case:
     name: str
     log: SeedLog
     make_topic: Callable[[str, int], None]
+    producer: Producer
     topic: str = field(default_factory=lambda: f"topic-{uuid.uuid4().hex}")
     group: str = field(default_factory=lambda: f"group-{uuid.uuid4().hex}")
     members: list[Member] = field(default_factory=list)
-    producer: Producer | None = None
 
     def member(self, events: list[tuple[str, str, Partition]] | None = None) -> Member:
         """A new member of the group, closed at the end of the test."""
@@ -156,8 +158,8 @@ class Case:
         return values
 
     def send(self, pairs: Sequence[tuple[bytes | None, bytes | None]]) -> None:
-        producer = self.new_producer() if self.producer is None else self.producer
-        self.producer = producer
+        self.make_topic(self.topic, PARTITIONS)
+        producer = self.producer
         for future in [producer.send(self.topic, key, value) for key, value in pairs]:
             future.result(PATIENCE_SECONDS)
 
@@ -167,23 +169,38 @@ class Case:
         return self.log.producer()
 
     def close(self) -> None:
-        if self.producer is not None:
-            self.producer.close()
         for member in self.members:
             member.close()
         self.log.close()
 
 
-def local_case(folder: Path) -> Case:
+@contextmanager
+def local_case(folder: Path) -> Iterator[Case]:
+    log = LocalSeedLog(folder, PARTITIONS)
+    producer = log.producer()
     # topics come into being with their first message
-    return Case("local", LocalSeedLog(folder, PARTITIONS), lambda _topic, _partitions: None)
+    made = Case("local", log, lambda _topic, _partitions: None, producer)
+    yield made
+    made.close()
+    producer.close()
 
 
-def kafka_case(brokers: str, **settings: object) -> Case:
+@contextmanager
+def kafka_case(producer: Producer, brokers: str, **settings: object) -> Iterator[Case]:
     log = KafkaSeedLog.from_settings(
         {"SITE_KAFKA_BROKERS": brokers, "SITE_KAFKA_OPTIONS": QUICK_KAFKA} | settings
     )
-    return Case("kafka", log, lambda topic, partitions: make_kafka_topic(brokers, topic, partitions))
+    made = Case("kafka", log, partial(make_kafka_topic, brokers), producer)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def kafka_producer(kafka_brokers: str) -> Iterator[Producer]:
+    """One for all tests: its first message takes half a second."""
+    producer = KafkaSeedLog.from_settings({"SITE_KAFKA_BROKERS": kafka_brokers}).producer()
+    yield producer
+    producer.close()
 
 
 def make_kafka_topic(brokers: str, topic: str, partitions: int, **config: str) -> None:
@@ -199,8 +216,10 @@ def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     """Each seed log in turn."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # for lock files: this test's members alone
     if request.param == "local":
-        made = local_case(tmp_path / "data")
+        context = local_case(tmp_path / "data")
     else:
-        made = kafka_case(request.getfixturevalue("kafka_brokers"))
-    yield made
-    made.close()
+        context = kafka_case(
+            request.getfixturevalue("kafka_producer"), request.getfixturevalue("kafka_brokers")
+        )
+    with context as made:
+        yield made

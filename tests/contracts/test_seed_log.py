@@ -10,9 +10,18 @@ import pytest
 
 from site_spider.core.seed_log import Message, Partition, Position
 from site_spider.errors import LogUnavailable, TopicMissing
-from tests.contracts.seed_logs import PARTITIONS, PATIENCE_SECONDS, Case, Member, case, poll_until, wait_until
+from tests.contracts.seed_logs import (
+    PARTITIONS,
+    PATIENCE_SECONDS,
+    Case,
+    Member,
+    case,
+    kafka_producer,
+    poll_until,
+    wait_until,
+)
 
-__all__ = ["case"]
+__all__ = ["case", "kafka_producer"]
 
 
 def by_partition(messages: list[Message]) -> dict[Partition, list[Message]]:

@@ -56,7 +56,19 @@ def test_nothing_ahead_is_an_empty_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["x", "2;1;r:AA==", "1;1;q:AA==", "1;1;r:!!", "1;1;r:gA==", "1;z;r:", ";;", "1;1;r:AQ=="]
+    "text",
+    [
+        "x",
+        "2;1;r:AA==;",
+        "1;1;q:AA==;",
+        "1;1;r:!!;",
+        "1;1;r:gA==;",
+        "1;z;r:;",
+        ";;;",
+        "1;1;r:AQ==;",
+        "1;1;r:;a1,2",
+        "1;1;r:;ax",
+    ],
 )
 def test_a_text_that_cannot_be_read_says_nothing(text: str) -> None:
     """Foreign, damaged or newer texts cost a replay, never a loss."""

@@ -1,0 +1,69 @@
+"""The settings of a crawl's seed side, read and checked at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from site_spider.core import options
+from site_spider.core.batch import BatchLimits
+from site_spider.core.options import SettingsView
+
+_FEWEST_CAUTIOUS = 16  # seeds in flight after a death, however few downloads go on at a time
+
+
+@dataclass(frozen=True, slots=True)
+class SeedLimits:
+    """How much may be in flight."""
+
+    seeds: int
+    cautious_seeds: int  # after a death: fewer suspects at the next one
+    span_offsets: int  # from the watermark of a partition to what is polled next
+    open_seconds: float  # of a tree, before its links are spilled
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """What SeedService works by; the names follow the settings."""
+
+    seed_topic: str
+    consumer_group: str
+    dead_letter_topic: str
+    limits: SeedLimits
+    batch: BatchLimits
+    backlog_bytes: int
+    startup_wait_seconds: float
+    stop_grace_seconds: float
+    callback_timeout_seconds: float
+
+    @classmethod
+    def read(cls, settings: SettingsView) -> Self:
+        """Raises ConfigError for the first that cannot be used."""
+        topic = options.text(settings, "SITE_SEED_TOPIC", required=True)
+        return cls(
+            seed_topic=topic,
+            consumer_group=options.text(settings, "SITE_CONSUMER_GROUP", required=True),
+            dead_letter_topic=options.text(settings, "SITE_DEAD_LETTER_TOPIC") or f"{topic}.dead-letters",
+            limits=_limits(settings),
+            batch=BatchLimits(
+                size_bytes=options.integer(settings, "SITE_SINK_BATCH_BYTES", minimum=1),
+                age_seconds=options.seconds(settings, "SITE_SINK_FLUSH_SECONDS"),
+            ),
+            backlog_bytes=options.integer(settings, "SITE_SINK_BACKLOG_BYTES", minimum=1),
+            startup_wait_seconds=options.seconds(settings, "SITE_STARTUP_WAIT_SECONDS"),
+            stop_grace_seconds=options.seconds(settings, "SITE_STOP_GRACE_SECONDS"),
+            callback_timeout_seconds=options.seconds(
+                settings, "SITE_CALLBACK_TIMEOUT_SECONDS", minimum=0.001
+            ),
+        )
+
+
+def _limits(settings: SettingsView) -> SeedLimits:
+    seeds = options.integer(settings, "SITE_MAX_SEEDS_IN_FLIGHT", minimum=1)
+    downloads = options.integer(settings, "CONCURRENT_REQUESTS")
+    return SeedLimits(
+        seeds=seeds,
+        cautious_seeds=min(seeds, max(_FEWEST_CAUTIOUS, 2 * downloads)),
+        span_offsets=options.integer(settings, "SITE_MAX_SPAN_OFFSETS", minimum=1),
+        open_seconds=options.seconds(settings, "SITE_SEED_MAX_OPEN_SECONDS", minimum=0.001),
+    )

@@ -1,0 +1,130 @@
+"""`task_shell/chaos.sh`: short runs, in which processes and servers die and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "task_shell" / "chaos.sh"
+RUN_SECONDS = 400
+CLEAN_UP_SECONDS = 90
+
+
+class Chaos:
+    """One `chaos.sh` with its folder inside the test's."""
+
+    def __init__(self, folder: Path, arguments: str) -> None:
+        self.output = folder / "output"
+        with self.output.open("wb") as stream:
+            self.process = subprocess.Popen(
+                [str(SCRIPT), *arguments.split()],
+                env=os.environ | {"TMPDIR": str(folder)},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+            )
+
+    def wait(self) -> int:
+        """Its exit code."""
+        return self.process.wait(RUN_SECONDS)
+
+    def text(self) -> str:
+        """All that it has printed."""
+        return self.output.read_text(errors="replace")
+
+    def table(self) -> dict[str, str]:
+        """The rows of the table."""
+        lines = self.text().partition("\nchaos\n")[2].splitlines()
+        pairs = (re.split(r" {2,}", line, maxsplit=1) for line in lines)
+        return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+
+    def end(self) -> None:
+        """Interrupt it if it still runs, as Ctrl-C does: it stops what it has started."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(CLEAN_UP_SECONDS)
+
+
+@pytest.fixture
+def chaos(tmp_path: Path) -> Iterator[Callable[[str], Chaos]]:
+    """Starts a run, and ends it with the test."""
+    started: list[Chaos] = []
+
+    def start(arguments: str) -> Chaos:
+        started.append(Chaos(tmp_path, arguments))
+        return started[-1]
+
+    yield start
+    for run in started:
+        run.end()
+
+
+def still_running(folder: Path) -> list[str]:
+    """The command lines of processes that know this folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            environment = (process / "environ").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if int(process.name) != os.getpid() and str(folder) in line + environment:
+            found.append(line)
+    return found
+
+
+def assert_nothing_lost(run: Chaos, seeds: int) -> dict[str, str]:
+    """The table of a run in which all went well."""
+    assert run.wait() == 0, run.text()
+    table = run.table()
+    expected = {"seeds": str(seeds), "results": str(seeds), "lost": "0", "dead letters": "0", "wrong": "0"}
+    assert {name: table.get(name) for name in expected} == expected, run.text()
+    return table
+
+
+@pytest.mark.servers
+def test_nothing_is_lost_while_crawlers_kafka_and_elasticsearch_die(
+    chaos: Callable[[str], Chaos], tmp_path: Path
+) -> None:
+    """Three kill -9, a run stopped and replaced, Kafka and Elasticsearch killed and started again."""
+    options = "--kills 3 --terms 1 --broker-restarts 1 --elasticsearch-restarts 1"
+    run = chaos(f"--seeds 600 --processes 3 --concurrency 2 {options} --random-seed 10")
+    table = assert_nothing_lost(run, 600)
+    names = ("deaths", "SIGTERM of a run", "kill -9 of Kafka", "kill -9 of Elasticsearch")
+    assert [table.get(name) for name in names] == ["3", "1", "1", "1"]
+    assert still_running(tmp_path) == []
+
+
+def test_nothing_is_lost_while_crawlers_of_the_embedded_default_die(
+    chaos: Callable[[str], Chaos], tmp_path: Path
+) -> None:
+    """The same without any server."""
+    run = chaos("--seeds 300 --processes 2 --concurrency 2 --embedded --kills 3 --terms 1 --random-seed 2")
+    table = assert_nothing_lost(run, 300)
+    assert (table.get("deaths"), table.get("SIGTERM of a run")) == ("3", "1")
+    assert still_running(tmp_path) == []
+
+
+def test_an_interrupted_run_leaves_nothing_behind(chaos: Callable[[str], Chaos], tmp_path: Path) -> None:
+    """Ctrl-C in mid-crawl: processes and files are gone."""
+    run = chaos("--seeds 5000 --processes 2 --concurrency 1 --embedded --kills 0 --terms 0")
+    while "crawlers" not in run.text():
+        assert run.process.poll() is None, run.text()
+    run.process.send_signal(signal.SIGINT)
+    assert run.process.wait(CLEAN_UP_SECONDS) == 130
+    assert still_running(tmp_path) == []
+    assert list(tmp_path.glob("chaos-*")) == []
+
+
+def test_a_wrong_option_is_refused(chaos: Callable[[str], Chaos]) -> None:
+    """Exit code 2, and a line that names it."""
+    run = chaos("--kills many")
+    assert run.wait() == 2
+    assert "--kills" in run.text()

@@ -1,0 +1,335 @@
+"""How `task_shell/crawl_spider.sh` keeps processes: shown with a scripted `scrapy`, and with the real one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import pytest
+
+from tests.acceptance import scripted_scrapy
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "task_shell" / "crawl_spider.sh"
+T = TypeVar("T")
+
+
+class Start(NamedTuple):
+    """A process of the script that has started."""
+
+    role: str
+    pid: int
+    at: float
+    directory: str
+    arguments: list[str]
+
+
+def wait_until(condition: Callable[[], T], seconds: float = 10) -> T:
+    """Its first value that is true."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+    return value
+
+
+def lives(pid: int) -> bool:
+    """Whether it runs; a zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+class Script:
+    """The script with a scripted `scrapy` in a virtual environment of the test's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.venv = folder / "venv"
+        self.processes: list[subprocess.Popen[str]] = []
+        (self.venv / "bin").mkdir(parents=True)
+        scrapy = self.venv / "bin" / "scrapy"
+        scrapy.write_text(f'#!/bin/sh\nexec {sys.executable} -S {scripted_scrapy.__file__} "$@"\n')
+        scrapy.chmod(0o755)
+        self.plan()
+
+    def plan(self, crawl: str = "run", progress: str = "run") -> None:
+        """What the processes do, a word for each start."""
+        (self.folder / "plan-crawl").write_text(crawl)
+        (self.folder / "plan-progress").write_text(progress)
+
+    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        """Run it, from another directory than the project's."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
+        process = subprocess.Popen(
+            [str(SCRIPT), "-v", str(self.venv), *arguments],
+            env=kept | {"SCRIPTED_FOLDER": str(self.folder)} | variables,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def journal(self, kind: str) -> list[list[str]]:
+        """The lines of one kind, in words."""
+        path = self.folder / "journal"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line.split()[1:] for line in lines if line.startswith(f"{kind} ")]
+
+    def starts(self, role: str = "crawl") -> list[Start]:
+        """Those that have started, in order."""
+        found = [
+            Start(words[0], int(words[1]), float(words[2]), words[3], words[4:])
+            for words in self.journal("started")
+        ]
+        return [start for start in found if start.role == role]
+
+    def wait_for_starts(self, count: int, role: str = "crawl") -> list[Start]:
+        """As soon as so many have started."""
+        return wait_until(lambda: found if len(found := self.starts(role)) >= count else [])
+
+    def survivors(self) -> list[int]:
+        """Its processes that still run."""
+        return [
+            start.pid for role in ("crawl", "progress") for start in self.starts(role) if lives(start.pid)
+        ]
+
+    def close(self) -> None:
+        """End what a failed test has left."""
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+        for pid in self.survivors():
+            os.kill(pid, signal.SIGKILL)
+
+
+def finish(process: subprocess.Popen[str], seconds: float = 10) -> tuple[int, str]:
+    """Exit code and stderr."""
+    _, complaints = process.communicate(timeout=seconds)
+    return process.returncode, complaints
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Script]:
+    """Whatever happens, no process is left."""
+    found = Script(tmp_path)
+    yield found
+    found.close()
+
+
+def test_options_become_settings_of_every_process(script: Script) -> None:
+    """And what stands behind -- is for scrapy; all run at the project's root."""
+    running = script.start("-c", "5", "-t", "T", "-g", "G", "-n", "3", "--", "-s", "A=1", "--logfile", "x")
+    starts = script.wait_for_starts(3)
+    options = "-s CONCURRENT_REQUESTS=5 -s SITE_SEED_TOPIC=T -s SITE_CONSUMER_GROUP=G -s A=1 --logfile x"
+    assert {tuple(start.arguments) for start in starts} == {("crawl", "crawl_spider", *options.split())}
+    assert {start.directory for start in starts} == {str(ROOT)}
+    running.terminate()
+    assert finish(running) == (0, "")
+
+
+def test_without_options_the_settings_decide(script: Script) -> None:
+    """An environment variable is no option, but wins over the defaults of the script."""
+    running = script.start(SITE_SEED_TOPIC="from-environment")
+    [start] = script.wait_for_starts(1)
+    assert start.arguments[2:] == ["-s", "SITE_SEED_TOPIC=from-environment"]
+    running.terminate()
+    assert finish(running) == (0, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_every_process_gracefully(script: Script, number: signal.Signals) -> None:
+    """Each gets one SIGTERM, no more, and is waited for."""
+    running = script.start("-n", "3")
+    pids = sorted(start.pid for start in script.wait_for_starts(3))
+    running.send_signal(number)
+    assert finish(running) == (0, "")
+    signals = script.journal("signal")
+    assert sorted(int(words[1]) for words in signals) == pids
+    assert {words[2] for words in signals} == {"SIGTERM"}
+    assert len(script.journal("stopped")) == 3
+
+
+def test_a_second_signal_kills(script: Script) -> None:
+    """Also a process that does not stop; nothing outlives the script."""
+    script.plan("stubborn")
+    running = script.start("-n", "2")
+    script.wait_for_starts(2)
+    running.terminate()
+    wait_until(lambda: len(script.journal("signal")) == 2)
+    assert running.poll() is None
+    running.terminate()
+    assert finish(running)[0] == 137
+    assert script.survivors() == []
+
+
+def test_no_process_outlives_a_script_that_is_killed(script: Script) -> None:
+    """The kernel sees to it."""
+    script.plan("stubborn")
+    running = script.start("-n", "2")
+    script.wait_for_starts(2)
+    running.kill()
+    running.wait(10)
+    wait_until(lambda: script.survivors() == [])
+
+
+def test_a_killed_process_is_started_again_within_a_second(script: Script) -> None:
+    """The others go on."""
+    running = script.start("-n", "2")
+    first, second = script.wait_for_starts(2)
+    os.kill(first.pid, signal.SIGKILL)
+    killed_at = time.monotonic()
+    third = script.wait_for_starts(3)[2]
+    assert third.at - killed_at < 1
+    assert lives(second.pid)
+    running.terminate()
+    code, complaints = finish(running)
+    assert code == 0
+    assert "was killed by signal KILL" in complaints
+    assert "starting again in 0.5 s" in complaints
+
+
+def test_the_pauses_grow(script: Script) -> None:
+    """A process that keeps dying is not started in a hurry."""
+    script.plan("exit-1 exit-70 exit-75 run")
+    running = script.start()
+    times = [start.at for start in script.wait_for_starts(4)]
+    pauses = [after - before for before, after in pairwise(times)]
+    assert [round(pause * 2) / 2 for pause in pauses] == [0.5, 1, 2]
+    running.terminate()
+    assert finish(running)[0] == 0
+
+
+def test_a_signal_during_a_pause_ends_at_once(script: Script) -> None:
+    """There is nothing to wait for."""
+    script.plan("exit-1")
+    running = script.start()
+    script.wait_for_starts(3)
+    running.terminate()
+    assert finish(running, seconds=1)[0] == 0
+
+
+def test_a_wrong_setting_stops_all(script: Script) -> None:
+    """Starting again would not help; the others stop gracefully."""
+    script.plan("run exit-78")
+    running = script.start("-n", "2")
+    assert finish(running)[0] == 78
+    assert len(script.starts()) == 2
+    assert script.survivors() == []
+
+
+def test_a_server_that_is_away_at_the_start_stops_all(script: Script) -> None:
+    """The process itself has waited for it long enough."""
+    script.plan("exit-69")
+    assert finish(script.start())[0] == 69
+    assert len(script.starts()) == 1
+
+
+def test_a_server_that_is_away_later_is_waited_for(script: Script) -> None:
+    """A process that has worked is started until it works again."""
+    script.plan("exit-75 exit-69 run")
+    running = script.start()
+    script.wait_for_starts(3)
+    running.terminate()
+    assert finish(running)[0] == 0
+
+
+def test_until_done_stops_all_when_the_watcher_says_so(script: Script) -> None:
+    """It watches the same topic and group, with the same settings."""
+    running = script.start("-t", "T", "--until-done", "-n", "2", "--", "-s", "A=1", "--set=B=2", "-a", "c=3")
+    script.wait_for_starts(2)
+    [watcher] = script.wait_for_starts(1, "progress")
+    assert " ".join(watcher.arguments) == "progress --until-done -s SITE_SEED_TOPIC=T -s A=1 --set=B=2"
+    script.plan(progress="exit-0")
+    os.kill(watcher.pid, signal.SIGKILL)  # starts again, and then finds that all is done
+    code, complaints = finish(running)
+    assert code == 0
+    assert "the watcher was killed by signal KILL" in complaints
+    assert len(script.journal("stopped")) == 2
+
+
+def test_until_done_fails_when_it_cannot_be_told(script: Script) -> None:
+    """The watcher has said why; the crawlers are stopped."""
+    script.plan(progress="exit-1")
+    assert finish(script.start("--until-done"))[0] == 1
+    assert script.survivors() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--unitl-done"], "unknown option '--unitl-done'"),
+        (["crawl_spider"], "unknown option 'crawl_spider'"),
+        (["-n", "0"], "-n is '0', but must be a number from 1 to 9999"),
+        (["-c", "many"], "-c is 'many'"),
+        (["-t"], "option -t needs a value"),
+    ],
+)
+def test_a_wrong_option_is_exit_code_2(script: Script, arguments: list[str], said: str) -> None:
+    """Nothing is started."""
+    code, complaints = finish(script.start(*arguments))
+    assert code == 2
+    assert said in complaints
+    assert script.starts() == []
+
+
+def test_a_missing_virtual_environment_is_named(script: Script) -> None:
+    """With what makes one."""
+    code, complaints = finish(script.start("-v", "no-such-folder"))
+    assert code == 1
+    assert "'no-such-folder'" in complaints
+    assert "task_shell/quickstart.sh" in complaints
+
+
+def test_help_shows_every_option(script: Script) -> None:
+    """On stdout, exit code 0."""
+    running = script.start("--help")
+    text, _ = running.communicate(timeout=10)
+    assert running.returncode == 0
+    assert all(option in text for option in ("-c ", "-t ", "-g ", "-v ", "-n ", "--until-done", "-- "))
+
+
+class Real:
+    """The script with the `scrapy` of these tests, and data of the test's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.venv = Path(sys.executable).parents[1]
+
+    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
+        return subprocess.run(
+            [str(SCRIPT), "-v", str(self.venv), *arguments],
+            env=kept | {"SITE_DATA_DIR": str(self.folder)} | variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+def test_until_done_of_a_topic_that_does_not_exist_is_exit_code_1(tmp_path: Path) -> None:
+    """The reason is on stderr."""
+    ran = Real(tmp_path).run("--until-done", "-t", "none-such", "--", "--nolog")
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("scrapy progress: Topic none-such does not exist")
+
+
+def test_a_wrong_setting_is_said_once_by_the_process(tmp_path: Path) -> None:
+    """One line, exit code 78."""
+    ran = Real(tmp_path).run("--", "--nolog", SITE_FOLLOW_NOFOLLOW="perhaps")
+    assert ran.returncode == 78
+    assert ran.stderr == "scrapy crawl: SITE_FOLLOW_NOFOLLOW is 'perhaps', but must be true or false.\n"
