@@ -269,6 +269,10 @@ class Ledger:
         """What is known of deaths of its owners. Raises LedgerError when not assigned."""
         return self._books(partition).suspicion
 
+    def clear_suspicion(self, partition: Partition) -> None:
+        """The culprit was found: the others were there by chance. Raises LedgerError when not assigned."""
+        self._books(partition).suspicion = NO_SUSPICION
+
     def isolate(self, entry: Entry) -> None:
         """This seed is about to be done with nothing else in flight.
 

@@ -142,6 +142,7 @@ class SeedService:
             seeds,
             frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
         )
+        self.results.is_urgent = lambda: seeds.isolation.active  # the next suspect waits for this one
         seeds.may_poll = self.may_download
         seeds.on_arrival = self._wake
         seeds.on_failure = self._intake_failed
@@ -264,6 +265,8 @@ class SeedService:
         for part in (self._producer, self._log):
             if part is not None:
                 await asyncio.to_thread(part.close)
+        if self._stop is not None:
+            self._stop.crawl_ended()
 
 
 async def _until_there(check: Callable[[], Awaitable[None]], wait_seconds: float) -> None:

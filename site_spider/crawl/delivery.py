@@ -17,6 +17,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 
 from site_spider.core.batch import Batch, Batcher, BatchLimits
 from site_spider.core.log_limit import LogLimit
@@ -90,14 +91,16 @@ class Delivery:
         self._writing = True
         self._pump()
 
-    def submit(self, record: Record, done: Done) -> None:
+    def submit(self, record: Record, done: Done, *, at_once: bool = False) -> None:
         """Queue a record; `done` is called once, with the final answer: acknowledged or rejected.
 
-        It is called later, never from within. Raises SinkUnavailable after `close`.
+        It is called later, never from within. With `at_once` the record does not wait for its
+        batch to fill. Raises SinkUnavailable after `close`.
         """
         if self._closed:
             raise SinkUnavailable(f"{self.sink.name}: nothing can be delivered after the end of the crawl.")
-        self._done[self._batcher.accept(record, self._now())] = done
+        accepted_at = -inf if at_once else self._now()
+        self._done[self._batcher.accept(record, accepted_at)] = done
         self._pump()
 
     async def close(self, timeout_seconds: float) -> int:

@@ -31,6 +31,7 @@ class Results:
         self._failures = failures
         self._completion = completion
         self._set_aside = set_aside
+        self.is_urgent: Callable[[], bool] = lambda: False  # set by the assembly
 
     def submit(self, document: Mapping[str, Any], job: Job | None) -> None:
         """Send one document, which has a `url_id`, to every sink."""
@@ -45,7 +46,7 @@ class Results:
         record = Record(url_id, document, _size_bytes(document))
         pending.sinks = len(self._deliveries)
         for delivery in self._deliveries:
-            delivery.submit(record, pending.answered)
+            delivery.submit(record, pending.answered, at_once=self.is_urgent())
 
     def write_missing(self, job: Job) -> None:
         """A job has ended without a result: say so in a failure result."""

@@ -129,6 +129,7 @@ class Seeds:
             return None
         if self.ledger.suspicion(entry.partition).is_culprit(entry.offset):
             self._dead_letters.set_aside(message, culprit_reason(), entry)
+            self.ledger.clear_suspicion(entry.partition)
             return None
         for name in seed.unknown_fields:
             self.unknown_fields.add(name)

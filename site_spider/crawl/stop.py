@@ -34,6 +34,7 @@ class Stop:
         self._exit_code = exit_code
         self._timer: threading.Timer | None = None
         self._signalled = False
+        self._owns_process = False
 
     def catch_signals(self) -> None:
         """Stand in front of Scrapy's handlers, where a Scrapy process has installed them."""
@@ -43,6 +44,7 @@ class Stop:
             handler = signal.getsignal(number)
             if isinstance(getattr(handler, "__self__", None), CrawlerProcessBase):
                 signal.signal(number, self._caught(handler))  # type: ignore[arg-type]
+                self._owns_process = True
 
     def _caught(self, scrapys: Handler) -> Handler:
         def handle(number: int, frame: FrameType | None) -> None:
@@ -62,6 +64,11 @@ class Stop:
             self._timer = threading.Timer(self._grace_seconds + _SPARE_SECONDS, self._time_is_up)
             self._timer.daemon = True
             self._timer.start()
+
+    def crawl_ended(self) -> None:
+        """All was closed in time. A process that exists for the crawl still has to end in time."""
+        if self._timer is not None and not self._owns_process:
+            self._timer.cancel()
 
     def _time_is_up(self) -> None:
         sys.stderr.write("The stop took longer than SITE_STOP_GRACE_SECONDS; what was open is replayed\n")

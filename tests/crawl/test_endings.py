@@ -348,3 +348,68 @@ def test_an_asynchronous_generator_that_hangs_ends_at_its_limit(tmp_path: Path) 
     )
     assert found.documents["x"]["status"] == 200
     assert found.lag == 0
+
+
+class OddLinkSpider(SeedSpider):
+    """Follows a link that has no canonical form, and one that cannot be queued."""
+
+    async def parse(self, response: Response) -> Any:  # type: ignore[override]
+        output = await super().parse(response)
+        unqueueable = Request("http://h.test/unqueueable")
+        unqueueable.method = None  # type: ignore[assignment]
+        return [*output, Request("http://ö..x/"), unqueueable]
+
+
+def test_a_link_that_cannot_be_queued_or_named_has_a_failure_result(tmp_path: Path) -> None:
+    """Its seed completes all the same."""
+    engine.ANSWERS["/odd-links"] = page
+    found = crawl(
+        tmp_path,
+        [{"url": "http://h.test/odd-links", "meta": {"url_id": "seed"}}],
+        OddLinkSpider,
+        RETRY_TIMES=0,
+    )
+    assert found.lag == 0
+    children = {d["url"]: d for d in found.documents.values() if d.get("seed_url_id") == "seed"}
+    assert len(children) == 2
+    assert "could not be queued" in children["http://h.test/unqueueable"]["description"]
+
+
+def test_cookies_of_one_seed_do_not_go_out_with_another(tmp_path: Path) -> None:
+    """Each seed has a jar of its own, which its links share."""
+    engine.ANSWERS["/first"] = lambda r: page(r, "<a href=/second>", Set_Cookie="owner=first")
+    engine.ANSWERS["/second"] = lambda r: page(r, (r.headers.get("Cookie") or b"none").decode())
+    engine.ANSWERS["/third"] = engine.ANSWERS["/second"]
+    seeds = [{"url": f"http://h.test/{path}", "meta": {"url_id": path}} for path in ("first", "third")]
+    found = crawl(tmp_path, seeds, CONCURRENT_REQUESTS=1)
+    child = next(d for d in found.documents.values() if d.get("seed_url_id") == "first")
+    assert child["body"] == "owner=first"
+    assert found.documents["third"]["body"] == "none"
+
+
+def test_a_long_tree_is_spilled_and_every_page_is_crawled_once(tmp_path: Path) -> None:
+    """Links that wait for an overdue seed become seeds, with their origin and depth; the offset moves on."""
+    asked: list[str] = []
+
+    async def slow(request: Request) -> Response:
+        asked.append(request.url)
+        await asyncio.sleep(0.15)
+        links = "".join(f"<a href=/long/{number}>" for number in range(30))
+        return page(request, links if request.url.endswith("/long") else "leaf")
+
+    for path in ("/long", *(f"/long/{number}" for number in range(30))):
+        engine.ANSWERS[path] = slow
+    found = crawl(
+        tmp_path,
+        [{"url": "http://h.test/long", "meta": {"url_id": "root", "task_id": "t"}}],
+        CONCURRENT_REQUESTS=2,
+        SITE_SEED_MAX_OPEN_SECONDS=0.3,
+    )
+    assert found.lag == 0
+    assert len(found.documents) == 31
+    assert len(asked) == len(set(asked)) == 31
+    assert found.seeds["consumed"] > 20
+    leaves = [d for d in found.documents.values() if d["url_id"] != "root"]
+    assert {(d["parent_url_id"], d["seed_url_id"], d["depth"], d["task_id"]) for d in leaves} == {
+        ("root", "root", 1, "t")
+    }

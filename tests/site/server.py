@@ -63,6 +63,7 @@ class Connection(asyncio.Protocol):
             self._busy = self._entry(ask)
             found = answer(ask)
             if found.fault is Fault.HANG:
+                self._done(None, 0)  # noted now: its end may never come
                 return
             if found.delay_seconds:
                 asyncio.get_running_loop().call_later(found.delay_seconds, self._finish, ask, found)
