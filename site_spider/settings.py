@@ -20,6 +20,10 @@ EXTENSIONS = {
     "site_spider.crawl.assembly.SeedService": 10,
     "site_spider.crawl.statistics.StatisticsExtension": 20,
 }
+DOWNLOADER_MIDDLEWARES = {
+    "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
+    "site_spider.crawl.retry.PatientRetryMiddleware": 550,  # in its place: retries wait
+}
 ITEM_PIPELINES = {"site_spider.crawl.pipeline.ResultPipeline": 900}
 
 # --- Scrapy: speed -------------------------------------------------------------------
@@ -60,6 +64,9 @@ SITE_MAX_SEEDS_IN_FLIGHT = 1000  # polled and not complete, a process; intake pa
 SITE_SEED_MAX_OPEN_SECONDS = 600  # then the links of a tree that still wait go back to the seed topic
 SITE_MAX_SPAN_OFFSETS = 50_000  # from the slowest seed of a partition to what is polled next; it pauses there
 SITE_DATA_DIR = "data"  # everything the embedded default keeps
+SITE_MAX_WAIT_SECONDS = 600  # what waited longer comes before every level, so that nothing starves
+SITE_RETRY_PAUSE_SECONDS = 2.0  # before the first retry; doubled for each further one, plus up to half
+SITE_RETRY_LONGEST_PAUSE_SECONDS = 120.0  # also the most that a Retry-After header is kept to
 SITE_ALLOW_PRIVATE_HOSTS = False  # true lets seeds and redirects reach loopback and private addresses
 
 # --- Links -------------------------------------------------------------------------------

@@ -38,8 +38,8 @@ from site_spider.core.suspicion import NO_SUSPICION, Suspicion
 from site_spider.errors import LedgerError
 
 # After a death the committed position may be older than what was in flight: so far beyond it
-# care is taken.
-CAUTIOUS_OFFSETS = 10_000
+# care is taken. Twice the default of SITE_MAX_SEEDS_IN_FLIGHT.
+CAUTIOUS_OFFSETS = 2_000
 
 
 class Outcome(Enum):
@@ -245,8 +245,7 @@ class Ledger:
 
     def next_offset(self, partition: Partition) -> int | None:
         """The lowest offset that can still be taken; None while none is known, or when not assigned."""
-        books = self._assigned.get(partition)
-        return None if books is None else books.next
+        return self._assigned[partition].next if partition in self._assigned else None
 
     def span(self, partition: Partition) -> int:
         """How many offsets lie between the watermark and the next one to be handed out.
@@ -264,6 +263,12 @@ class Ledger:
         """
         books = self._books(partition)
         return books.next is None or books.next < books.cautious_until
+
+    def deaths(self, partition: Partition) -> int:
+        """How many deaths the first incomplete seed took part in. Raises LedgerError when not assigned."""
+        books = self._books(partition)
+        watermark = books.watermark()
+        return 0 if watermark is None else books.suspicion.deaths(watermark)
 
     def suspicion(self, partition: Partition) -> Suspicion:
         """What is known of deaths of its owners. Raises LedgerError when not assigned."""

@@ -86,12 +86,12 @@ def is_conserved(seeds: Mapping[str, int]) -> bool:
     return seeds["consumed"] == sum(seeds[name] for name in ended) + seeds["in_flight"]
 
 
-def queue_lengths(by_level: Mapping[int, int], seeds: int) -> dict[str, int]:
+def queue_lengths(by_level: Mapping[int, int]) -> dict[str, int]:
     """Lengths under the names of design section 2; levels without bound become four fields."""
     return {
         "redirected": sum(n for level, n in by_level.items() if level < -1),
         "discovered": by_level.get(-1, 0),
-        "seeds": seeds,
+        "seeds": by_level.get(0, 0),
         "retried": sum(n for level, n in by_level.items() if level > 0),
     }
 

@@ -11,7 +11,6 @@ from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider, NotConfigured
 
-from site_spider.core.frontier import Frontier
 from site_spider.core.ledger import Ledger
 from site_spider.core.seed_log import Producer, SeedLog
 from site_spider.core.statistics import NameCounts, queue_lengths
@@ -23,11 +22,12 @@ from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.intake import Intake
 from site_spider.crawl.mishaps import Mishaps
 from site_spider.crawl.results import Results
-from site_spider.crawl.seed_queue import SeedQueue
+from site_spider.crawl.seed_queue import SeedQueue, Waiting
 from site_spider.crawl.seeds import Seeds
 from site_spider.crawl.service_settings import ServiceSettings
 from site_spider.crawl.spill import Spill
 from site_spider.crawl.stop import Stop
+from site_spider.crawl.waiting_room import WaitingRoom, build_frontier
 from site_spider.crawl.watchdog import Watchdog
 from site_spider.errors import ConfigError, LogUnavailable, SiteSpiderError
 
@@ -62,7 +62,7 @@ class SeedService:
         self._intake: Intake | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._watchdog: Watchdog | None = None
-        self._frontier: Frontier[Request] = Frontier()  # the scheduler's, once that is open
+        self.room: WaitingRoom | None = None
         self._spill: Spill | None = None
         self._mishaps = Mishaps(crawler.signals)
         self._stop: Stop | None = None
@@ -88,8 +88,6 @@ class SeedService:
     def attach(self, scheduler: SeedScheduler) -> None:
         """Called by the scheduler as it opens."""
         self.completion.seen = getattr(scheduler.df, "seen", self.completion.seen)
-        self.completion.drop_fenced = scheduler.drop_fenced
-        self._frontier = scheduler.frontier
         engine_hooks.on_request_ended(self.crawler.engine, self.completion.ended)
         engine_hooks.on_drain(self.crawler.engine, self._drain)
 
@@ -128,7 +126,7 @@ class SeedService:
         completion.give_up = self.results.give_up
         completion.on_seed_ended.append(SeedCookies(self.crawler).forget)
         self._spill = Spill(
-            self._producer, config.seed_topic, completion, self._frontier, config.limits.open_seconds
+            self._producer, config.seed_topic, completion, self.waiting_room, config.limits.open_seconds
         )
 
     def _start(self, config: ServiceSettings, log: SeedLog) -> None:
@@ -177,13 +175,31 @@ class SeedService:
             for delivery in self.deliveries
         )
 
-    def next_seed(self) -> Request | None:
-        """The first request of the next seed; None when none waits."""
-        return None if self.seeds is None else self.seeds.next_request()
+    @property
+    def waiting_room(self) -> WaitingRoom:
+        """Where requests and seeds wait for their turn."""
+        if self.room is None:
+            self.room = WaitingRoom(build_frontier(self.settings), self._wake)
+            self.completion.drop_fenced = self._drop_fenced
+        return self.room
+
+    def admit_seeds(self) -> None:
+        """Let the seeds that may begin wait among the requests, each for its host."""
+        while (waiting := self.seed_queue.pop()) is not None:
+            self.waiting_room.put_seed(waiting)
+        if self.seeds is not None:
+            self.seeds.isolation.proceed()
+
+    def begin_seed(self, waiting: Waiting) -> Request | None:
+        """The first request of a seed; None when there can be none."""
+        return None if self.seeds is None else self.seeds.begin(waiting)
+
+    def _drop_fenced(self) -> list[Request]:
+        return [waiter for waiter in self.waiting_room.remove_fenced() if isinstance(waiter, Request)]
 
     def queue_lengths(self) -> dict[str, int]:
         """How many requests wait, by the names of the levels."""
-        return queue_lengths(self._frontier.lengths(), self.seed_queue.waiting)
+        return queue_lengths({} if self.room is None else self.room.frontier.lengths())
 
     def spills(self, request: Request) -> bool:
         """Whether an accepted request goes back to the seed topic instead of waiting here."""
@@ -239,6 +255,8 @@ class SeedService:
 
     async def flush(self) -> None:
         """Let every sink take what waits; what it does not take in time is replayed."""
+        if not self.deliveries:
+            return
         seconds = self._seconds_left()
         left = await asyncio.gather(*(delivery.close(seconds) for delivery in self.deliveries))
         if sum(left):
@@ -255,6 +273,8 @@ class SeedService:
             self._ticker.cancel()
         if self._watchdog is not None:
             self._watchdog.stop()
+        if self.room is not None:
+            self.room.close()
         if self._intake is not None:
             ledger = self.completion.ledger
             logger.info("Seeds: %d complete, %d in flight", sum(ledger.outcomes.values()), ledger.in_flight)

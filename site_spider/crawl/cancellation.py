@@ -11,22 +11,43 @@ from typing import Any
 
 from scrapy import Request
 from scrapy.core.downloader import Downloader, Slot
+from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadFailedError
 from scrapy.http import Response
 from scrapy.pipelines import ItemPipelineManager
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.guard import CallbackCancelled, is_being_cancelled
+
+_NO_LIMIT = 1_000_000  # downloads of a host at a time: the frontier has the say
 
 
 class SafeDownloader(Downloader):
-    """Every download ends in a response, a request or an Exception."""
+    """Every download ends in a response, a request or an Exception.
+
+    Where seeds are taken, politeness is decided in the frontier: what comes here is downloaded
+    at once, and its host is told when it is through.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._service = SeedService.of(crawler)
+        if self._service is not None and not crawler.settings.getbool("AUTOTHROTTLE_ENABLED"):
+            self.domain_concurrency = _NO_LIMIT
+            self._delay = 0.0
+            self.per_slot_settings = {}
 
     def fetch(self, request: Request, *arguments: Any) -> Deferred[Response | Request]:
         """As Scrapy's."""
         fetched: Deferred[Response | Request] = super().fetch(request, *arguments)
-        return fetched.addErrback(_convert)
+        fetched.addErrback(_convert)
+        return fetched if self._service is None else fetched.addBoth(self._through, request, self._service)
+
+    def _through(self, result: Any, request: Request, service: SeedService) -> Any:
+        service.waiting_room.came_back(request)
+        return result
 
     async def _download(self, slot: Slot, request: Request) -> Response:
         try:

@@ -8,7 +8,7 @@ failure result here, so that no document is missing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 
 from scrapy import Request
@@ -31,9 +31,7 @@ class Completion:
         self.write_missing: Callable[[Job], None]  # writes a failure result; set by the assembly
         self.give_up: Callable[[Job, str], None]  # sets the seed aside; set by the assembly
         self.on_seed_ended: list[Callable[[Entry], None]] = []  # complete, or another process's now
-        self.drop_fenced: Callable[[], list[Request]] = (
-            list  # empties the frontier of them; set by the scheduler
-        )
+        self.drop_fenced: Callable[[], Iterable[Request]] = list  # empties the frontier of them; set later
         self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
         self._roots: dict[Entry, Root] = {}  # of seeds that began and have not ended
 

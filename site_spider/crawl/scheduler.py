@@ -11,13 +11,13 @@ from scrapy.crawler import Crawler
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
-from site_spider.core.frontier import Frontier
-from site_spider.core.levels import SEED_LEVEL, level_of, placed_priority
+from site_spider.core.levels import placed_priority
 from site_spider.crawl import engine_hooks, lineage
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.cookies import use_jar_of
 from site_spider.crawl.guard import guarded
 from site_spider.crawl.lineage import Job
+from site_spider.crawl.seed_queue import Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +35,7 @@ class SeedScheduler(Scheduler):
         """As Scrapy asks; the dupefilter is DUPEFILTER_CLASS."""
         scheduler = super().from_crawler(crawler)
         scheduler.service = SeedService.of(crawler)
-        scheduler.frontier = Frontier()
         return scheduler
-
-    frontier: Frontier[Request]
 
     def open(self, spider: Spider) -> Deferred[None] | None:
         """Called by the engine before anything else happens in a crawl."""
@@ -61,7 +58,7 @@ class SeedScheduler(Scheduler):
     def __len__(self) -> int:
         if self.service is None:
             return super().__len__()
-        return len(self.frontier) + len(self.service.seed_queue)
+        return len(self.service.waiting_room) + len(self.service.seed_queue)
 
     def enqueue_request(self, request: Request) -> bool:
         """Queue a request unless it is a duplicate.
@@ -103,7 +100,7 @@ class SeedScheduler(Scheduler):
             completion.accept(request, job)
         request.priority = placed_priority(request.priority, is_retry=_is_retry(request, job, same_job))
         if not service.spills(request):
-            self.frontier.push(level_of(request.priority), request)
+            service.waiting_room.put_request(request)
         self._count("scheduler/enqueued/memory")
         self._count("scheduler/enqueued")
         return True
@@ -115,12 +112,8 @@ class SeedScheduler(Scheduler):
         lineage.work_on(None)
         if not self.service.may_download():
             return None
-        lowest = self.frontier.lowest_level()
-        request = None
-        if lowest is None or lowest > SEED_LEVEL:
-            request = self._next_seed(self.service)
-        if request is None:
-            request = self.frontier.pop()
+        self.service.admit_seeds()
+        request = self.service.waiting_room.next(self._build)
         if request is not None:
             self._count("scheduler/dequeued/memory")
             self._count("scheduler/dequeued")
@@ -128,18 +121,14 @@ class SeedScheduler(Scheduler):
         lineage.work_on(request)
         return request
 
-    def _next_seed(self, service: SeedService) -> Request | None:
-        while (request := service.next_seed()) is not None:
+    def _build(self, waiting: Waiting) -> Request | None:
+        """The first request of a seed; None when there can be none, and the seed is dealt with."""
+        assert self.service is not None
+        request = self.service.begin_seed(waiting)
+        if request is not None:
             # remembered, so that links to it are not fetched once more; not filtered itself
             self.df.request_seen(request)
-            if request.priority == 0:
-                return request
-            # a seed with a priority of its own waits where that belongs
-            self.frontier.push(level_of(request.priority), request)
-            lowest = self.frontier.lowest_level()
-            if lowest is not None and lowest < SEED_LEVEL:
-                return None
-        return None
+        return request
 
     def _complete(self, request: Request, service: SeedService) -> None:
         """Add callback and errback, which requests of seeds do without while they wait."""
@@ -155,10 +144,6 @@ class SeedScheduler(Scheduler):
         if request.errback is not None:
             request.errback = guarded(request.errback, service.config.callback_timeout_seconds)
 
-    def drop_fenced(self) -> list[Request]:
-        """Take out what waits for seeds that are another process's now."""
-        return self.frontier.remove(_is_fenced)
-
     def _is_being_scraped(self, request: Request) -> bool:
         assert self.crawler is not None
         return engine_hooks.is_being_scraped(self.crawler.engine, request)
@@ -166,11 +151,6 @@ class SeedScheduler(Scheduler):
     def _count(self, key: str) -> None:
         assert self.stats is not None
         self.stats.inc_value(key)
-
-
-def _is_fenced(request: Request) -> bool:
-    job = lineage.job_of(request)
-    return job is not None and not job.entry.live
 
 
 def _is_retry(request: Request, job: Job | None, same_job: Job | None) -> bool:

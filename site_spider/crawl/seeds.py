@@ -47,24 +47,21 @@ class Seeds:
         self._limits = limits
         self._spider = spider
         self._fresh: set[Partition] = set()  # assigned, and nothing committed by us
-        self._cautious = False
+        self._capacity = limits.seeds
         self._too_wide: Set[Partition] = frozenset()
 
     # --- for the scheduler --------------------------------------------------------------------
 
-    def next_request(self) -> Request | None:
-        """The first request of the next seed; None when no seed may begin."""
-        while (waiting := self.queue.pop()) is not None:
-            try:
-                request, root = seed_request(waiting, self._spider)
-            except Exception as error:  # noqa: BLE001 - whatever Scrapy dislikes about this seed, the next one comes
-                reason = f"Scrapy refuses the request: {error}"
-                self._dead_letters.set_aside(waiting.message, reason, waiting.entry)
-                continue
-            self.completion.begin(request, root)
-            return request
-        self.isolation.proceed()
-        return None
+    def begin(self, waiting: Waiting) -> Request | None:
+        """The first request of a seed; None when there can be none, and it is set aside."""
+        try:
+            request, root = seed_request(waiting, self._spider)
+        except Exception as error:  # noqa: BLE001 - whatever Scrapy dislikes about this seed, the next one comes
+            reason = f"Scrapy refuses the request: {error}"
+            self._dead_letters.set_aside(waiting.message, reason, waiting.entry)
+            return None
+        self.completion.begin(request, root)
+        return request
 
     def _commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
         self.commit_first(positions, then)
@@ -84,7 +81,7 @@ class Seeds:
 
     def capacity(self) -> int:
         """How many seeds may be in flight."""
-        return self._limits.cautious_seeds if self._cautious else self._limits.seeds
+        return self._capacity
 
     def too_wide(self) -> Set[Partition]:
         """Partitions whose slowest seed is too far behind."""
@@ -178,11 +175,18 @@ class Seeds:
         """As in intake.Owner."""
         self.on_failure(error)
 
+    def _allowed(self, mine: Sequence[Partition]) -> int:
+        if any(self.ledger.deaths(partition) > 1 for partition in mine):
+            return self._limits.fewest_seeds
+        if any(self.ledger.is_cautious(partition) for partition in mine):
+            return self._limits.cautious_seeds
+        return self._limits.seeds
+
     def look(self) -> None:
         """See how far the partitions have come; to be called now and then."""
         ledger, limit = self.ledger, self._limits.span_offsets
         mine = ledger.partitions()
-        self._cautious = any(ledger.is_cautious(partition) for partition in mine)
+        self._capacity = self._allowed(mine)
         wide = frozenset(partition for partition in mine if ledger.span(partition) >= limit)
         for partition in wide - self._too_wide:
             logger.warning(

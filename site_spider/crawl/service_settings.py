@@ -9,7 +9,7 @@ from site_spider.core import options
 from site_spider.core.batch import BatchLimits
 from site_spider.core.options import SettingsView
 
-_FEWEST_CAUTIOUS = 16  # seeds in flight after a death, however few downloads go on at a time
+_FEWEST_CAUTIOUS = 16  # seeds in flight after two deaths, or after one with few downloads at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class SeedLimits:
 
     seeds: int
     cautious_seeds: int  # after a death: fewer suspects at the next one
+    fewest_seeds: int  # after two: fewer to be done one by one after the third
     span_offsets: int  # from the watermark of a partition to what is polled next
     open_seconds: float  # of a tree, before its links are spilled
 
@@ -64,6 +65,7 @@ def _limits(settings: SettingsView) -> SeedLimits:
     return SeedLimits(
         seeds=seeds,
         cautious_seeds=min(seeds, max(_FEWEST_CAUTIOUS, 2 * downloads)),
+        fewest_seeds=min(seeds, _FEWEST_CAUTIOUS),
         span_offsets=options.integer(settings, "SITE_MAX_SPAN_OFFSETS", minimum=1),
         open_seconds=options.seconds(settings, "SITE_SEED_MAX_OPEN_SECONDS", minimum=0.001),
     )

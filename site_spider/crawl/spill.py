@@ -15,14 +15,13 @@ from concurrent.futures import Future
 
 from scrapy import Request
 
-from site_spider.core.frontier import Frontier
-from site_spider.core.levels import level_of
 from site_spider.core.seed import parse_seed
 from site_spider.core.seed_log import Producer
 from site_spider.core.url import host_of
 from site_spider.crawl import lineage
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.lineage import Job, Root
+from site_spider.crawl.waiting_room import WaitingRoom
 from site_spider.errors import SeedError
 
 logger = logging.getLogger(__name__)
@@ -36,13 +35,13 @@ class Spill:
         producer: Producer,
         topic: str,
         completion: Completion,
-        frontier: Frontier[Request],
+        room: WaitingRoom,
         limit_seconds: float,
     ) -> None:
         self._producer = producer
         self._topic = topic
         self._completion = completion
-        self._frontier = frontier
+        self._room = room
         self._limit_seconds = limit_seconds
         self._loop = asyncio.get_running_loop()
         self.links = 0  # spilled and durable
@@ -62,9 +61,9 @@ class Spill:
                 self._limit_seconds,
                 self._topic,
             )
-        for request in self._frontier.remove(self._is_overdue):
+        for request in self._room.remove_requests(self._is_overdue):
             if not self.takes(request):
-                self._frontier.push(level_of(request.priority), request)
+                self._room.put_request(request)
 
     def takes(self, request: Request) -> bool:
         """Whether an accepted request is spilled rather than queued."""
@@ -85,7 +84,7 @@ class Spill:
         error = future.exception()
         if error is not None:
             logger.warning("A link could not be spilled and is crawled here: %s (%s)", request.url, error)
-            self._frontier.push(level_of(request.priority), request)
+            self._room.put_request(request)
             return
         self.links += 1
         job.written = True  # by whoever takes the new seed

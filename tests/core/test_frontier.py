@@ -1,48 +1,128 @@
-"""The memory queues against a sorted list."""
+"""The frontier against a brute-force model, and its order by levels and hosts."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from math import inf
+from typing import NamedTuple
 
-from site_spider.core.frontier import Frontier
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from site_spider.core.frontier import Frontier, HostPolicy
 from site_spider.core.levels import level_of, placed_priority
 
-moves = st.lists(
-    st.one_of(st.integers(-6, 6).filter(bool), st.just("pop"), st.just("remove odd")), max_size=200
-)
+HOSTS = ["a", "b", "c", "slow"]
+hosts = st.sampled_from(HOSTS)
+MAX_WAIT = 50.0
 
 
-@given(moves)
-def test_the_lowest_level_is_served_first_and_each_in_its_order(steps: list[int | str]) -> None:
-    """Whatever is pushed, popped and removed, the frontier is a list that is sorted stably by level."""
-    frontier: Frontier[int] = Frontier()
-    model: list[tuple[int, int]] = []
-    for number, step in enumerate(steps):
-        if isinstance(step, int):
-            frontier.push(step, number)
-            model.append((step, number))
-            model.sort(key=lambda pair: pair[0])
-        elif step == "pop":
-            assert frontier.lowest_level() == (model[0][0] if model else None)
-            assert frontier.pop() == (model.pop(0)[1] if model else None)
+class Item(NamedTuple):
+    number: int
+    level: int
+    host: str
+
+
+def policy(host: str) -> HostPolicy:
+    return HostPolicy(1, 3.0) if host == "slow" else HostPolicy(2, 0.0)
+
+
+class Model(RuleBasedStateMachine):
+    """Every item in one list, looked through from beginning to end at each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frontier: Frontier[Item] = Frontier(policy, MAX_WAIT)
+        self.now = 0.0
+        self.numbers = 0
+        self.there: list[tuple[float, Item]] = []  # since when, in the order of arrival
+        self.later: list[tuple[float, Item]] = []
+        self.out = dict.fromkeys(HOSTS, 0)
+        self.next_at = dict.fromkeys(HOSTS, -inf)
+
+    @rule(level=st.integers(-3, 3), host=hosts, wait=st.sampled_from([0.0, 0.0, 0.0, 5.0, 20.0]))
+    def push(self, level: int, host: str, wait: float) -> None:
+        self.numbers += 1
+        item = Item(self.numbers, level, host)
+        self.frontier.push(level, host, item, self.now, self.now + wait)
+        if wait:
+            self.later.append((self.now + wait, item))
         else:
-            odd = [item for _, item in model if item % 2]
-            assert sorted(frontier.remove(lambda item: item % 2 == 1)) == sorted(odd)
-            model = [pair for pair in model if pair[1] % 2 == 0]
-        assert len(frontier) == len(model)
-    lengths = {level: sum(1 for other, _ in model if other == level) for level, _ in model}
-    assert frontier.lengths() == lengths
+            self.there.append((self.now, item))
+
+    @rule(seconds=st.sampled_from([0.5, 3.0, 10.0, 60.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def pop(self) -> None:
+        self._arrivals()
+        expected = self._expected()
+        found = self.frontier.pop(self.now)
+        assert found == expected
+        if found is not None:
+            self.there = [pair for pair in self.there if pair[1] != found]
+            self.out[found.host] += 1
+            if found.host == "slow":
+                self.next_at["slow"] = self.now + 3.0
+
+    def _arrivals(self) -> None:
+        due = sorted((pair for pair in self.later if pair[0] <= self.now), key=lambda pair: pair[0])
+        self.later = [pair for pair in self.later if pair[0] > self.now]
+        self.there += [(self.now, item) for _, item in due]
+
+    def _expected(self) -> Item | None:
+        free = [
+            (since, item)
+            for since, item in self.there
+            if self.out[item.host] < policy(item.host).concurrency and self.next_at[item.host] <= self.now
+        ]
+        urgent = [pair for pair in free if pair[0] + MAX_WAIT <= self.now]
+        if urgent:
+            return min(urgent, key=lambda pair: pair[0])[1]
+        return min(free, key=lambda pair: pair[1].level, default=(0.0, None))[1]
+
+    @rule(host=hosts)
+    def release(self, host: str) -> None:
+        if self.out[host]:
+            self.out[host] -= 1
+            self.frontier.release(host, self.now)
+
+    @rule(host=hosts, seconds=st.sampled_from([1.0, 30.0]))
+    def hold(self, host: str, seconds: float) -> None:
+        self.frontier.hold(host, self.now + seconds, "back-off", self.now)
+        self.next_at[host] = max(self.next_at[host], self.now + seconds)
+
+    @rule(remainder=st.integers(0, 2))
+    def remove(self, remainder: int) -> None:
+        gone = self.frontier.remove(lambda item: item.number % 3 == remainder, self.now)
+        all_items = [item for _, item in self.there + self.later]
+        assert sorted(gone) == sorted(item for item in all_items if item.number % 3 == remainder)
+        self.there = [pair for pair in self.there if pair[1].number % 3 != remainder]
+        self.later = [pair for pair in self.later if pair[1].number % 3 != remainder]
+
+    @invariant()
+    def counts_agree(self) -> None:
+        items = [item for _, item in self.there + self.later]
+        assert len(self.frontier) == len(items)
+        levels = {item.level for item in items}
+        assert self.frontier.lengths() == {
+            level: sum(item.level == level for item in items) for level in sorted(levels)
+        }
+
+    @invariant()
+    def nothing_becomes_servable_before_it_was_announced(self) -> None:
+        moments = [moment for moment, _ in self.later]
+        free = {h for h in HOSTS if self.out[h] < policy(h).concurrency}
+        waiting = {item.host for _, item in self.there} & free
+        moments += [self.next_at[host] for host in waiting if self.next_at[host] > self.now]
+        if moments:
+            assert self.frontier.next_at() <= min(moments)
 
 
-def test_an_empty_queue_is_reclaimed() -> None:
-    """A level that was served out leaves nothing behind."""
-    frontier: Frontier[str] = Frontier()
-    frontier.push(-3, "a")
-    assert frontier.pop() == "a"
-    assert frontier.lengths() == {}
-    assert frontier.lowest_level() is None
+Model.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+test_the_frontier_agrees_with_a_brute_force_model = Model.TestCase
 
 
 @pytest.mark.parametrize(
@@ -52,3 +132,64 @@ def test_an_empty_queue_is_reclaimed() -> None:
 def test_a_request_waits_on_the_level_of_its_priority(priority: int, is_retry: bool, level: int) -> None:
     """Priority 0 is the seeds' alone: new requests move ahead of them, retries behind."""
     assert level_of(placed_priority(priority, is_retry=is_retry)) == level
+
+
+def test_redirects_come_before_links_before_seeds_before_retries() -> None:
+    """The order of the levels, whatever the order of arrival."""
+    frontier: Frontier[str] = Frontier()
+    for level, name in ((1, "retry"), (0, "seed"), (-1, "link"), (-2, "redirect")):
+        frontier.push(level, name, name, 0.0)
+    assert [frontier.pop(0.0) for _ in range(5)] == ["redirect", "link", "seed", "retry", None]
+
+
+def test_a_busy_host_does_not_block_the_others() -> None:
+    """What waits for it stays in its order; the rest passes."""
+    frontier: Frontier[str] = Frontier(lambda _host: HostPolicy(concurrency=1))
+    for name in ("slow 1", "slow 2", "fast 1", "fast 2"):
+        frontier.push(0, name.split()[0], name, 0.0)
+    assert frontier.pop(0.0) == "slow 1"
+    assert frontier.pop(0.0) == "fast 1"
+    assert frontier.pop(0.0) is None
+    frontier.release("fast", 1.0)
+    assert frontier.pop(1.0) == "fast 2"
+    frontier.release("slow", 2.0)
+    assert frontier.pop(2.0) == "slow 2"
+
+
+def test_what_waited_too_long_is_served_before_every_level() -> None:
+    """A retry is not starved by seeds that keep coming."""
+    frontier: Frontier[str] = Frontier(max_wait_seconds=10)
+    frontier.push(5, "a", "old", 0.0)
+    for second in range(20):
+        frontier.push(-1, "b", f"new {second}", float(second))
+        popped = frontier.pop(float(second))
+        if popped == "old":
+            break
+        frontier.release("b", float(second))
+    assert second == 10
+
+
+def test_a_host_that_is_done_with_is_forgotten() -> None:
+    """Memory does not grow with the hosts of the past."""
+    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(delay_seconds=1.0))
+    for number in range(1000):
+        frontier.push(0, f"h{number}", number, float(number))
+        assert frontier.pop(float(number)) == number
+        frontier.release(f"h{number}", float(number))
+    frontier.pop(2000.0)
+    assert list(frontier.hosts(2000.0)) == []
+
+
+def test_a_host_says_why_it_waits() -> None:
+    """Ready, busy, its delay, or what it is held for."""
+    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(1, 2.0))
+    frontier.push(0, "h", 1, 0.0)
+    frontier.push(0, "h", 2, 0.0)
+    assert [view.reason for view in frontier.hosts(0.0)] == ["ready"]
+    frontier.pop(0.0)
+    assert [view.reason for view in frontier.hosts(0.0)] == ["busy"]
+    frontier.release("h", 0.5)
+    assert [view.reason for view in frontier.hosts(0.5)] == ["delay"]
+    frontier.hold("h", 60.0, "back-off", 0.5)
+    (view,) = frontier.hosts(0.5)
+    assert (view.reason, view.next_at, view.waiting, view.out) == ("back-off", 60.0, 1, 0)

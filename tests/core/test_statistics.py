@@ -59,5 +59,5 @@ def test_names_from_outside_cannot_blow_up_the_index() -> None:
 
 def test_levels_become_four_lengths() -> None:
     """However many levels there are, the document has the same fields."""
-    lengths = statistics.queue_lengths({-9: 1, -2: 2, -1: 3, 1: 4, 100: 5}, seeds=6)
+    lengths = statistics.queue_lengths({-9: 1, -2: 2, -1: 3, 0: 6, 1: 4, 100: 5})
     assert lengths == {"redirected": 3, "discovered": 3, "seeds": 6, "retried": 9}

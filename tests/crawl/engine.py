@@ -68,6 +68,7 @@ def settings_for(folder: Path, **overrides: Any) -> Settings:
             "SITE_STATS_INTERVAL_SECONDS": 0.1,
             "SITE_STOP_GRACE_SECONDS": 5,
             "RETRY_TIMES": 1,
+            "SITE_RETRY_PAUSE_SECONDS": 0.02,
             **overrides,
         },
         priority="cmdline",
