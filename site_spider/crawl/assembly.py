@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from scrapy import Request, signals
@@ -14,7 +13,7 @@ from scrapy.exceptions import CloseSpider, NotConfigured
 from site_spider.core.ledger import Ledger
 from site_spider.core.seed_log import Producer, SeedLog
 from site_spider.core.statistics import NameCounts, queue_lengths
-from site_spider.crawl import engine_hooks, parts
+from site_spider.crawl import engine_hooks, exit_code, parts
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.cookies import SeedCookies
 from site_spider.crawl.dead_letters import DeadLetters
@@ -26,19 +25,17 @@ from site_spider.crawl.seed_queue import SeedQueue, Waiting
 from site_spider.crawl.seeds import Seeds
 from site_spider.crawl.service_settings import ServiceSettings
 from site_spider.crawl.spill import Spill
+from site_spider.crawl.startup import until_there
 from site_spider.crawl.stop import Stop
 from site_spider.crawl.waiting_room import WaitingRoom, build_frontier
 from site_spider.crawl.watchdog import Watchdog
-from site_spider.errors import ConfigError, LogUnavailable, SiteSpiderError
+from site_spider.errors import ConfigError, SiteSpiderError
 
 if TYPE_CHECKING:
     from site_spider.crawl.scheduler import SeedScheduler
 
 logger = logging.getLogger(__name__)
 
-EXIT_UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits.h: a server is away
-EXIT_SOFTWARE = 70  # EX_SOFTWARE: ended by an error of its own, to be started again
-EXIT_CONFIG = 78  # EX_CONFIG: a setting cannot be used
 _LONGEST_KEPT_SECONDS = 10.0  # of the grace, for sinks and commit
 _TICK_SECONDS = 0.25  # how often the intake is told what is safe to commit
 
@@ -100,7 +97,7 @@ class SeedService:
     def refuse_to_start(self, error: SiteSpiderError) -> NoReturn:
         """Say why in one line, and have the engine close. For handlers of spider_opened."""
         logger.error("Cannot start: %s", error)
-        self._set_exit_code(EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_UNAVAILABLE)
+        self._set_exit_code(exit_code.CONFIG if isinstance(error, ConfigError) else exit_code.UNAVAILABLE)
         raise CloseSpider("cannot_start")
 
     async def _open(self) -> None:
@@ -109,7 +106,7 @@ class SeedService:
         self._stop.catch_signals()
         sinks = parts.sinks(self.settings)
         log = self._log = parts.seed_log(self.settings)
-        await _until_there(lambda: asyncio.to_thread(log.check, 5.0), config.startup_wait_seconds)
+        await until_there(lambda: asyncio.to_thread(log.check, 5.0), config.startup_wait_seconds)
         for sink in sinks:
             delivery = Delivery(sink, limits=config.batch, on_change=self._wake)
             await delivery.open(config.startup_wait_seconds)
@@ -146,7 +143,7 @@ class SeedService:
         seeds.on_failure = self._intake_failed
         seeds.commit_first = intake.commit_first
         self.seeds, self._intake = seeds, intake
-        self._watchdog = Watchdog(config.callback_timeout_seconds, lambda: stop.exit_now(EXIT_SOFTWARE))
+        self._watchdog = Watchdog(config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE))
         intake.start()
         self._ticker = asyncio.create_task(self._tick(seeds, intake, self._spill))
         logger.info(
@@ -209,11 +206,11 @@ class SeedService:
         engine_hooks.wake(self.crawler.engine)
 
     def _intake_failed(self, error: BaseException) -> None:
-        code = EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_UNAVAILABLE
+        code = exit_code.CONFIG if isinstance(error, ConfigError) else exit_code.UNAVAILABLE
         if not isinstance(error, SiteSpiderError):
-            code = EXIT_SOFTWARE
+            code = exit_code.SOFTWARE
         logger.error(
-            "No more seeds can be taken: %s", error, exc_info=error if code == EXIT_SOFTWARE else None
+            "No more seeds can be taken: %s", error, exc_info=error if code == exit_code.SOFTWARE else None
         )
         self._set_exit_code(code)
         self._closing = asyncio.ensure_future(self.crawler.engine.close_spider_async(reason="intake_failed"))
@@ -287,20 +284,3 @@ class SeedService:
                 await asyncio.to_thread(part.close)
         if self._stop is not None:
             self._stop.crawl_ended()
-
-
-async def _until_there(check: Callable[[], Awaitable[None]], wait_seconds: float) -> None:
-    """Wait for a server that is away at start. Raises LogUnavailable after `wait_seconds`."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_seconds
-    said = False
-    while True:
-        try:
-            return await check()
-        except LogUnavailable as error:
-            if loop.time() >= deadline:
-                raise
-            if not said:
-                logger.warning("Waiting up to %.0f s: %s", wait_seconds, error)
-            said = True
-        await asyncio.sleep(0.5)

@@ -95,8 +95,8 @@ def test_nothing_is_lost_while_crawlers_kafka_and_elasticsearch_die(
 ) -> None:
     """Three kill -9, a run stopped and replaced, Kafka and Elasticsearch killed and started again."""
     options = "--kills 3 --terms 1 --broker-restarts 1 --elasticsearch-restarts 1"
-    run = chaos(f"--seeds 600 --processes 3 --concurrency 2 {options} --random-seed 10")
-    table = assert_nothing_lost(run, 600)
+    run = chaos(f"--seeds 450 --processes 3 --concurrency 3 {options} --random-seed 5")
+    table = assert_nothing_lost(run, 450)
     names = ("deaths", "SIGTERM of a run", "kill -9 of Kafka", "kill -9 of Elasticsearch")
     assert [table.get(name) for name in names] == ["3", "1", "1", "1"]
     assert still_running(tmp_path) == []

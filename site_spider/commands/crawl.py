@@ -1,0 +1,103 @@
+"""`scrapy crawl` of Scrapy, with an exit code that says how the crawl went."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Iterator
+
+from scrapy import Spider, signals
+from scrapy.commands.crawl import Command as ScrapyCrawl
+from scrapy.exceptions import UsageError
+from scrapy.spiderloader import get_spider_loader
+
+from site_spider.crawl import exit_code
+from site_spider.crawl.environment import apply_environment
+from site_spider.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+EXIT_FAILED = 1
+EXIT_TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: a server went away for good while crawling
+
+
+class Command(ScrapyCrawl):
+    """Adds to Scrapy's: the environment, a wrong setting in one line, and exit codes.
+
+    0: stopped or finished; 69: a server was away at the start; 70: an error of its own; 75: a server went
+    away for good, to be started again; 78: a wrong setting; 1: whatever else kept it from starting.
+    """
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        """As Scrapy asks; custom_settings and the environment count for the process as well.
+
+        Scrapy builds the DNS resolver from the settings of the process.
+        """
+        super().process_options(args, opts)
+        assert self.settings is not None
+        loader = get_spider_loader(self.settings)
+        if args and args[0] in loader.list():
+            loader.load(args[0]).update_settings(self.settings)
+        apply_environment(self.settings)
+
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        """Crawl until stopped."""
+        name = self._spider_name(args)
+        assert self.crawler_process is not None
+        crawler = self._create_crawler(name)
+        crawler.signals.connect(self._spider_closed, signal=signals.spider_closed)
+        try:
+            crawling = self.crawler_process.crawl(crawler, **opts.spargs)
+            self.crawler_process.start()
+        except ConfigError as error:
+            self._refuse(error)
+            return
+        failure = _failure(crawling)
+        if failure is not None:
+            self._failed(failure)
+        elif self.crawler_process.bootstrap_failed:
+            self.exitcode = EXIT_FAILED
+
+    def _spider_name(self, args: list[str]) -> str:
+        if not args:
+            raise UsageError
+        unknown = [arg for arg in args if arg.startswith("-")]
+        if unknown or len(args) > 1:
+            raise UsageError(f"unexpected argument {(unknown or args[1:])[0]!r}", print_help=False)
+        assert self.settings is not None
+        known = get_spider_loader(self.settings).list()
+        if args[0] not in known:
+            raise UsageError(f"no spider {args[0]!r}; there is {', '.join(known)}", print_help=False)
+        return args[0]
+
+    def _spider_closed(self, spider: Spider, reason: str) -> None:
+        code = getattr(spider, "exit_code", 0)
+        self.exitcode = EXIT_TEMPORARY if code == exit_code.UNAVAILABLE and reason != "cannot_start" else code
+
+    def _failed(self, failure: BaseException) -> None:
+        wrong_setting = next((error for error in _chain(failure) if isinstance(error, ConfigError)), None)
+        if wrong_setting is not None:
+            self._refuse(wrong_setting)
+        else:
+            logger.error("The crawl could not be started or went wrong", exc_info=failure)
+            self.exitcode = exit_code.SOFTWARE
+
+    def _refuse(self, error: ConfigError) -> None:
+        print(f"scrapy crawl: {error}", file=sys.stderr)
+        self.exitcode = exit_code.CONFIG
+
+
+def _failure(crawling: object) -> BaseException | None:
+    """What ended a crawl before its time; asking for it keeps asyncio from printing a traceback."""
+    if isinstance(crawling, asyncio.Future) and crawling.done() and not crawling.cancelled():
+        return crawling.exception()
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those in the wake of which it was raised."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,95 @@
+"""`scrapy progress`: how far a consumer group is."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+
+from site_spider.commands.output import add_format_option, print_json, print_table
+from site_spider.commands.progress_report import Report, document, line
+from site_spider.commands.progress_watch import Lines, LiveLine, Voice, Watch
+from site_spider.commands.site_command import SiteCommand
+from site_spider.core import options
+from site_spider.core.progress import Rate
+from site_spider.core.table import Column
+from site_spider.crawl import parts
+
+_CHECK_SECONDS = 10.0
+_MEASURE_SECONDS = 1.0
+_COLUMNS = (
+    Column("PARTITION"),
+    Column("DONE", right=True),
+    Column("IN FLIGHT", right=True),
+    Column("LAG", right=True),
+    Column("END", right=True),
+)
+
+
+class Command(SiteCommand):
+    """One look, or a look again and again until all is done."""
+
+    description = (
+        "How far a consumer group is with its topic: messages done, in flight (a part of the lag), lag, rate "
+        "and time left. With --until-done it waits until the group has no lag and nothing is in flight, and "
+        "ends with exit code 0. The exit code is 1 if the topic does not exist."
+    )
+    examples = """
+        scrapy progress
+        scrapy progress --until-done
+        scrapy progress --group site_spider --topic seeds --format json
+    """
+
+    def syntax(self) -> str:
+        """As Scrapy asks."""
+        return "[options]"
+
+    def short_desc(self) -> str:
+        """As Scrapy asks."""
+        return "Show how far the consumer group is"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As Scrapy asks."""
+        super().add_options(parser)
+        parser.add_argument("--group", metavar="G", help="default: SITE_CONSUMER_GROUP")
+        parser.add_argument("--topic", metavar="T", help="default: SITE_SEED_TOPIC")
+        parser.add_argument("--until-done", action="store_true", help="wait until nothing is left")
+        add_format_option(parser)
+
+    def work(self, opts: argparse.Namespace) -> None:
+        """Show. Raises SiteSpiderError."""
+        topic = opts.topic or options.text(self.options, "SITE_SEED_TOPIC", required=True)
+        group = opts.group or options.text(self.options, "SITE_CONSUMER_GROUP", required=True)
+        with closing(parts.seed_log(self.options)) as log:
+            look = partial(Report.taken, log, topic, group)
+            if opts.until_done:
+                Watch(look, self.complain, _voice(opts.format)).run()
+            else:
+                log.check(_CHECK_SECONDS)
+                self._show_once(look, opts.format)
+
+    def _show_once(self, look: Callable[[Rate], Report], form: str) -> None:
+        rate = Rate()
+        report = look(rate)
+        if not report.total.is_done:  # a rate takes two looks
+            time.sleep(_MEASURE_SECONDS)
+            report = look(rate)
+        if form == "json":
+            print_json(document(report))
+            return
+        print(f"Group {report.group} on topic {report.topic} at {report.address}")
+        rows = [[number, p.done, p.in_flight, p.lag, p.end] for number, p in report.partitions]
+        whole = report.total
+        print_table(_COLUMNS, [*rows, ["total", whole.done, whole.in_flight, whole.lag, None]])
+        print(line(report))
+
+
+def _voice(form: str) -> Voice:
+    if form == "json":
+        return Lines(lambda report: print_json(document(report)))
+    if sys.stdout.isatty():
+        return LiveLine()
+    return Lines(lambda report: print(line(report), flush=True))

@@ -1,0 +1,121 @@
+"""`scrapy seed`: produces a seed for each line of a file."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+from tqdm import tqdm
+
+from site_spider.commands.seed_lines import seed_lines
+from site_spider.commands.seeding import Seeding
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
+from site_spider.core import options
+from site_spider.core.seed_log import SeedLog
+from site_spider.crawl import parts
+
+_CHECK_SECONDS = 10.0
+_LAST_CHANCE_SECONDS = 1.0  # for what is under way when the log is given up
+
+
+class Command(SiteCommand):
+    """Reads lines, complains about bad ones, says at the end how many were produced."""
+
+    max_arguments = 1
+    description = (
+        "Produces a seed for each line of FILE (- or none: standard input) to the seed topic, keyed by host. "
+        "A line is a URL or a JSON seed, in UTF-8; blank lines and those that begin with # are skipped. "
+        "A bad line is refused with its number and the reason, and the rest goes on. The last line says how "
+        "many were produced and refused; the exit code is 1 if a line was refused or could not be produced. "
+        "The options fill in where a line says nothing."
+    )
+    examples = """
+        scrapy seed urls.txt
+        scrapy seed urls.txt --task-id spring --not-extract
+        echo '{"url": "http://example.com/", "meta": {"url_id": "42"}}' | scrapy seed -
+        scrapy seed urls.txt --method HEAD --topic more-seeds
+    """
+
+    def syntax(self) -> str:
+        """As Scrapy asks."""
+        return "[options] [FILE|-]"
+
+    def short_desc(self) -> str:
+        """As Scrapy asks."""
+        return "Produce a seed for each line of a file"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As Scrapy asks."""
+        super().add_options(parser)
+        parser.add_argument("--topic", metavar="T", help="produce to T instead of SITE_SEED_TOPIC")
+        parser.add_argument("--task-id", metavar="ID", help="the job that these seeds belong to")
+        parser.add_argument("--method", metavar="M", help="the HTTP method (default: GET)")
+        parser.add_argument("--not-extract", action="store_true", help="do not follow links")
+
+    def work(self, opts: argparse.Namespace) -> None:
+        """Produce. Raises SiteSpiderError."""
+        name = opts.args[0] if opts.args else "-"
+        try:
+            with _opened(name) as stream, closing(parts.seed_log(self.options)) as log:
+                log.check(_CHECK_SECONDS)
+                self._produce(stream, log, opts)
+        except OSError as error:
+            self.complain(f"{name} cannot be read: {error.strerror or error}")
+            self.exitcode = EXIT_FAILED
+
+    def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
+        topic = opts.topic or options.text(self.options, "SITE_SEED_TOPIC", required=True)
+        with closing(log.producer()) as producer:
+            seeding = Seeding(
+                producer,
+                topic,
+                _complain,
+                task_id=opts.task_id,
+                method=opts.method,
+                not_extract=opts.not_extract,
+            )
+            try:
+                with _bar(stream) as bar:
+                    for line in seed_lines(stream):
+                        seeding.take(line)
+                        bar.update(line.size_bytes)
+                    seeding.finish()
+            finally:
+                seeding.abandon(_LAST_CHANCE_SECONDS)
+                print(f"produced {seeding.produced}, refused {seeding.refused}", flush=True)
+        if seeding.refused:
+            self.exitcode = EXIT_FAILED
+
+
+@contextlib.contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    if name != "-":
+        with Path(name).open("rb") as stream:
+            yield stream
+        return
+    if sys.stdin.isatty():
+        print("Reading seeds, a URL or a JSON object a line; Ctrl-D ends.", file=sys.stderr)
+    yield sys.stdin.buffer
+
+
+def _bar(stream: BinaryIO) -> tqdm[NoReturn]:
+    """A progress bar on stderr if that is a terminal; without an end when the length is not known."""
+    size = Path(f"/dev/fd/{stream.fileno()}").stat().st_size if stream.seekable() else 0
+    return tqdm(
+        total=size or None,
+        desc="seeds",
+        unit="B",
+        unit_scale=True,
+        disable=None,
+        file=sys.stderr,
+        leave=False,
+    )
+
+
+def _complain(number: int, reason: str) -> None:
+    tqdm.write(f"line {number}: {reason}", file=sys.stderr)

@@ -1,0 +1,94 @@
+"""Produces seeds from lines, with a bounded number under way, and counts what came of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import NamedTuple
+
+from site_spider.commands.seed_lines import Line
+from site_spider.core.seed_line import seed_message
+from site_spider.core.seed_log import Producer
+from site_spider.errors import LogUnavailable, SeedError, SinkRejected
+
+MOST_UNDER_WAY = 5_000
+MOST_BYTES_UNDER_WAY = 32_000_000
+
+
+class _Sent(NamedTuple):
+    number: int
+    size_bytes: int
+    future: Future[None]
+
+
+class Seeding:
+    """Takes lines, one after another. `complain(number, reason)` hears of every line that was refused.
+
+    When the log gives up on a line, `take` and `finish` raise LogUnavailable, which names it.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        complain: Callable[[int, str], None],
+        *,
+        task_id: str | None = None,
+        method: str | None = None,
+        not_extract: bool = False,
+    ) -> None:
+        self.produced = 0
+        self.refused = 0
+        self._send = partial(producer.send, topic)
+        self._complain = complain
+        self._message = partial(seed_message, task_id=task_id, method=method, not_extract=not_extract)
+        self._under_way: deque[_Sent] = deque()
+        self._bytes = 0
+
+    def take(self, line: Line) -> None:
+        """Produce the seed of a line; waits while too many are under way."""
+        try:
+            key, value = self._message(line.text())
+        except SeedError as error:
+            self._refuse(line.number, error.reason)
+            return
+        self._under_way.append(_Sent(line.number, len(value), self._send(key, value)))
+        self._bytes += len(value)
+        while self._under_way and (self._is_full() or self._under_way[0].future.done()):
+            self._settle()
+
+    def finish(self) -> None:
+        """Wait until the log has answered to all that is under way."""
+        while self._under_way:
+            self._settle()
+
+    def abandon(self, timeout_seconds: float) -> None:
+        """Count what is durable after all, once something went wrong."""
+        while self._under_way:
+            try:
+                error = self._under_way.popleft().future.exception(timeout_seconds)
+            except TimeoutError:
+                return
+            self.produced += error is None
+
+    def _is_full(self) -> bool:
+        return len(self._under_way) > MOST_UNDER_WAY or self._bytes > MOST_BYTES_UNDER_WAY
+
+    def _settle(self) -> None:
+        """Wait for the oldest."""
+        sent = self._under_way.popleft()
+        self._bytes -= sent.size_bytes
+        try:
+            sent.future.result()
+        except SinkRejected as error:
+            self._refuse(sent.number, str(error))
+        except LogUnavailable as error:
+            raise LogUnavailable(f"line {sent.number} could not be produced: {error}") from error
+        else:
+            self.produced += 1
+
+    def _refuse(self, number: int, reason: str) -> None:
+        self.refused += 1
+        self._complain(number, reason)

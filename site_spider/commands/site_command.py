@@ -1,0 +1,119 @@
+"""What the commands of this project share: settings as a crawl sees them, errors in one line."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+import textwrap
+from abc import abstractmethod
+from typing import ClassVar, NoReturn
+
+from scrapy.commands import ScrapyCommand, ScrapyHelpFormatter
+from scrapy.exceptions import UsageError
+from scrapy.settings import Settings
+from scrapy.spiderloader import get_spider_loader
+from scrapy.utils.log import configure_logging
+
+from site_spider.crawl.environment import apply_environment
+from site_spider.errors import SiteSpiderError
+
+SPIDER = "crawl_spider"
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # as shells say it: 128 + SIGINT
+
+
+class SiteCommand(ScrapyCommand):
+    """Runs `work` with the precedence of a crawl: `-s` > environment > custom_settings > settings.py."""
+
+    # Scrapy makes a command of every subclass that it finds in the module it was defined in.
+    __module__ = "site_spider.commands"
+
+    requires_project = True
+    requires_crawler_process = False
+    default_settings: ClassVar[dict[str, object]] = {"LOG_FORMAT": "%(levelname)s: %(message)s"}
+    max_arguments = 0
+    description = ""  # of --help
+    examples = ""  # lines at the end of --help
+
+    @property
+    def name(self) -> str:
+        """What people type after `scrapy`."""
+        return self.__module__.rpartition(".")[2]
+
+    @property
+    def options(self) -> Settings:
+        """The settings, which Scrapy has set by the time a command runs."""
+        assert self.settings is not None
+        return self.settings
+
+    def long_desc(self) -> str:
+        """As Scrapy asks."""
+        return self.description or self.short_desc()
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As Scrapy asks; examples stand at the end of the help."""
+        super().add_options(parser)
+        parser.formatter_class = _HelpFormatter
+        if self.examples:
+            parser.epilog = "Examples:\n" + textwrap.indent(textwrap.dedent(self.examples).strip(), "  ")
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        """As Scrapy asks; refuses what is not known, adds custom_settings and the environment."""
+        _refuse_unknown(args, self.max_arguments)
+        super().process_options(args, opts)
+        if not opts.loglevel:
+            self.options.set("LOG_LEVEL", "WARNING", priority="spider")
+        get_spider_loader(self.options).load(SPIDER).update_settings(self.options)
+        apply_environment(self.options)
+
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        """Work, and say an error of ours in one line on stderr (exit code 1)."""
+        configure_logging(self.options)
+        if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the locale, and half a surrogate pair
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+        try:
+            opts.args = args
+            self.work(opts)
+            sys.stdout.flush()
+        except SiteSpiderError as error:
+            self.complain(str(error))
+            self.exitcode = EXIT_FAILED
+        except KeyboardInterrupt:
+            self.exitcode = EXIT_INTERRUPTED
+        except BrokenPipeError:  # whoever read the output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self.exitcode = EXIT_FAILED
+
+    @abstractmethod
+    def work(self, opts: argparse.Namespace) -> None:
+        """What the command does; `opts.args` are its arguments. Raises SiteSpiderError."""
+
+    def complain(self, message: str) -> None:
+        """One line on stderr."""
+        print(f"scrapy {self.name}: {message}", file=sys.stderr)
+
+    def refuse(self, message: str) -> NoReturn:
+        """End with a line about how the command is used, exit code 2."""
+        self.complain(message)
+        sys.exit(EXIT_USAGE)
+
+
+class _HelpFormatter(ScrapyHelpFormatter):
+    """Leaves the lines of the examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("Examples:"):
+            return text
+        return super()._fill_text(text, width, indent)
+
+
+def _refuse_unknown(args: list[str], most: int) -> None:
+    # Scrapy takes an unknown option for an argument: a mistyped one would be ignored silently.
+    unknown = [arg for arg in args if arg.startswith("-") and arg != "-"]
+    if unknown:
+        raise UsageError(f"unknown option {unknown[0]}", print_help=False)
+    if len(args) > most:
+        raise UsageError(f"unexpected argument {args[most]!r}", print_help=False)

@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# From a fresh machine to a first crawl: see usage below.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+project=$(dirname "$here")
+
+usage() {
+    cat <<'END'
+Usage: quickstart.sh [FILE]
+
+Makes .venv, installs what is needed, and runs one crawler without any server: seeds and results are kept in
+SQLite files. FILE holds a URL or a JSON seed a line (- is standard input); without it a sample site is served
+on loopback and crawled. Ends when all is done, also after Ctrl-C, and shows results, failures and dead letters.
+
+They are kept in data/quickstart, where each run begins afresh, or in $SITE_DATA_DIR, to which it adds.
+END
+}
+
+if [[ -t 1 ]]; then bold=$'\e[1m' plain=$'\e[0m'; else bold='' plain=''; fi
+say() { printf '%s\n' "$*"; }
+headline() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
+die() {
+    printf 'quickstart.sh: %s\n' "$1" >&2
+    exit "${2:-1}"
+}
+
+# shellcheck source=task_shell/lib/venv.sh
+source "$here/lib/venv.sh"
+# shellcheck source=task_shell/lib/leash.sh
+source "$here/lib/leash.sh"
+
+demo='' crawl='' interrupted=no
+
+# check_file NAME: sets file, which holds also after a change of directory
+check_file() {
+    file=$1
+    if [[ -z $file || $file == - ]]; then return; fi
+    [[ $file == /* ]] || file=$PWD/$file
+    [[ -e $file ]] || die "there is no file '$1'"
+    [[ -f $file || -p $file ]] || die "'$1' is not a file"
+    [[ -r $file ]] || die "'$1' cannot be read"
+}
+
+# Only the embedded default, whatever the environment says; all the rest of it counts.
+choose_parts() {
+    export SITE_KAFKA_BROKERS='' SITE_SINKS=local SITE_ELASTICSEARCH_HOSTS='' SITE_REDIS_URL=''
+    mkdir -p data
+    exec 7<data
+    flock -n 7 || die "another quickstart is running in $project"
+    if [[ -z ${SITE_DATA_DIR:-} ]]; then
+        export SITE_DATA_DIR=data/quickstart
+        rm -rf data/quickstart
+    fi
+    mkdir -p "$SITE_DATA_DIR"
+    log=$SITE_DATA_DIR/crawl.log
+}
+
+produce_file() {
+    headline "Seeds of ${1}"
+    # Refused lines are said on stderr; they are no reason to leave the others.
+    "$venv/bin/scrapy" seed "$file" | tee "$SITE_DATA_DIR/seed.out" || true
+    if [[ $(tail -n 1 "$SITE_DATA_DIR/seed.out") != produced\ [1-9]* ]]; then die "no line of '$1' could be used"; fi
+}
+
+produce_demo() {
+    headline "A sample site on loopback"
+    export SITE_ALLOW_PRIVATE_HOSTS=true
+    local out=$SITE_DATA_DIR/demo.out
+    "${leash[@]}" "$venv/bin/scrapy" demo --produce >"$out" 2>&1 </dev/null &
+    demo=$!
+    until grep -q '^serving' "$out"; do
+        kill -0 "$demo" 2>/dev/null || { cat "$out" >&2 && die "the sample site could not be served"; }
+        sleep 0.1
+    done
+    cat "$out"
+}
+
+run_crawler() {
+    headline "Crawl"
+    local code=0
+    "${leash[@]}" "$here/crawl_spider.sh" -v "$venv" --until-done -- --logfile "$log" &
+    crawl=$!
+    wait "$crawl" || code=$?
+    while kill -0 "$crawl" 2>/dev/null; do # a signal, passed on, has interrupted the wait
+        code=0
+        wait "$crawl" || code=$?
+    done
+    crawl=''
+    if ((code != 0)); then
+        tail -n 5 "$log" >&2 || true
+        die "the crawl failed (exit code $code); its log is $log"
+    fi
+}
+
+# shellcheck disable=SC2329 # called by trap
+on_signal() {
+    interrupted=yes
+    if [[ -z $crawl ]]; then exit 130; fi
+    kill -TERM "$crawl" 2>/dev/null || true
+}
+
+# shellcheck disable=SC2329 # called by trap
+clean_up() {
+    if [[ -n $demo ]]; then kill "$demo" 2>/dev/null || true; fi
+    if [[ -n $crawl ]]; then kill "$crawl" 2>/dev/null || true; fi
+}
+
+show() {
+    headline "What came of it"
+    "$venv/bin/scrapy" results
+    say
+    "$venv/bin/scrapy" dead-letters
+}
+
+say_what_next() {
+    if [[ $interrupted == yes ]]; then say "Interrupted: what is left waits in the seed log."; fi
+    say "The crawl took $1 s. Seeds and results are kept in $SITE_DATA_DIR, the crawler's log is $log."
+    headline "What to try next"
+    cat <<END
+  cd $project
+  export SITE_DATA_DIR=$SITE_DATA_DIR
+  .venv/bin/scrapy results --status none              # what did not answer, and why
+  .venv/bin/scrapy results --status 404 --format json # whole documents, for programs
+  .venv/bin/scrapy dead-letters --format json         # what was no seed, as it came
+  echo http://example.com/ | .venv/bin/scrapy seed -  # one more seed ...
+  ./task_shell/crawl_spider.sh --until-done           # ... and the crawler again
+  ./task_shell/quickstart.sh FILE                     # your own URLs, one a line
+
+With Kafka and Elasticsearch instead: set SITE_KAFKA_BROKERS=host:port, SITE_SINKS=elasticsearch and
+SITE_ELASTICSEARCH_HOSTS=http://host:port, or try ./task_shell/servers.sh start kafka elasticsearch
+END
+}
+
+main() {
+    case ${1:-} in
+    -h | --help) usage && exit 0 ;;
+    -?*) die "unknown option '$1' (see --help)" 2 ;;
+    esac
+    if (($# > 1)); then die "one FILE at most (see --help)" 2; fi
+    check_file "${1:-}"
+    cd "$project"
+    headline "site_spider quickstart"
+    prepare_venv requirements.txt
+    say "$("$venv/bin/python" --version) and $("$venv/bin/scrapy" version) in .venv"
+    choose_parts
+    trap clean_up EXIT
+    trap on_signal INT TERM HUP
+    if [[ -n $file ]]; then produce_file "$1"; else produce_demo; fi
+    local began=$SECONDS
+    run_crawler
+    local took=$((SECONDS - began))
+    show
+    say
+    say_what_next "$took"
+}
+
+main "$@"

@@ -1,0 +1,74 @@
+"""What `task_shell/quickstart.sh` shows, in the virtual environment that is there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "task_shell" / "quickstart.sh"
+
+
+def quickstart(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run from that folder, with data below it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
+    return subprocess.run(
+        [str(SCRIPT), *arguments],
+        # Servers of the environment must not be used: nothing listens there.
+        env=kept | {"SITE_DATA_DIR": str(folder / "data"), "SITE_KAFKA_BROKERS": "127.0.0.1:1"},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+
+
+def test_the_sample_site_is_crawled_and_shown(tmp_path: Path) -> None:
+    """Results, failures and dead letters, where they are, and what to try; then the site is gone."""
+    ran = quickstart(tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert {"Results: 34", "Failures: 5", "Dead letters in seeds.dead-letters: 2"} <= set(lines)
+    assert "What to try next" in lines
+    assert any(f"kept in {tmp_path / 'data'}" in line for line in lines)
+    assert {path.name for path in (tmp_path / "data").iterdir()} >= {
+        "crawl.log",
+        "results.sqlite",
+        "seeds.sqlite",
+    }
+    served = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(ROOT / ".venv/bin/scrapy demo --produce") not in served
+
+
+def test_a_file_with_bad_lines_is_crawled_all_the_same(tmp_path: Path) -> None:
+    """They are named; a name relative to where one stands is found."""
+    (tmp_path / "seeds.txt").write_text("no seed\nhttp://127.0.0.1:1/\n")
+    ran = quickstart(tmp_path, "seeds.txt")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.startswith("line 1: ")
+    assert "produced 1, refused 1" in ran.stdout
+    assert "Failures: 1" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["no-such-file"], 1, "there is no file 'no-such-file'"),
+        (["."], 1, "'.' is not a file"),
+        (["--no-such-option"], 2, "unknown option '--no-such-option'"),
+        (["a", "b"], 2, "one FILE at most"),
+    ],
+)
+def test_a_wrong_argument_is_said_before_anything_is_done(
+    tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    """One line on stderr."""
+    ran = quickstart(tmp_path, *arguments)
+    assert (ran.returncode, ran.stdout) == (code, "")
+    assert said in ran.stderr
+    assert not (tmp_path / "data").exists()

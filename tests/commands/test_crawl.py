@@ -1,0 +1,81 @@
+"""`scrapy crawl`: the exit code says how it went."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.commands.project import ROOT, SCRAPY, Project, environment
+
+
+def test_a_wrong_setting_is_one_line_and_exit_code_78(project: Project) -> None:
+    """The spider refuses it while the crawler is built; no traceback."""
+    ran = project.scrapy("crawl", "crawl_spider", "--nolog", SITE_LINK_SCOPE="galaxy")
+    assert ran.returncode == 78
+    assert ran.stderr == (
+        "scrapy crawl: SITE_LINK_SCOPE is 'galaxy', but must be one of: host, domain, any.\n"
+    )
+
+
+def test_the_command_line_wins_over_the_environment(project: Project) -> None:
+    """Both are wrong here; the one that counts is named."""
+    ran = project.scrapy(
+        "crawl", "crawl_spider", "--nolog", "-s", "SITE_LINK_SCOPE=universe", SITE_LINK_SCOPE="galaxy"
+    )
+    assert ran.returncode == 78
+    assert "'universe'" in ran.stderr
+
+
+def test_a_server_that_is_away_at_the_start_is_exit_code_69(project: Project) -> None:
+    """After the time to wait, here none."""
+    away = {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": "http://127.0.0.1:1"}
+    ran = project.scrapy("crawl", "crawl_spider", SITE_STARTUP_WAIT_SECONDS="0", **away)
+    assert ran.returncode == 69, ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_an_error_of_its_own_is_exit_code_70(project: Project) -> None:
+    """With the traceback, once."""
+    ran = project.scrapy("crawl", "crawl_spider", "-s", "STATS_CLASS=no.such.Class")
+    assert ran.returncode == 70
+    assert ran.stderr.count("Traceback (most recent call last)") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["no_such_spider"], "no spider 'no_such_spider'; there is "),
+        (["crawl_spider", "another"], "unexpected argument 'another'"),
+        (["crawl_spider", "--until-done"], "unexpected argument '--until-done'"),
+    ],
+)
+def test_a_wrong_argument_is_refused(project: Project, arguments: list[str], said: str) -> None:
+    """Exit code 2, as other commands have it."""
+    ran = project.scrapy("crawl", *arguments)
+    assert ran.returncode == 2
+    assert said in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_with_exit_code_0(project: Project, tmp_path: Path, number: signal.Signals) -> None:
+    """As soon as it takes seeds."""
+    project.produce("seeds", (None, b"no seed"))
+    running = subprocess.Popen(
+        [*SCRAPY, "crawl", "crawl_spider"], cwd=ROOT, env=environment(project.data), stderr=subprocess.PIPE
+    )
+    assert running.stderr is not None
+    try:
+        for line in running.stderr:
+            if b"Dead letter from seeds/" in line:
+                running.send_signal(number)
+                break
+        running.communicate(timeout=30)
+    finally:
+        running.kill()
+        running.communicate()
+    assert running.returncode == 0
+    assert len(list(project.log.read("seeds.dead-letters"))) == 1

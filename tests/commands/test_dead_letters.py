@@ -1,0 +1,132 @@
+"""`scrapy dead-letters`: what is shown, and what is put back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from site_spider.commands.dead_letter_replay import Replay, replayed_up_to
+from site_spider.core.seed_log import Message
+from tests.commands.project import Project
+
+LETTERS = "seeds.dead-letters"
+
+
+def headers(origin: str = "seeds", **more: str) -> tuple[tuple[str, bytes], ...]:
+    values = {
+        "error": "url: missing",
+        "origin_topic": origin,
+        "origin_partition": "1",
+        "origin_offset": "7",
+        "failed_at": "2026-01-02T03:04:05.006+00:00",
+    }
+    return tuple((name, value.encode()) for name, value in (values | more).items())
+
+
+def replay(project: Project) -> tuple[Replay, list[str]]:
+    """One run, and what it complained about."""
+    complaints: list[str] = []
+
+    def complain(message: Message, reason: str) -> None:
+        complaints.append(reason)
+
+    work = Replay(project.log, LETTERS, complain)
+    work.run()
+    return work, complaints
+
+
+def contents(project: Project, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    return sorted(((message.key, message.value) for message in project.log.read(topic)), key=repr)
+
+
+def test_dead_letters_are_listed_with_reason_and_origin(project: Project) -> None:
+    """One line each, of characters that a terminal only shows."""
+    project.produce(LETTERS, (b"h.test", b'{"a": "\x1b[31m"}'), headers=headers())
+    ran = project.scrapy("dead-letters")
+    title, head, row = ran.stdout.splitlines()
+    assert ran.returncode == 0
+    assert title == f"Dead letters in {LETTERS}: 1"
+    assert head.split() == ["ORIGIN", "FAILED_AT", "REPLAYED", "ERROR", "KEY", "VALUE"]
+    assert row.split()[:3] == ["seeds/1/7", "2026-01-02T03:04:05.006+00:00", "no"]
+    assert row.endswith('url: missing  h.test  {"a": "\\x1b[31m"}')
+
+
+def test_json_has_the_whole_message(project: Project) -> None:
+    """Values that are not UTF-8 come in base64, which a field of its own says."""
+    project.produce(LETTERS, (b"k", "grün".encode()), (None, b"\xff\x00"), (b"t", None), headers=headers())
+    ran = project.direct("dead_letters", "list", "--topic", "seeds", "--format", "json")
+    found: dict[Any, dict[str, Any]] = {
+        document["key"]: document for document in map(json.loads, ran.stdout.splitlines())
+    }
+    assert found["k"]["value"] == "grün"
+    assert (found[None]["value"], found[None]["value_encoding"]) == ("/wA=", "base64")
+    assert found["t"]["value"] is None
+    assert found["k"]["headers"]["error"] == found["k"]["error"] == "url: missing"
+    assert (found["k"]["origin_topic"], found["k"]["origin_offset"]) == ("seeds", "7")
+    assert found["k"]["topic"] == LETTERS
+
+
+@pytest.mark.parametrize("arguments", [("--topic", "none-such"), ("replay", "--topic", "x.dead-letters")])
+def test_a_topic_that_does_not_exist_has_no_dead_letters(
+    project: Project, arguments: tuple[str, ...]
+) -> None:
+    """It is made with the first one."""
+    ran = project.direct("dead_letters", *arguments)
+    assert ran.returncode == 0
+    assert ran.stdout in {"Dead letters in none-such.dead-letters: 0\n", "replayed 0\n"}
+
+
+def test_a_limit_is_said_when_something_is_left_out(project: Project) -> None:
+    """On stderr, with the remedy."""
+    project.produce(LETTERS, *[(None, b"x")] * 3, headers=headers())
+    ran = project.direct("dead_letters", "--limit", "2")
+    assert ran.stdout.splitlines()[0].endswith(": 2")
+    assert ran.stderr == "scrapy dead-letters: there are more than these 2; --limit 0 shows all\n"
+
+
+def test_a_replay_puts_the_original_bytes_back_once(project: Project) -> None:
+    """The command says how many, a second one finds nothing, and the list marks them."""
+    sent = [(b"k", b"\xff not JSON"), (None, b"v"), (b"t", None)]
+    project.produce(LETTERS, *sent, headers=headers("origin"))
+    ran = project.scrapy("dead-letters", "replay")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "replayed 3\n", "")
+    assert contents(project, "origin") == sorted(sent, key=repr)
+    assert project.scrapy("dead-letters", "replay").stdout == "replayed 0\n"
+    assert project.scrapy("dead-letters").stdout.count(" yes ") == 3
+
+
+def test_a_later_replay_goes_on_where_the_first_ended(project: Project) -> None:
+    """Only what came since is put back."""
+    project.produce(LETTERS, (None, b"1"), (None, b"2"), headers=headers("origin"))
+    assert replay(project)[0].replayed == 2
+    project.produce(LETTERS, (None, b"3"), headers=headers("origin"))
+    assert replay(project)[0].replayed == 1
+    assert contents(project, "origin") == [(None, b"1"), (None, b"2"), (None, b"3")]
+
+
+def test_what_cannot_be_put_back_is_said_and_left(project: Project) -> None:
+    """Without an origin, or with the beginning of its message only."""
+    project.produce(LETTERS, (None, b"foreign"))
+    project.produce(LETTERS, (None, b"cut"), headers=headers(truncated_from_bytes="9"))
+    project.produce(LETTERS, (None, b"to nowhere"), headers=headers("no topic name"))
+    work, complaints = replay(project)
+    assert (work.replayed, work.skipped) == (0, 3)
+    assert sorted(complaint.split(" ")[0] for complaint in complaints) == ["'no", "it", "it"]
+    assert sum(replayed_up_to(project.log, LETTERS).values()) == 3
+
+
+def test_more_than_a_batch_is_replayed(project: Project) -> None:
+    """Batch after batch, each committed."""
+    messages = [(b"%d" % number, b"%d" % number) for number in range(1200)]
+    project.produce(LETTERS, *messages, headers=headers("origin"))
+    assert replay(project)[0].replayed == 1200
+    assert contents(project, "origin") == sorted(messages, key=repr)
+
+
+def test_an_unknown_verb_is_refused(project: Project) -> None:
+    """Exit code 2."""
+    ran = project.direct("dead_letters", "delete")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "scrapy dead-letters: unknown verb 'delete': say list or replay\n"

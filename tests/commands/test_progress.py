@@ -1,0 +1,201 @@
+"""`scrapy progress`, and waiting until all is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from site_spider.commands.progress_report import Report, line
+from site_spider.commands.progress_watch import Lines, LiveLine, Watch
+from site_spider.core.progress import Progress, Rate
+from site_spider.core.seed_log import Partition, PartitionProgress, Position
+from site_spider.errors import LogUnavailable, TopicMissing
+from tests.commands.project import Project
+
+
+class CountingVoice:
+    """Keeps what was shown."""
+
+    def __init__(self) -> None:
+        self.shown: list[int] = []
+        self.ended: list[int] = []
+        self.interruptions = 0
+
+    def show(self, report: Report) -> None:
+        self.shown.append(report.total.lag)
+
+    def interrupt(self) -> None:
+        self.interruptions += 1
+
+    def end(self, report: Report) -> None:
+        self.ended.append(report.total.lag)
+
+
+def report(lag: int, *ends: int) -> Report:
+    parts = tuple((i, Progress(end, 0, lag if i == 0 else 0, end)) for i, end in enumerate(ends or (10,)))
+    return Report("seeds", "group", "here", parts, None, None)
+
+
+def looks(*outcomes: Report | Exception) -> Callable[[Rate], Report]:
+    """A look that gives these, one after another."""
+    following: Iterator[Report | Exception] = iter(outcomes)
+
+    def look(_rate: Rate) -> Report:
+        outcome = next(following)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    return look
+
+
+def watched(*outcomes: Report | Exception) -> tuple[CountingVoice, list[str]]:
+    """A watch over these looks, which must all be taken."""
+    voice, said = CountingVoice(), []
+    look = looks(*outcomes)
+    Watch(look, said.append, voice, pause_seconds=0).run()
+    with pytest.raises(StopIteration):
+        look(Rate())
+    return voice, said
+
+
+def test_two_looks_without_lag_end_the_watch() -> None:
+    """What was shown before and how it ended."""
+    voice, said = watched(report(5), report(1), report(0), report(0))
+    assert (voice.shown, voice.ended, said) == ([5, 1, 0], [0], [])
+
+
+def test_new_seeds_between_two_looks_go_on_being_waited_for() -> None:
+    """The second look has another end although nothing lags: a link came back as a seed meanwhile."""
+    voice, _ = watched(report(0, 10, 4), report(0, 10, 5), report(0, 10, 5))
+    assert voice.ended == [0]
+
+
+def test_lag_that_comes_back_is_waited_for() -> None:
+    """One look without lag is not the end."""
+    voice, _ = watched(report(0), report(3), report(0), report(0))
+    assert voice.shown == [0, 3, 0]
+
+
+def test_an_outage_is_said_once_and_waited_out() -> None:
+    """And its end as well."""
+    gone = LogUnavailable("no answer")
+    voice, said = watched(report(1), gone, gone, gone, report(0), gone, report(0))
+    assert said == ["waiting: no answer", "here answers again"] * 2
+    assert voice.interruptions == 4
+
+
+def test_a_missing_topic_ends_the_watch() -> None:
+    """Waiting for it could take for ever."""
+    with pytest.raises(TopicMissing):
+        watched(report(1), TopicMissing("Topic seeds does not exist."))
+
+
+def test_lines_are_said_when_something_has_changed() -> None:
+    """Neither the same again nor too often, but the end always."""
+    said: list[int] = []
+    lines = Lines(lambda found: said.append(found.total.lag), gap_seconds=0)
+    for lag in (5, 5, 4):
+        lines.show(report(lag))
+    assert said == [5, 4]
+    seldom = Lines(lambda found: said.append(found.total.lag), gap_seconds=3600)
+    seldom.show(report(3))
+    seldom.show(report(2))
+    seldom.end(report(0))
+    assert said == [5, 4, 3, 0]
+
+
+def test_a_live_line_is_drawn_over(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It never gets wider than the terminal, and ends with a line break."""
+    monkeypatch.setenv("COLUMNS", "20")
+    live = LiveLine()
+    live.show(report(5))
+    live.end(report(0))
+    first, second = capsys.readouterr().out.removesuffix("\n").split("\r\x1b[K")[1:]
+    assert first == "done 10, in flight…"
+    assert len(second) == 19
+
+
+def test_a_report_is_one_line() -> None:
+    """Unknown numbers are dashes."""
+    parts = ((0, Progress(10, 2, 90, 100)),)
+    assert line(Report("t", "g", "a", parts, 2.0, 45.0)) == (
+        "done 10, in flight 2, lag 90, rate 2.0/s, time left 0:00:45"
+    )
+    assert line(Report("t", "g", "a", parts, None, None)).endswith("rate -, time left -")
+
+
+def test_a_report_asks_the_log() -> None:
+    """Partition by partition, and the rate takes part."""
+
+    class Log:
+        address = "here"
+
+        def progress(self, topic: str, group: str) -> list[PartitionProgress]:
+            assert (topic, group) == ("t", "g")
+            return [PartitionProgress(Partition(topic, n), 0, 10, Position(n)) for n in range(2)]
+
+    rate = Rate()
+    found = Report.taken(Log(), "t", "g", rate)  # type: ignore[arg-type]
+    assert found.total == Progress(1, 0, 19, 20)
+    assert found.ends == (10, 10)
+    assert found.rate is None
+
+
+def test_the_command_shows_partitions_and_their_sum(project: Project) -> None:
+    """A table, and all in one line below it."""
+    project.produce("seeds", (b"k", b"1"), (b"k", b"2"))
+    ran = project.direct("progress")
+    lines = ran.stdout.splitlines()
+    assert ran.returncode == 0
+    assert lines[0].startswith("Group site_spider on topic seeds at ")
+    assert lines[-2].split() == ["total", "0", "0", "2", "-"]
+    assert lines[-1] == "done 0, in flight 0, lag 2, rate 0.0/s, time left -"
+
+
+def test_the_command_writes_json(project: Project) -> None:
+    """The same numbers for programs."""
+    project.produce("mine", (b"k", b"1"))
+    ran = project.direct("progress", "--topic", "mine", "--group", "other", "--format", "json")
+    found = json.loads(ran.stdout)
+    assert (found["topic"], found["group"], found["done"], found["lag"]) == ("mine", "other", 0, 1)
+    assert sum(part["end"] for part in found["partitions"]) == 1
+    assert found["seconds_left"] is None
+
+
+def test_until_done_ends_when_nothing_is_left(project: Project) -> None:
+    """A topic whose only message was committed."""
+    project.produce("mine", (b"k", b"1"))
+    consumer = project.log.consumer("mine", "g", _Committing())
+    while not (messages := consumer.poll(1, 1)):
+        pass
+    consumer.commit({messages[0].partition: Position(1)})
+    consumer.close()
+    ran = project.scrapy("progress", "--topic", "mine", "--group", "g", "--until-done")
+    assert ran.returncode == 0
+    assert ran.stdout.splitlines()[-1].startswith("done 1, in flight 0, lag 0, ")
+
+
+@pytest.mark.parametrize("options", [[], ["--until-done"]])
+def test_a_topic_that_does_not_exist_is_exit_code_1(project: Project, options: list[str]) -> None:
+    """With the reason, whether it was to wait or not."""
+    ran = project.scrapy("progress", *options)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("scrapy progress: Topic seeds does not exist")
+
+
+class _Committing:
+    """A listener that has nothing to say."""
+
+    def assigned(self, positions: object) -> None: ...
+
+    def revoked(self, partitions: object) -> dict[Partition, Position]:
+        return {}
+
+    def lost(self, partitions: object) -> None: ...
+
+    def reached(self, partition: Partition, offset: int) -> None: ...

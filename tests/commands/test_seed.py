@@ -1,0 +1,87 @@
+"""`scrapy seed` as people run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import termios
+from pathlib import Path
+
+from tests.commands.project import ROOT, SCRAPY, Project, environment
+
+
+def test_good_lines_are_produced_and_bad_ones_refused_by_number(project: Project, tmp_path: Path) -> None:
+    """Reasons on stderr, the counts in the last line of stdout, exit code 1."""
+    file = tmp_path / "seeds.txt"
+    file.write_bytes(
+        b'\xef\xbb\xbfhttp://a.test/\r\n\n# comment\nnonsense\n{"url": "http://b.test/", "priority": 3}\n\xff'
+    )
+    ran = project.scrapy("seed", str(file), "--task-id", "job", "--topic", "mine")
+    assert ran.returncode == 1
+    assert ran.stdout == "produced 2, refused 2\n"
+    first, second = ran.stderr.splitlines()
+    assert first.startswith("line 4: url: 'nonsense' has no scheme")
+    assert second == "line 6: line: not UTF-8 at byte 1"
+    found = {message.key: json.loads(message.value or b"") for message in project.log.read("mine")}
+    assert found == {
+        b"a.test": {"url": "http://a.test/", "meta": {"task_id": "job"}},
+        b"b.test": {"url": "http://b.test/", "priority": 3, "meta": {"task_id": "job"}},
+    }
+
+
+def test_standard_input_is_read_and_all_good_is_exit_code_0(project: Project) -> None:
+    """The topic is that of the settings, here of the environment."""
+    ran = project.scrapy("seed", "-", stdin="http://a.test/\n", SITE_SEED_TOPIC="from-environment")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "produced 1, refused 0\n", "")
+    assert len(list(project.log.read("from-environment"))) == 1
+
+
+def test_a_file_that_cannot_be_read_is_named(project: Project) -> None:
+    """One clear line, exit code 1."""
+    ran = project.scrapy("seed", "no-such-file")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == "scrapy seed: no-such-file cannot be read: No such file or directory\n"
+
+
+def test_a_mistyped_option_is_refused(project: Project) -> None:
+    """It is not taken for a file, or ignored."""
+    ran = project.scrapy("seed", "--taks-id", "job", stdin="http://a.test/")
+    assert ran.returncode == 2
+    assert "unknown option --taks-id" in ran.stderr
+    assert not project.data.exists()
+
+
+def test_a_data_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    """The setting, its value and what is wrong, in one line."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    ran = Project(blocked).scrapy("seed", stdin="http://a.test/")
+    assert ran.returncode == 1
+    assert len(ran.stderr.splitlines()) == 1
+    assert str(blocked) in ran.stderr
+
+
+def test_a_progress_bar_is_drawn_on_a_terminal_only(project: Project, tmp_path: Path) -> None:
+    """On stderr; what is printed on stdout stays the same."""
+    file = tmp_path / "seeds.txt"
+    file.write_text("http://a.test/\n" * 10)
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    ran = subprocess.run(
+        [*SCRAPY, "seed", str(file)],
+        cwd=ROOT,
+        env=environment(project.data, TERM="xterm"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        timeout=60,
+        check=False,
+    )
+    os.write(theirs, b"end")  # so that there is something to be read in any case
+    drawn = os.read(ours, 10_000).decode()
+    os.close(theirs)
+    os.close(ours)
+    assert ran.stdout == b"produced 10, refused 0\n"
+    assert "seeds:" in drawn
