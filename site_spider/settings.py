@@ -82,9 +82,13 @@ SITE_ELASTICSEARCH_HOSTS = ""  # http://host:port,...
 SITE_ELASTICSEARCH_OPTIONS: dict[str, object] = {}  # JSON for the client (basic_auth, api_key, ca_certs, ...)
 SITE_RESULTS_INDEX = "site_results"
 SITE_STATS_INDEX = "site_stats"
-SITE_HBASE_HOST = "localhost"
+SITE_HBASE_HOST = "localhost"  # where HBase's Thrift server listens
 SITE_HBASE_PORT = 9090
-SITE_HBASE_TABLE = "site_results"
+SITE_HBASE_TABLE = "site_results"  # created when missing
+SITE_HBASE_ROW_KEY = "url_id"  # or salted (spreads ids that count up), or reversed_host (keeps hosts together)
+SITE_HBASE_CELL_BYTES = 10_000_000  # a longer body is cut; a server refuses cells of more than 10 MiB
+SITE_HBASE_TIMEOUT_SECONDS = 20  # for one call of up to 8 MB; then it is made again on a new connection
+SITE_HBASE_OPTIONS: dict[str, object] = {}  # JSON for the client: transport (framed), protocol (compact)
 SITE_RESULTS_TOPIC = "site_results"  # for the Kafka sink
 SITE_REDIS_URL = ""  # for the shared dupefilter
 
@@ -103,8 +107,11 @@ SITE_SEED_LOG_CLASSES = {
 SITE_SINK_CLASSES = {
     "local": "site_spider.adapters.local_results.LocalSink",
     "elasticsearch": "site_spider.adapters.elasticsearch.ElasticsearchSink",
+    "hbase": "site_spider.adapters.hbase.HBaseSink",
+    "kafka": "site_spider.adapters.kafka_sink.KafkaSink",
 }
 SITE_READER_CLASSES = {  # what `scrapy results` reads from
     "local": "site_spider.adapters.local_results.LocalResults",
     "elasticsearch": "site_spider.adapters.elasticsearch_results.ElasticsearchResults",
+    "hbase": "site_spider.adapters.hbase_results.HBaseResults",
 }

@@ -102,7 +102,12 @@ class SiteCommand(ScrapyCommand):
 
 
 class _HelpFormatter(ScrapyHelpFormatter):
-    """Leaves the lines of the examples as they are."""
+    """Leaves the lines of the examples, and those of the options, as they are."""
+
+    def format_part_strings(self, part_strings: list[str]) -> list[str]:
+        # Scrapy takes every line that ends in a colon for a heading, also one within an option's help.
+        shielded = [part.replace(":\n", ":\0\n") if part[:1] == " " else part for part in part_strings]
+        return [part.replace("\0", "") for part in super().format_part_strings(shielded)]
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if text.startswith("Examples:"):
