@@ -1,0 +1,125 @@
+"""What happens to topics and groups while a crawl runs, over real Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from tests.acceptance.deployment import Deployment, opened, wait_until
+from tests.site.handle import Site
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path / "record.jsonl", hosts=4) as site:
+        yield site
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, kafka_brokers: str) -> Iterator[Deployment]:
+    """Over Kafka, results in the local store."""
+    yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": kafka_brokers})
+
+
+@pytest.fixture
+def admin(kafka_brokers: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka_brokers})
+
+
+def make_topic(admin: AdminClient, topic: str, partitions: int) -> None:
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+
+
+def produce(deployment: Deployment, site: Site, paths: list[str]) -> None:
+    """A seed for each path, over all partitions; the path is its url_id."""
+    deployment.produce(
+        [
+            (
+                path.encode(),
+                json.dumps({"url": site.url(path), "meta": {"url_id": path, "NotExtract": True}}).encode(),
+            )
+            for path in paths
+        ]
+    )
+
+
+def wait_documents(deployment: Deployment, paths: list[str], timeout_seconds: float = 60) -> None:
+    wait_until(lambda: set(deployment.documents()) >= set(paths), timeout_seconds, "all documents")
+
+
+def test_the_new_group_protocol_shares_the_work_and_loses_nothing(
+    deployment: Deployment, site: Site, admin: AdminClient
+) -> None:
+    """With group.protocol=consumer: two members, one leaves in mid-crawl, the other finishes."""
+    deployment.settings["SITE_KAFKA_GROUP_PROTOCOL"] = "consumer"
+    make_topic(admin, deployment.topic, 4)
+    paths = [f"/slow/50/{number}" for number in range(300)]
+    produce(deployment, site, paths)
+    leaving, staying = deployment.start("-c", "4"), deployment.start("--until-done", "-c", "4")
+    wait_until(lambda: len(site.entries()) > 50, 60, "the crawl under way")
+    leaving.terminate()
+    assert leaving.wait(40) == 0
+    assert staying.wait(90) == 0
+    assert set(deployment.documents()) == set(paths)
+    assert deployment.lag() == 0
+
+
+def test_a_page_slower_than_the_poll_interval_costs_no_membership(deployment: Deployment, site: Site) -> None:
+    """The thread that polls does not wait for pages."""
+    options = {"session.timeout.ms": 6000, "max.poll.interval.ms": 6000}
+    paths = ["/slow/9000/page"]
+    produce(deployment, site, paths)
+    run = deployment.start("--until-done", SITE_KAFKA_OPTIONS=json.dumps(options))
+    assert run.wait(60) == 0
+    assert set(deployment.documents()) == set(paths)
+    assert run.text().count("Assigned: ") == 1
+    assert len(site.entries()) == 1
+
+
+def test_a_topic_that_is_not_there_yet_is_waited_for(
+    deployment: Deployment, site: Site, admin: AdminClient
+) -> None:
+    """The log says so once; seeds that come later are crawled."""
+    run = deployment.start()
+    wait_until(lambda: "does not exist yet" in run.text(), 40, "a line about the topic")
+    make_topic(admin, deployment.topic, 2)
+    paths = [f"/page/{number}" for number in range(10)]
+    produce(deployment, site, paths)
+    wait_documents(deployment, paths)
+    assert run.text().count("does not exist yet") == 1
+
+
+def test_partitions_that_are_added_are_read(deployment: Deployment, site: Site, admin: AdminClient) -> None:
+    """A topic grows while it is read."""
+    make_topic(admin, deployment.topic, 1)
+    run = deployment.start()
+    run.wait_assigned()
+    admin.create_partitions([NewPartitions(deployment.topic, 4)])[deployment.topic].result()
+    paths = [f"/page/{number}" for number in range(40)]
+    produce(deployment, site, paths)
+    wait_documents(deployment, paths)
+    wait_until(lambda: deployment.lag() == 0, 20, "the end of the lag")
+
+
+def test_a_topic_that_is_made_anew_is_read_from_its_beginning(
+    deployment: Deployment, site: Site, admin: AdminClient
+) -> None:
+    """Committed offsets lie beyond its end: nothing of it is skipped."""
+    make_topic(admin, deployment.topic, 1)
+    first = [f"/page/first-{number}" for number in range(20)]
+    produce(deployment, site, first)
+    run = deployment.start("--until-done")
+    assert run.wait(60) == 0
+    admin.delete_topics([deployment.topic])[deployment.topic].result()
+    wait_until(lambda: deployment.topic not in admin.list_topics().topics, 20, "the end of the topic")
+    make_topic(admin, deployment.topic, 1)
+    second = [f"/page/second-{number}" for number in range(5)]
+    produce(deployment, site, second)
+    deployment.start()
+    wait_documents(deployment, [*first, *second])
