@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     TopicPartition,
@@ -28,6 +27,14 @@ from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
 _ANSWER_SECONDS = 10.0
 _SILENCE_SECONDS = 30.0  # without a message, before reading a topic is given up
 _READ_BATCH = 500
+_COORDINATOR_PAUSE_SECONDS = 0.2
+_UNCOORDINATED = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
 _MISSING = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
@@ -45,10 +52,7 @@ class KafkaSeedLog:
         self.address = config.brokers
         self._config = config
         self._trouble = ""  # the client's last words
-        try:
-            self._admin = AdminClient(config.admin(self._note_trouble))
-        except (KafkaException, ValueError, TypeError) as error:
-            raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+        self._admin = self._new_admin()
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
@@ -93,6 +97,12 @@ class KafkaSeedLog:
     def close(self) -> None:
         """See `site_spider.core.seed_log.SeedLog`; the client ends by itself when nothing refers to it."""
 
+    def _new_admin(self) -> AdminClient:
+        try:
+            return AdminClient(self._config.admin(self._note_trouble))
+        except (KafkaException, ValueError, TypeError) as error:
+            raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+
     # --- questions -----------------------------------------------------------------------
 
     def _note_trouble(self, error: KafkaError) -> None:
@@ -119,11 +129,16 @@ class KafkaSeedLog:
         }
 
     def _committed(self, partitions: Sequence[Partition], group: str) -> dict[Partition, Position | None]:
-        wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(*partition) for partition in partitions])
-        answers = self._asked(
-            lambda: self._admin.list_consumer_group_offsets([wanted], request_timeout=_ANSWER_SECONDS)
-        )
-        found = self._answer(answers[group]).topic_partitions or []
+        # not by the admin client's list_consumer_group_offsets: it crashes the process (measured with
+        # confluent-kafka 2.16) while the servers have no coordinator yet, as on their first day
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        client = Consumer(self._config.reader(group, self._note_trouble))
+        try:
+            found = self._asked(
+                lambda: _when_coordinated(lambda: client.committed(wanted, timeout=_ANSWER_SECONDS))
+            )
+        finally:
+            client.close()
         return {Partition(raw.topic, raw.partition): to_position(raw) for raw in found}
 
     def _asked(self, question: Any) -> Any:
@@ -141,6 +156,9 @@ class KafkaSeedLog:
     def _unavailable(self, error: KafkaException) -> LogUnavailable:
         self._admin.poll(0)  # lets the client say why
         why = self._trouble or error.args[0].str()
+        # measured: after an outage this client goes on failing at once, though the servers are back
+        self._trouble = ""
+        self._admin = self._new_admin()
         return LogUnavailable(f"Kafka at {self.address} (SITE_KAFKA_BROKERS) did not answer: {why}.")
 
     # --- reading without a group -----------------------------------------------------------
@@ -160,6 +178,18 @@ class KafkaSeedLog:
                     raise LogUnavailable(f"Kafka at {self.address} stopped sending: {self._trouble}")
         finally:
             client.close()
+
+
+def _when_coordinated(question: Callable[[], R]) -> R:
+    """Ask again while the servers are finding out which of them coordinates the group."""
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while True:
+        try:
+            return question()
+        except KafkaException as error:
+            if error.args[0].code() not in _UNCOORDINATED or time.monotonic() > deadline:
+                raise
+        time.sleep(_COORDINATOR_PAUSE_SECONDS)
 
 
 def _before_ends(batch: Iterable[RawMessage], ends: dict[Partition, int]) -> Iterator[Message]:

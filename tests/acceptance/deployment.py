@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from elasticsearch import Elasticsearch
 from scrapy.settings import Settings
 
 from site_spider.core.results_reader import ResultReader
 from site_spider.core.seed_log import Message, SeedLog
 from site_spider.crawl import parts
-from site_spider.errors import TopicMissing
+from site_spider.errors import LogUnavailable, TopicMissing
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "task_shell" / "crawl_spider.sh"
@@ -123,6 +126,13 @@ class Deployment:
         assert producer.flush(60) == 0
         producer.close()
 
+    def is_done(self) -> bool:
+        """Whether there is no lag; False while the log cannot be asked."""
+        try:
+            return self.lag() == 0
+        except LogUnavailable:
+            return False
+
     def lag(self) -> int:
         """Offsets that the group has not committed."""
         return sum(
@@ -137,6 +147,16 @@ class Deployment:
             return {document["url_id"]: document for document in reader.search(limit=None)}
         finally:
             reader.close()
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """Every statistics document, from where they were written."""
+        if hosts := self.settings.get("SITE_ELASTICSEARCH_HOSTS"):
+            with Elasticsearch(hosts) as client:
+                client.indices.refresh(index=self.settings["SITE_STATS_INDEX"])
+                found = client.search(index=self.settings["SITE_STATS_INDEX"], size=10_000)
+                return [hit["_source"] for hit in found["hits"]["hits"]]
+        with closing(sqlite3.connect(Path(self.settings["SITE_DATA_DIR"]) / "results.sqlite")) as store:
+            return [json.loads(text) for (text,) in store.execute("SELECT document FROM statistics")]
 
     def dead_letters(self) -> list[Message]:
         """Every dead letter."""

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.core.seed_log import Message
+from site_spider.core.statistics import is_conserved
 from site_spider.core.url import url_id
 from tests.acceptance.deployment import Deployment, opened, wait_until
 from tests.site.bad_messages import BadMessage, bad_messages
@@ -114,6 +115,25 @@ def check_dead_letters(letters: Sequence[Message], bad: Sequence[BadMessage], to
     assert len(origins) == len(bad)
 
 
+def check_statistics(documents: Sequence[dict[str, Any]], seeds: int, dead_letters: int) -> None:
+    """Seeds are conserved at every tick, intervals add up to totals, the last ones to what was produced."""
+    assert [d for d in documents if not is_conserved(d["seeds"])] == []
+    last: dict[str, dict[str, Any]] = {}
+    added: Counter[str] = Counter()
+    for document in sorted(documents, key=lambda document: document["@timestamp"]):
+        last[document["process"]] = document
+        added[document["process"]] += document["interval_num"]
+    assert len(last) == 2
+    assert {process: document["total_num"] for process, document in last.items()} == dict(added)
+    ends = Counter[str]()
+    for document in last.values():
+        ends.update(document["seeds"])
+    assert ends["in_flight"] == 0
+    assert ends["dead_lettered"] == dead_letters
+    assert ends["completed"] == ends["consumed"] == seeds + dead_letters
+    assert all(document["total_response_size"] > document["total_num"] > 0 for document in last.values())
+
+
 def crawl_and_check(deployment: Deployment, site: Site, count: int) -> None:
     """Two processes crawl `count` seeds among which bad ones are mixed; everything is compared."""
     seeds, bad = site.seeds(count, rng_seed=1), bad_messages(site.port)
@@ -137,6 +157,7 @@ def crawl_and_check(deployment: Deployment, site: Site, count: int) -> None:
     requests = [(url, most, counts[url]) for s in seeds for url, (_, most) in s.expectation.requests.items()]
     too_often = [row for row in requests if row[2] > row[1]]
     assert too_often == []
+    check_statistics(deployment.statistics(), seeds=len(seeds), dead_letters=len(bad) + 1)
 
 
 def test_five_thousand_seeds_through_kafka_into_elasticsearch(on_servers: Deployment, site: Site) -> None:
