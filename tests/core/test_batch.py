@@ -132,7 +132,7 @@ def test_a_failed_batch_goes_back_and_closes_the_gate_for_a_growing_while() -> N
         assert batcher.take(resume - 0.001) is None
         pauses.append(resume - now)
         now = resume
-    assert pauses == [1, 2, 4, 8, 16, 30, 30, 30, 30]
+    assert pauses == [1, 2, 4, 8, 10, 10, 10, 10, 10]
     assert batcher.backlog_count == 2
 
 
