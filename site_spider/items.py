@@ -10,8 +10,9 @@ from typing import Any
 class Result:
     """One result document; `url_id` is its `_id`.
 
-    The first four fields after it are the contract with existing indices. A field that is
-    None is written as null for those four and for `content_type`, and left out otherwise.
+    The first four fields after it are the contract with existing indices. What tells of the
+    answer is written as null where there is none; other fields that are None are left out,
+    so that a producer's own fields of such a name survive.
     """
 
     url_id: str
@@ -29,7 +30,9 @@ class Result:
     seed_url_id: str | None = None  # of a discovered link: the seed it descends from
     content_type: str | None = None
     encoding: str | None = None  # that `body` was decoded with
-    response_size: int | None = None  # bytes of the body, decompressed
+    body_base64: str | None = None  # binary content, with SITE_KEEP_BINARY
+    body_truncated: bool = False  # True: the beginning, up to SITE_BODY_MAX_BYTES
+    response_size: int | None = None  # bytes of the whole body, decompressed
     latency_ms: float | None = None  # from sending the request to the end of the answer's head
     retries: int | None = None
     redirects: int | None = None
@@ -43,4 +46,8 @@ class Result:
         return {name: value for name, value in values.items() if name in _ALWAYS or value not in (None, {})}
 
 
-_ALWAYS = frozenset({"url_id", "status", "headers", "body", "description", "content_type"})
+# Written also when they are empty, so that nothing of an earlier crawl of the same page stays.
+_ALWAYS = frozenset({
+    "url_id", "status", "headers", "body", "description", "content_type", "encoding", "response_size",
+    "latency_ms", "body_truncated",
+})  # fmt: skip

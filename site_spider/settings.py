@@ -24,6 +24,7 @@ DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
     "site_spider.crawl.retry.PatientRetryMiddleware": 550,  # in its place: retries wait
 }
+SPIDER_MIDDLEWARES = {"site_spider.crawl.seen_lookup.SeenLookup": 20}  # for a dupefilter that is elsewhere
 ITEM_PIPELINES = {"site_spider.crawl.pipeline.ResultPipeline": 900}
 
 # --- Scrapy: speed -------------------------------------------------------------------
@@ -75,6 +76,8 @@ SITE_FOLLOW_NOFOLLOW = False  # true follows links marked rel=nofollow as well
 
 # --- Results -----------------------------------------------------------------------------
 SITE_SINKS = "local"  # comma list of names in SITE_SINK_CLASSES or dotted paths; all must acknowledge
+SITE_BODY_MAX_BYTES = 10_000_000  # of a body, in UTF-8; the rest is cut off. 0: no limit
+SITE_KEEP_BINARY = False  # true keeps binary content as well, in body_base64
 SITE_SINK_FLUSH_SECONDS = 1.0  # oldest a result gets before its batch is sent
 SITE_SINK_BATCH_BYTES = 5_000_000  # a batch is sent at this size
 SITE_SINK_BACKLOG_BYTES = 64_000_000  # results waiting for a sink; no more downloads start above it
@@ -85,12 +88,25 @@ SITE_STATS_INDEX = "site_stats"
 SITE_HBASE_HOST = "localhost"  # where HBase's Thrift server listens
 SITE_HBASE_PORT = 9090
 SITE_HBASE_TABLE = "site_results"  # created when missing
-SITE_HBASE_ROW_KEY = "url_id"  # or salted (spreads ids that count up), or reversed_host (keeps hosts together)
+SITE_HBASE_ROW_KEY = "url_id"  # or salted (spreads ids that count up), reversed_host (keeps hosts together)
 SITE_HBASE_CELL_BYTES = 10_000_000  # a longer body is cut; a server refuses cells of more than 10 MiB
 SITE_HBASE_TIMEOUT_SECONDS = 20  # for one call of up to 8 MB; then it is made again on a new connection
 SITE_HBASE_OPTIONS: dict[str, object] = {}  # JSON for the client: transport (framed), protocol (compact)
 SITE_RESULTS_TOPIC = "site_results"  # for the Kafka sink
-SITE_REDIS_URL = ""  # for the shared dupefilter
+
+# --- Dupefilter: see docs/dupefilters.md ----------------------------------------------------
+SITE_DUPEFILTER = "memory"  # memory, or a name in SITE_DUPEFILTER_CLASSES, or a dotted path
+SITE_FILTER_SEEDS = False  # true: seeds whose page was done before end without being fetched
+SITE_BLOOM_CAPACITY = 10_000_000  # fingerprints; the oldest are forgotten beyond it
+SITE_BLOOM_ERROR_RATE = 0.000001  # of new links, this part is dropped by mistake
+SITE_ROLLING_SECONDS = 86_400  # a page is fetched anew when it was done so long ago; 0: never for that
+SITE_ROLLING_COUNT = 1_000_000  # or when so many others were done since; 0: never for that
+SITE_ROLLING_HITS = 0  # or when links to it were filtered so many times; 0: never for that
+SITE_REDIS_URL = ""  # redis://host:port/0, for SITE_DUPEFILTER=redis
+SITE_REDIS_DUPEFILTER_TTL_SECONDS = 604_800  # then a page may be fetched anew; 0: kept for ever
+SITE_REDIS_DUPEFILTER_BLOOM = False  # true: in Bloom filters of the server, where it has them
+SITE_DUPEFILTER_CACHE = 100_000  # fingerprints that a process keeps of what redis or local said
+SITE_DUPEFILTER_WAIT_SECONDS = 10  # of an outage of redis or local; then links are fetched without asking
 
 # --- Service -----------------------------------------------------------------------------
 SITE_STATS_INTERVAL_SECONDS = 10
@@ -114,4 +130,10 @@ SITE_READER_CLASSES = {  # what `scrapy results` reads from
     "local": "site_spider.adapters.local_results.LocalResults",
     "elasticsearch": "site_spider.adapters.elasticsearch_results.ElasticsearchResults",
     "hbase": "site_spider.adapters.hbase_results.HBaseResults",
+}
+SITE_DUPEFILTER_CLASSES = {  # besides memory, which is Scrapy's own set
+    "bloom": "site_spider.core.done_bloom.BloomDone",
+    "rolling": "site_spider.core.done_rolling.RollingDone",
+    "redis": "site_spider.adapters.redis_done.RedisDone",
+    "local": "site_spider.adapters.local_done.LocalDone",
 }

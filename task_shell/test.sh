@@ -6,6 +6,10 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 project=$(dirname "$here")
 servers_folder=$project/.servers/tests      # where tests/real_servers.py looks for them
 test_timeout_seconds=300                    # a test that takes longer hangs
+# The servers that tests share, and the variables that name others to be used instead (tests/conftest.py).
+declare -A address_of=(
+    [kafka]=SITE_KAFKA_BROKERS [elasticsearch]=SITE_ELASTICSEARCH_HOSTS [hbase]=SITE_HBASE_PORT [redis]=SITE_REDIS_URL
+)
 
 usage() {
     cat <<'END'
@@ -13,8 +17,8 @@ Usage: test.sh [pytest arguments]
 
 Makes .venv, installs what the tests need, real servers included (Java and Maven come from Debian, as root), and
 runs ruff, mypy, lint-imports, shellcheck and all tests. With arguments: only pytest, with these, such as
-tests/core, -k ledger or -m "not servers". Servers that run already (servers.sh, or those that
-SITE_KAFKA_BROKERS and SITE_ELASTICSEARCH_HOSTS name) are used and left running.
+tests/core, -k ledger or -m "not servers". Servers that run already in .servers/tests, and those that
+SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL name, are used and left running.
 
 Exit code: 0 when everything has passed.
 END
@@ -42,11 +46,8 @@ servers() { SITE_SERVERS_DIR=$servers_folder "$here/servers.sh" "$@"; }
 # start_servers: those that the tests share, unless they run, while the checks that need none go on
 start_servers() {
     local name
-    for name in kafka elasticsearch; do
-        case $name in
-        kafka) [[ -z ${SITE_KAFKA_BROKERS:-} ]] || continue ;;
-        elasticsearch) [[ -z ${SITE_ELASTICSEARCH_HOSTS:-} ]] || continue ;;
-        esac
+    for name in "${!address_of[@]}"; do
+        if [[ -n ${!address_of[$name]:-} ]]; then continue; fi
         servers status "$name" >/dev/null 2>&1 || started+=("$name")
     done
     if ((${#started[@]} == 0)); then return; fi

@@ -25,6 +25,8 @@ SCRAPYS = {
 }
 
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_QUOTED = ("docs/examples/warc_sink.py", "site_spider/core/sink.py", "tests/contracts/test_warc_example.py")
 _INDENTED = re.compile(r"^ {4,}.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+)\)")
@@ -99,6 +101,15 @@ def test_the_readme_names_every_document() -> None:
     """Nobody has to look for a document."""
     linked = {(ROOT / link.partition("#")[0]).resolve() for link in _LINK.findall(prose(ROOT / "README.md"))}
     assert set(DOCUMENTS) - linked - {ROOT / "README.md"} == set()
+
+
+def test_what_is_quoted_from_the_code_stands_there() -> None:
+    """Each block of Python in docs/own-sinks.md is a piece of one of the files it is about."""
+    text = (ROOT / "docs" / "own-sinks.md").read_text(encoding="utf-8")
+    files = [(ROOT / name).read_text(encoding="utf-8") for name in _QUOTED]
+    blocks = _PYTHON.findall(text)
+    assert blocks
+    assert [block for block in blocks if not any(block in file for file in files)] == []
 
 
 def test_commands_and_files_in_the_documents_exist() -> None:

@@ -6,24 +6,16 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import happybase
-from thriftpy2.thrift import TException
-from thriftpy2.transport import TTransportException
-
+from site_spider.adapters.hbase_connection import CLIENT_ERRORS, HBaseConnection, explained
 from site_spider.core.options import SettingsView, choice, integer, mapping, seconds, text
 from site_spider.errors import ConfigError, SinkUnavailable
 
 HOST = "SITE_HBASE_HOST"
 PORT = "SITE_HBASE_PORT"
 TABLE = "SITE_HBASE_TABLE"
-ROW_KEY = "SITE_HBASE_ROW_KEY"
 OPTIONS = "SITE_HBASE_OPTIONS"
 ROW_KEYS = ("url_id", "salted", "reversed_host")
-CONNECT_SECONDS = 5.0
-LONGEST_TIMEOUT_SECONDS = 25.0  # two calls have to fit into the 60 s that the delivery grants a write
-
-# What a broken or confused connection raises; the last three when an answer makes no sense.
-CLIENT_ERRORS = (TException, OSError, EOFError, ValueError, AssertionError)
+LONGEST_TIMEOUT_SECONDS = 25.0  # see WRITE_SECONDS of the sink
 
 _TABLE_NAME = re.compile(r"(?:\w+:)?\w[\w.-]*", re.ASCII)
 _ALLOWED_OPTIONS = {"transport", "protocol"}
@@ -48,7 +40,7 @@ class HBaseOptions:
             host=text(settings, HOST, required=True),
             port=integer(settings, PORT, 1, 65_535),
             table=_table_name(settings),
-            row_key=choice(settings, ROW_KEY, ROW_KEYS),
+            row_key=choice(settings, "SITE_HBASE_ROW_KEY", ROW_KEYS),
             cell_bytes=integer(settings, "SITE_HBASE_CELL_BYTES", 1000),
             timeout_seconds=seconds(settings, "SITE_HBASE_TIMEOUT_SECONDS", 1, LONGEST_TIMEOUT_SECONDS),
             options=_client_options(settings),
@@ -56,10 +48,9 @@ class HBaseOptions:
         checked._client(1.0)  # shows at once whether the options are right
         return checked
 
-    def connect(self, timeout_seconds: float) -> Any:
-        """A new happybase connection whose calls may take `timeout_seconds`. Raises SinkUnavailable."""
+    def connect(self, timeout_seconds: float) -> HBaseConnection:
+        """A new connection whose calls may take `timeout_seconds`. Raises SinkUnavailable."""
         connection = self._client(timeout_seconds)
-        connection.transport._trans.connect_timeout = min(CONNECT_SECONDS, timeout_seconds)
         try:
             connection.open()
         except CLIENT_ERRORS as error:
@@ -73,37 +64,13 @@ class HBaseOptions:
             f" as it should: {reason}"
         )
 
-    def _client(self, timeout_seconds: float) -> Any:
+    def _client(self, timeout_seconds: float) -> HBaseConnection:
         try:
-            return happybase.Connection(
+            return HBaseConnection(
                 self.host, self.port, timeout=int(timeout_seconds * 1000), autoconnect=False, **self.options
             )
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{OPTIONS} is not what the client takes: {error}") from error
-
-
-def set_timeout(connection: Any, timeout_seconds: float) -> None:
-    """How long calls on an open connection may take from now on."""
-    connection.transport._trans.set_timeout(int(timeout_seconds * 1000))
-
-
-def explained(error: BaseException) -> str:
-    """An error in one line. Java sends its whole stack, and str() of some of the client's errors raises one."""
-    message = getattr(error, "message", None)
-    if isinstance(message, bytes):
-        message = message.decode("utf-8", "replace")
-    if not isinstance(message, str) or not message:
-        return repr(error)
-    line = f"{type(error).__name__}: {message.splitlines()[0]}"
-    if isinstance(error, TTransportException) and isinstance(error.__context__, OSError):
-        line += f" ({error.__context__})"  # the client drops it
-    return line
-
-
-def says(error: BaseException, words: str) -> bool:
-    """Whether the server's text, its stack included, has these words in it."""
-    message = getattr(error, "message", None)
-    return words.encode() in message if isinstance(message, bytes) else words in str(message)
 
 
 def _table_name(settings: SettingsView) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, Self
 
-from site_spider.adapters.hbase_options import CLIENT_ERRORS, HBaseOptions, explained, says
+from site_spider.adapters.hbase_connection import CLIENT_ERRORS, explained, is_table_missing
+from site_spider.adapters.hbase_options import HBaseOptions
 from site_spider.adapters.hbase_row import FAMILY, RowLayout
 from site_spider.core.options import SettingsView
 from site_spider.core.results_reader import StatusFilter
@@ -87,7 +88,7 @@ class HBaseResults:
                 )
                 return list(scan)
             except CLIENT_ERRORS as error:
-                if says(error, "TableNotFoundException"):
+                if is_table_missing(error):
                     return []
                 raise self._options.unavailable(explained(error)) from error
 

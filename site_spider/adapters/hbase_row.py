@@ -3,13 +3,16 @@
 Every field is a column of the family `f`. Text stands there as UTF-8, numbers in decimal, true and false
 as words, objects and lists as JSON. A null is an empty value: deleting the column would hide a write
 of the same millisecond as well, and to leave it out would keep the value of an earlier write.
+Binary content, `body_base64` in a document, stands in `body_bytes` as it is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -24,16 +27,18 @@ LONGEST_KEY_BYTES = 32_767  # HBase's own limit, met with an internal error
 CELL_OVERHEAD_BYTES = 30  # of a cell on the wire, about, beside name and value
 
 _PREFIX = f"{FAMILY}:".encode()
-_URL_ID, _BODY, _TRUNCATED = b"f:url_id", b"f:body", b"f:body_truncated"
+_URL_ID, _BODY, _BYTES, _TRUNCATED = b"f:url_id", b"f:body", b"f:body_bytes", b"f:body_truncated"
+_BASE64 = "body_base64"
+_FIELDS = [field.name for field in fields(Result)]  # in the order of people's interest; HBase sorts them
 _TEXT_FIELDS = {field.name for field in fields(Result) if str(field.type).startswith("str")}
 
 
 class Row(NamedTuple):
-    """What is written under a key; `has_text` tells that the body may be cut."""
+    """What is written under a key; `content` names the column that may be cut, if there is one."""
 
     key: bytes
     cells: dict[bytes, bytes]
-    has_text: bool
+    content: bytes | None
 
     @property
     def size_bytes(self) -> int:
@@ -41,13 +46,17 @@ class Row(NamedTuple):
         cells = sum(len(name) + len(value) + CELL_OVERHEAD_BYTES for name, value in self.cells.items())
         return len(self.key) + cells
 
-    def shortened(self, body_bytes: int | None = None) -> Row | None:
-        """The same with a body of that size or half as long; None when there is nothing to cut off."""
-        body = self.cells.get(_BODY, b"")
-        if not self.has_text or not body:
-            return None
-        cut = cut_text(body, len(body) // 2 if body_bytes is None else body_bytes)
-        return self._replace(cells={**self.cells, _BODY: cut, _TRUNCATED: b"true"})
+    @property
+    def content_bytes(self) -> int:
+        """How much there is to cut."""
+        return len(self.cells[self.content]) if self.content else 0
+
+    def shortened(self, limit_bytes: int) -> Row:
+        """The same with its content cut to `limit_bytes`."""
+        assert self.content is not None
+        value = self.cells[self.content]
+        cut = value[:limit_bytes] if self.content == _BYTES else cut_text(value, limit_bytes)
+        return self._replace(cells={**self.cells, self.content: cut, _TRUNCATED: b"true"})
 
 
 class RowLayout:
@@ -64,14 +73,12 @@ class RowLayout:
         key = self._key(record.key, document).encode("utf-8", "replace")
         if not 1 <= len(key) <= LONGEST_KEY_BYTES:
             raise SinkRejected(f"the row key has {len(key)} bytes, but HBase takes 1 to {LONGEST_KEY_BYTES}")
-        cells = {_PREFIX + str(name).encode("utf-8", "replace"): _value(document[name]) for name in document}
+        cells = dict(_cell(str(name), value) for name, value in document.items())
         cells.setdefault(_URL_ID, record.key.encode("utf-8", "replace"))
         if _BODY in cells:
             cells.setdefault(_TRUNCATED, b"")  # or that of an earlier, longer body would stay
-        row = Row(key, cells, isinstance(document.get("body"), str))
-        if len(cells.get(_BODY, b"")) > self._cell_bytes:
-            return row.shortened(self._cell_bytes) or row
-        return row
+        row = Row(key, cells, _content(document, cells))
+        return row.shortened(self._cell_bytes) if row.content_bytes > self._cell_bytes else row
 
     def key_of(self, url_id: str) -> bytes | None:
         """The key of a result's row; None if it depends on more than the url_id, b"" if there is none."""
@@ -84,10 +91,14 @@ class RowLayout:
         """What was written to a row, whoever did so."""
         document: dict[str, Any] = {"url_id": self._url_id(key.decode("utf-8", "replace"))}
         for column, value in cells.items():
-            if column.startswith(_PREFIX) and (column, value) != (_TRUNCATED, b""):
+            if not column.startswith(_PREFIX) or (column in (_TRUNCATED, _BYTES) and not value):
+                continue
+            if column == _BYTES:
+                document[_BASE64] = b64encode(value).decode("ascii")
+            else:
                 name = column.removeprefix(_PREFIX).decode("utf-8", "replace")
                 document[name] = _read(name, value.decode("utf-8", "replace"))
-        return document
+        return {name: document[name] for name in _FIELDS if name in document} | document
 
     def _url_id(self, key: str) -> str:
         separator = {"salted": "-", "reversed_host": "/"}.get(self._row_key)
@@ -99,6 +110,20 @@ def cut_text(value: bytes, limit_bytes: int) -> bytes:
     while 0 < limit_bytes < len(value) and value[limit_bytes] & 0xC0 == 0x80:
         limit_bytes -= 1
     return value[:limit_bytes]
+
+
+def _content(document: Mapping[str, Any], cells: Mapping[bytes, bytes]) -> bytes | None:
+    """The column that the page itself is in; half of a JSON object would be of no use."""
+    if cells.get(_BODY) and isinstance(document["body"], str):
+        return _BODY
+    return _BYTES if cells.get(_BYTES) else None
+
+
+def _cell(name: str, value: Any) -> tuple[bytes, bytes]:
+    if name == _BASE64 and isinstance(value, str):
+        with suppress(ValueError):  # somebody's own field of this name is text like any other
+            return _BYTES, b64decode(value, validate=True)
+    return _PREFIX + name.encode("utf-8", "replace"), _value(value)
 
 
 def _value(value: Any) -> bytes:

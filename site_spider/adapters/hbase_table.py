@@ -14,21 +14,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, NoReturn
 
-import happybase  # noqa: F401 - makes the next one
-import Hbase_thrift as thrift  # type: ignore[import-not-found] # made by happybase of an interface file
-from thriftpy2.thrift import TApplicationException
-
-from site_spider.adapters.hbase_options import (
+from site_spider.adapters.hbase_connection import (
     CLIENT_ERRORS,
-    TABLE,
-    HBaseOptions,
+    HBaseConnection,
     explained,
-    says,
-    set_timeout,
+    is_crash,
+    is_from_hbase,
+    is_refusal,
+    is_table_there,
+    is_too_large,
 )
+from site_spider.adapters.hbase_options import TABLE, HBaseOptions
 from site_spider.adapters.hbase_row import FAMILY, Row, RowLayout
 from site_spider.core.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected
@@ -49,7 +48,6 @@ SCHEMA = {
         "block_cache_enabled": True,
     }
 }
-_TOO_LARGE = ("KeyValue size too large", "exceeds limit of")  # in the Thrift server, in the region server
 
 
 class _Refusal(Exception):
@@ -75,14 +73,14 @@ class HBaseTable:
         self._options = options
         self._layout = RowLayout(options.row_key, options.cell_bytes)
         self._name = options.table.encode()
-        self._connection: Any = None
+        self._connection: HBaseConnection | None = None
         self._is_checked = False  # whether the table is known to exist
         self._used_at = 0.0
 
     def open(self) -> None:
         """Connect, and create the table if it is missing. Raises SinkUnavailable, ConfigError."""
         self._is_checked = False
-        self._guarded(self._connected)
+        self._guarded()
 
     def write(self, records: Sequence[Record], deadline: float) -> list[Verdict]:
         """One verdict for each record; what is not begun at `deadline` (monotonic seconds) has to be
@@ -114,21 +112,15 @@ class HBaseTable:
 
     # --- The connection ---
 
-    def _connected(self) -> Any:
-        if self._connection is not None and time.monotonic() - self._used_at > IDLE_SECONDS:
-            self.close()
-        if self._connection is None:
-            self._connection = self._options.connect(OPEN_TIMEOUT_SECONDS)
-        if not self._is_checked:
-            set_timeout(self._connection, OPEN_TIMEOUT_SECONDS)
-            self._ensure_table()
-            self._is_checked = True
-        set_timeout(self._connection, self._options.timeout_seconds)
-        return self._connection
+    def _guarded(self, action: Callable[[HBaseConnection], None] | None = None) -> None:
+        """Do it on a connection that is good, which is thrown away if it fails.
 
-    def _guarded(self, action: Any) -> None:
+        Raises _Refusal, SinkUnavailable and ConfigError.
+        """
         try:
-            action()
+            connection = self._connected()
+            if action is not None:
+                action(connection)
         except CLIENT_ERRORS as error:
             self.close()
             self._raise_ours(error)
@@ -137,33 +129,40 @@ class HBaseTable:
             raise
         self._used_at = time.monotonic()
 
-    def _raise_ours(self, error: Exception) -> NoReturn:
-        """What an error of the client means: _Refusal or SinkUnavailable."""
+    def _connected(self) -> HBaseConnection:
+        if self._connection is not None and time.monotonic() - self._used_at > IDLE_SECONDS:
+            self.close()
+        if self._connection is None:
+            self._connection = self._options.connect(OPEN_TIMEOUT_SECONDS)
+            if not self._is_checked:
+                self._ensure_table(self._connection)
+                self._is_checked = True
+            self._connection.set_timeout(self._options.timeout_seconds)
+        return self._connection
+
+    def _raise_ours(self, error: BaseException) -> NoReturn:
         reason = explained(error)
-        too_large = any(says(error, words) for words in _TOO_LARGE)
-        if isinstance(error, thrift.IllegalArgument) or (isinstance(error, thrift.IOError) and too_large):
-            raise _Refusal(reason, Answer.REJECTED, too_large=too_large) from error
-        if isinstance(error, TApplicationException) and error.type == TApplicationException.INTERNAL_ERROR:
-            # An exception that nobody thought of, in the server: perhaps the row's fault, perhaps not.
+        if is_refusal(error):
+            raise _Refusal(reason, Answer.REJECTED, too_large=is_too_large(error)) from error
+        if is_crash(error):
             raise _Refusal(reason, Answer.RETRY, too_large=False) from error
-        if isinstance(error, thrift.IOError):
-            self._is_checked = False  # a missing table is reported as a server with issues
+        if is_from_hbase(error):
+            self._is_checked = False  # a missing table is reported as servers with issues
         raise self._options.unavailable(reason) from error
 
-    def _ensure_table(self) -> None:
-        if self._name not in self._connection.tables():
+    def _ensure_table(self, connection: HBaseConnection) -> None:
+        name = self._options.table
+        if self._name not in connection.tables():
             try:
-                self._connection.create_table(self._options.table, SCHEMA)
-                logger.info("Created the HBase table %s.", self._options.table)
-            except thrift.AlreadyExists:
-                pass  # another process was faster
-            except thrift.IOError as error:
-                if not says(error, "TableExistsException"):
+                connection.create_table(name, SCHEMA)
+                logger.info("Created the HBase table %s.", name)
+            except CLIENT_ERRORS as error:
+                if not is_table_there(error):
                     raise
-        if f"{FAMILY}:".encode() not in self._connection.client.getColumnDescriptors(self._name):
+        if not connection.has_family(self._name, FAMILY):
             raise ConfigError(
-                f"{TABLE} is {self._options.table!r}, a table without the column family {FAMILY!r}. Add it"
-                f" (alter '{self._options.table}', '{FAMILY}' in the HBase shell) or name another table."
+                f"{TABLE} is {name!r}, a table without the column family {FAMILY!r}. Add it"
+                f" (alter '{name}', '{FAMILY}' in the HBase shell) or name another table."
             )
 
     # --- Writing ---
@@ -173,7 +172,8 @@ class HBaseTable:
             late = Verdict(Answer.RETRY, "the server took too long for the calls before this one")
             return [(number, late) for number, _ in call]
         try:
-            self._guarded(lambda: self._mutate([row for _, row in call]))
+            rows = [(row.key, row.cells) for _, row in call]
+            self._guarded(lambda connection: connection.put(self._name, rows))
         except _Refusal as refusal:
             if len(call) == 1:
                 return self._put_shortened(call[0], refusal, deadline)
@@ -183,19 +183,10 @@ class HBaseTable:
 
     def _put_shortened(self, place: _Place, refusal: _Refusal, deadline: float) -> list[tuple[int, Verdict]]:
         """The server's limit is lower than SITE_HBASE_CELL_BYTES: half the body is better than none."""
-        shorter = place.row.shortened() if refusal.too_large else None
-        if shorter is None:
+        if not refusal.too_large or not place.row.content_bytes:
             return [(place.number, refusal.verdict)]
+        shorter = place.row.shortened(place.row.content_bytes // 2)
         return self._put([_Place(place.number, shorter)], deadline)
-
-    def _mutate(self, rows: Sequence[Row]) -> None:
-        batch = [
-            thrift.BatchMutation(
-                row.key, [thrift.Mutation(column=name, value=value) for name, value in row.cells.items()]
-            )
-            for row in rows
-        ]
-        self._connected().client.mutateRows(self._name, batch, {})
 
 
 def _calls(rows: Sequence[_Place]) -> Iterator[list[_Place]]:
@@ -213,6 +204,6 @@ def _calls(rows: Sequence[_Place]) -> Iterator[list[_Place]]:
         yield call
 
 
-def _close(connection: Any) -> None:
+def _close(connection: HBaseConnection) -> None:
     with contextlib.suppress(*CLIENT_ERRORS):  # it is broken already
         connection.close()

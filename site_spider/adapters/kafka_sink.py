@@ -190,10 +190,14 @@ def shortened(document: Mapping[str, Any], halvings: int) -> Mapping[str, Any] |
     """The document with its body halved so often, and flagged; None when nothing is left to halve."""
     if halvings == 0:
         return document
-    body = document.get("body")
+    field = "body_base64" if document.get("body") is None else "body"
+    body = document.get(field)
     if not isinstance(body, str) or not len(body) >> (halvings - 1):
         return None
-    return {**document, "body": body[: len(body) >> halvings], "body_truncated": True}
+    length = len(body) >> halvings
+    if field == "body_base64":
+        length -= length % 4  # what can be decoded
+    return {**document, field: body[:length], "body_truncated": True}
 
 
 async def _finished(sendings: Sequence[_Sending], deadline: float) -> None:
@@ -227,7 +231,5 @@ def _topic(settings: SettingsView) -> str:
             f"{TOPIC} is {topic!r}, but a topic has a name of at most 249 ASCII letters, digits, . _ and -."
         )
     if topic == text(settings, "SITE_SEED_TOPIC"):
-        raise ConfigError(
-            f"{TOPIC} and SITE_SEED_TOPIC are both {topic!r}: results would be taken for seeds."
-        )
+        raise ConfigError(f"{TOPIC} and SITE_SEED_TOPIC are both {topic!r}; results must not become seeds.")
     return topic

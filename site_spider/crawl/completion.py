@@ -81,7 +81,10 @@ class Completion:
     def release(self, entry: Entry) -> None:
         """One thing has ended."""
         if self.ledger.release(entry):
-            self.seen.complete(entry)
+            if entry.outcome is Outcome.RESULT:
+                self.seen.complete(entry)
+            else:
+                self.seen.forget(entry)  # what did not end well may be sent, or put back, and is wanted then
             self._tell_ended(entry)
 
     def roots(self) -> list[Root]:
@@ -103,6 +106,11 @@ class Completion:
     def set_aside(self, entry: Entry) -> None:
         """The dead letter of a seed is durable: that one thing has ended."""
         self.ledger.decide(entry, Outcome.DEAD_LETTER)
+        self.release(entry)
+
+    def filtered(self, entry: Entry) -> None:
+        """A seed does not begin: its page was done before."""
+        self.ledger.decide(entry, Outcome.FILTERED)
         self.release(entry)
 
     # --- the assignment (see core.seed_log.Listener) ----------------------------------------

@@ -8,15 +8,17 @@ from typing import Self
 from scrapy import Request, Spider
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
-from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
+from site_spider.core import options
 from site_spider.core.levels import placed_priority
 from site_spider.crawl import engine_hooks, lineage
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.cookies import use_jar_of
 from site_spider.crawl.guard import guarded
 from site_spider.crawl.lineage import Job
+from site_spider.crawl.seed_filter import SeedFilter
 from site_spider.crawl.seed_queue import Waiting
 
 logger = logging.getLogger(__name__)
@@ -29,12 +31,15 @@ class SeedScheduler(Scheduler):
     """
 
     service: SeedService | None = None
+    seed_filter: SeedFilter | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy asks; the dupefilter is DUPEFILTER_CLASS."""
+        """As Scrapy asks; the dupefilter is DUPEFILTER_CLASS. Raises ConfigError."""
         scheduler = super().from_crawler(crawler)
         scheduler.service = SeedService.of(crawler)
+        if scheduler.service is not None and options.boolean(crawler.settings, "SITE_FILTER_SEEDS"):
+            scheduler.seed_filter = SeedFilter(scheduler.df, scheduler.service)
         return scheduler
 
     def open(self, spider: Spider) -> Deferred[None] | None:
@@ -53,7 +58,9 @@ class SeedScheduler(Scheduler):
 
     async def _close(self, service: SeedService, reason: str) -> None:
         await service.leave()
-        self.df.close(reason)
+        closing = self.df.close(reason)
+        if closing is not None:
+            await maybe_deferred_to_future(closing)
 
     def __len__(self) -> int:
         if self.service is None:
@@ -112,6 +119,8 @@ class SeedScheduler(Scheduler):
         lineage.work_on(None)
         if not self.service.may_download():
             return None
+        if self.seed_filter is not None:
+            self.seed_filter.sort()
         self.service.admit_seeds()
         request = self.service.waiting_room.next(self._build)
         if request is not None:
@@ -126,7 +135,7 @@ class SeedScheduler(Scheduler):
         assert self.service is not None
         request = self.service.begin_seed(waiting)
         if request is not None:
-            # remembered, so that links to it are not fetched once more; not filtered itself
+            # remembered, so that links to it are not fetched once more; not filtered here
             self.df.request_seen(request)
         return request
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 from scrapy import Request, Spider
@@ -16,6 +17,7 @@ from scrapy.settings import BaseSettings
 from twisted.python.failure import Failure
 
 from site_spider.core import options
+from site_spider.core.body import BodyLimits, KeptBody, keep_binary, keep_text
 from site_spider.core.decode import decode_body, is_html, is_text, media_type
 from site_spider.core.links import extract_links
 from site_spider.core.url import SCOPES, host_of, same_scope, site_of
@@ -30,9 +32,9 @@ _LARGE_BYTES = 200_000  # a body from here on is read in a thread, so that the e
 
 
 class Page(NamedTuple):
-    """What was read from a body; `text` is None for binary content."""
+    """What was read from a body; `encoding` is None for binary content."""
 
-    text: str | None
+    kept: KeptBody
     encoding: str | None
     links: tuple[str, ...]
 
@@ -61,11 +63,16 @@ class SeedSpider(Spider):
             site_of("example.com")  # reads the list of suffixes now, and not while crawling
         spider.follow_nofollow = options.boolean(crawler.settings, "SITE_FOLLOW_NOFOLLOW")
         spider.depth_limit = options.integer(crawler.settings, "DEPTH_LIMIT")
+        spider.body_limits = BodyLimits(
+            options.integer(crawler.settings, "SITE_BODY_MAX_BYTES"),
+            options.boolean(crawler.settings, "SITE_KEEP_BINARY"),
+        )
         return spider
 
     link_scope = "host"
     follow_nofollow = False
     depth_limit = 0
+    body_limits = BodyLimits()
 
     async def start(self) -> AsyncIterator[Any]:
         """Nothing of its own: requests come from the seed log."""
@@ -77,10 +84,8 @@ class SeedSpider(Spider):
         assert response.request is not None
         job = job_of(response.request)
         wants_links = self._wants_links(response, job)
-        if len(response.body) < _LARGE_BYTES:
-            page = read_page(response, wants_links, self.follow_nofollow)
-        else:
-            page = await asyncio.to_thread(read_page, response, wants_links, self.follow_nofollow)
+        read = partial(read_page, response, wants_links, self.follow_nofollow, self.body_limits)
+        page = read() if len(response.body) < _LARGE_BYTES else await asyncio.to_thread(read)
         result = self._result(response.request, job)
         _describe_response(result, response, page)
         anchor = _anchor_host(response, job)
@@ -93,7 +98,7 @@ class SeedSpider(Spider):
         result = self._result(request, job_of(request))
         response = getattr(failure.value, "response", None)  # an HttpError carries one
         if isinstance(response, Response):
-            _describe_response(result, response, read_page(response, False, False))
+            _describe_response(result, response, read_page(response, False, False, self.body_limits))
         else:
             assert failure.value is not None
             result.description = describe_exception(failure.value, request)
@@ -129,16 +134,23 @@ class SeedSpider(Spider):
         return result
 
 
-def read_page(response: Response, wants_links: bool, follow_nofollow: bool) -> Page:
-    """Decode a body and find its links. Pure but for the CPU it takes; may run in a thread."""
+def read_page(
+    response: Response, wants_links: bool, follow_nofollow: bool, limits: BodyLimits | None = None
+) -> Page:
+    """Decode a body and find its links, also in the part that is not kept.
+
+    Pure but for the CPU it takes; may run in a thread.
+    """
+    limits = limits or BodyLimits()
     body, content_type = response.body, _content_type(response)
     if body and not is_text(body, content_type):
-        return Page(None, None, ())
+        return Page(keep_binary(body, limits), None, ())
     text, encoding = decode_body(body, content_type)
+    kept = keep_text(text, limits)
     if not wants_links or not is_html(body, content_type):
-        return Page(text, encoding, ())
+        return Page(kept, encoding, ())
     found = extract_links(text, response.url, encoding=encoding, follow_nofollow=follow_nofollow)
-    return Page(text, encoding, tuple(found.urls))
+    return Page(kept, encoding, tuple(found.urls))
 
 
 def _anchor_host(response: Response, job: Job | None) -> str:
@@ -158,7 +170,9 @@ def _describe_response(result: Result, response: Response, page: Page) -> None:
     assert response.headers is not None
     result.status = response.status
     result.headers = headers_json(response.headers)
-    result.body = page.text
+    result.body = page.kept.text
+    result.body_base64 = page.kept.base64
+    result.body_truncated = page.kept.truncated
     result.description = describe_status(response.status)
     result.final_url = response.url
     result.content_type = media_type(_content_type(response)) or None

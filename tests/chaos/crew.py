@@ -16,6 +16,7 @@ from tests.chaos.processes import LEASH, Process
 # Seconds since the epoch and the process stand first in a line, for tests.chaos.logs to read.
 LOG_FORMAT = "%(created).3f %(process)d %(asctime)s [%(name)s] %(levelname)s: %(message)s"
 STOP_SECONDS = 60  # twice the default of SITE_STOP_GRACE_SECONDS
+EXIT_UNAVAILABLE = 69
 
 
 @dataclass
@@ -24,9 +25,11 @@ class Run:
 
     name: str
     log: Path
+    size: int  # processes
     process: subprocess.Popen[bytes]
     crawlers: list[Process] = field(default_factory=list)  # every one it ever had, in order
     told_to_stop: float | None = None
+    gave_up: bool = False  # a server was away when it began, and it said so
 
     @property
     def works(self) -> bool:
@@ -68,7 +71,7 @@ class Crew:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.runs.append(Run(name, log, process))
+        self.runs.append(Run(name, log, size, process))
         return self.runs[-1]
 
     def start_all(self, count: int) -> None:
@@ -81,6 +84,18 @@ class Crew:
         """Note crawlers that are new."""
         for run in self.runs:
             run.look()
+
+    def start_again(self) -> list[Run]:
+        """As a service manager: replace runs that gave up because a server was away at their start."""
+        ended = [
+            run
+            for run in self.runs
+            if not run.told_to_stop and not run.gave_up and run.process.poll() == EXIT_UNAVAILABLE
+        ]
+        for run in ended:
+            run.gave_up = True
+            self.start(run.size)
+        return ended
 
     def working(self) -> list[Run]:
         """The runs that are to go on."""
@@ -99,7 +114,7 @@ class Crew:
             any(run.process.poll() is None for run in self.runs) and time.monotonic() < deadline and go_on()
         ):
             time.sleep(0.1)
-        codes = {run.name: run.process.poll() for run in self.runs}
+        codes = {run.name: run.process.poll() for run in self.runs if not run.gave_up}
         return [f"{name} ended with {code}, not with 0" for name, code in codes.items() if code != 0]
 
     def end(self) -> None:

@@ -20,11 +20,11 @@ _LINE = re.compile(
     r"(?P<time>\d+\.\d{3}) (?P<pid>\d+) \S+ \S+ \[(?P<name>[^]]*)\] (?P<level>[A-Z]+): (?P<text>.*)"
 )
 _ASSIGNED = re.compile(r"Assigned: (?!nothing$)")
-_ENDED = re.compile(r"crawl_spider\.sh: process \d+ ended with exit code (?P<code>\d+)")
-_AWAY_CODES = frozenset({69, 75})  # of `scrapy crawl`: a server is away
-_TOLD_ERRORS = re.compile(
-    r"No more seeds can be taken: |Cannot start: "
-)  # the words that go with those codes
+_ENDED = re.compile(
+    r"crawl_spider\.sh: process \d+ (?P<how>ended with exit code \d+|was killed by signal (?!KILL)\w+)"
+)
+_AWAY = ("exit code 69", "exit code 75")  # of `scrapy crawl`: a server is away
+_TOLD = re.compile(r"No more seeds can be taken: |Cannot start: |FATAL .*fenced by other")  # go with those
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Complaints:
 
     wrong: Counter[str]
     warnings: Counter[str]
-    ends: Counter[int]  # exit codes of crawlers that ended by themselves
+    ends: Counter[str]  # how crawlers ended that nobody had killed
 
 
 def complaints(runs: Iterable[Run]) -> Complaints:
@@ -91,9 +91,9 @@ def complaints(runs: Iterable[Run]) -> Complaints:
     for run in runs:
         for line in _lines(run.log):
             _note(line.rstrip("\n"), run.name, found)
-    for code, count in found.ends.items():
-        if code not in _AWAY_CODES:
-            found.wrong[f"a crawler ended by itself with exit code {code}"] += count
+    for how, count in found.ends.items():
+        if not how.endswith(_AWAY):
+            found.wrong[f"a crawler {how}, which nobody had asked for"] += count
     return found
 
 
@@ -101,7 +101,7 @@ def _note(line: str, run: str, found: Complaints) -> None:
     match = _LINE.match(line)
     if match is None:
         if ended := _ENDED.match(line):
-            found.ends[int(ended["code"])] += 1
+            found.ends[ended["how"]] += 1
         elif line.startswith("Traceback"):
             found.wrong[f"a traceback in {run}.log"] += 1
         return
@@ -109,7 +109,7 @@ def _note(line: str, run: str, found: Complaints) -> None:
     if match["level"] == "WARNING":
         found.warnings[words] += 1
     elif match["level"] in {"ERROR", "CRITICAL"}:
-        (found.warnings if _TOLD_ERRORS.match(match["text"]) else found.wrong)[words] += 1
+        (found.warnings if _TOLD.match(match["text"]) else found.wrong)[words] += 1
 
 
 def summary(counts: Mapping[str, int], most: int = 12) -> list[str]:

@@ -79,7 +79,8 @@ def table(outcome: Outcome) -> list[str]:
         ("deaths", len(happened.deaths)),
         *_recovery(outcome.recoveries),
         *[row for row in _violence(happened, outcome.servers) if row[0] != Kind.KILL.value],
-        ("crawlers that ended by themselves", _codes(outcome.found)),
+        *([("runs that found a server away at their start", happened.gave_up)] if happened.gave_up else []),
+        ("crawlers that ended by themselves", _ends(outcome.found)),
         ("from the last new page to lag 0, seconds", f"{happened.tail_seconds:.1f}"),
         ("total time, seconds", f"{happened.seconds:.1f}"),
         ("wrong", len(outcome.wrong)),
@@ -87,9 +88,8 @@ def table(outcome: Outcome) -> list[str]:
     return render([Column("chaos"), Column("")], rows)
 
 
-def _codes(found: Complaints) -> str:
-    codes = ", ".join(f"{count} with {code}" for code, count in sorted(found.ends.items()))
-    return codes or "0"
+def _ends(found: Complaints) -> str:
+    return ", ".join(f"{count} {how}" for how, count in sorted(found.ends.items())) or "0"
 
 
 def details(outcome: Outcome) -> list[str]:

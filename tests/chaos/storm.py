@@ -47,6 +47,7 @@ class Happened:
     counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
     stopped: list[Run] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    gave_up: int = 0  # runs that found a server away at their start
     seconds: float = 0  # in all
     tail_seconds: float = 0  # from the last new page to the end
 
@@ -92,7 +93,7 @@ class Storm:
         """Return when the group has no lag and nothing is left to happen, or it is stuck."""
         deadline = time.monotonic() + timeout_seconds
         while not self._is_done() and not self._gives_up(deadline):
-            self._crew.look()
+            self._look_after_runs()
             for server in self._servers.values():
                 server.look()
             self._progress()
@@ -100,6 +101,12 @@ class Storm:
             time.sleep(ROUND_SECONDS)
         self.happened.seconds = time.monotonic() - self._began
         self.happened.tail_seconds = time.monotonic() - self._grew_at
+
+    def _look_after_runs(self) -> None:
+        self._crew.look()
+        for run in self._crew.start_again():
+            self.happened.gave_up += 1
+            self._say(f"{run.name} gave up because a server is away; another one takes its place")
 
     # --- how far it is ------------------------------------------------------------------------
 
@@ -202,12 +209,11 @@ class Storm:
         run = chosen(self._crew.working(), event.victim)
         if run is None:
             return None
-        size = max(1, len([crawler for crawler in run.crawlers if crawler.lives()]))
         run.terminate()
         self.happened.stopped.append(run)
 
         def replace() -> bool:
-            self._say(f"{self._crew.start(size).name} with {size} takes the place of {run.name}")
+            self._say(f"{self._crew.start(run.size).name} takes the place of {run.name}")
             return True
 
         self._later(event.seconds, replace)

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import math
+import secrets
 import uuid
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
+from site_spider import settings as defaults
 from site_spider.adapters.elasticsearch import ElasticsearchSink
 from site_spider.adapters.elasticsearch_results import ElasticsearchResults
+from site_spider.adapters.hbase import HBaseSink
+from site_spider.adapters.hbase_options import HBaseOptions
+from site_spider.adapters.hbase_results import HBaseResults
+from site_spider.adapters.kafka_config import KafkaConfig
+from site_spider.adapters.kafka_sink import KafkaSink
 from site_spider.adapters.local_results import LocalResults, LocalSink
 from site_spider.core.results_reader import ResultReader
 from site_spider.core.sink import Record, Sink
+from tests.contracts.kafka_results import KafkaResults
 
 NOBODY = "http://127.0.0.1:9"  # the discard port: nobody listens
 
@@ -32,6 +43,7 @@ class SinkCase:
     poison_reason: str  # the server's words
     away: dict[str, Any]  # settings that lead nowhere
     away_words: list[str] = field(default_factory=list)  # setting and address, in the error
+    merges_objects: bool = True  # field by field; else the later one replaces the earlier
 
     def new(self) -> Sink:
         return self.sink.from_settings(self.settings)
@@ -74,15 +86,72 @@ def elasticsearch_case(hosts: str) -> SinkCase:
     )
 
 
-@pytest.fixture(params=["local", pytest.param("elasticsearch", marks=pytest.mark.servers)])
+def hbase_settings(address: str, **more: Any) -> dict[str, Any]:
+    """All settings of the HBase sink, with a table of its own."""
+    host, _, port = address.rpartition(":")
+    return {
+        **{name: value for name, value in vars(defaults).items() if name.startswith("SITE_HBASE_")},
+        "SITE_HBASE_HOST": host,
+        "SITE_HBASE_PORT": port,
+        "SITE_HBASE_TABLE": f"test-{uuid.uuid4().hex}",
+        **more,
+    }
+
+
+def hbase_case(address: str) -> SinkCase:
+    settings = hbase_settings(address)
+    return SinkCase(
+        name="hbase",
+        sink=HBaseSink,
+        reader=HBaseResults,
+        settings=settings,
+        poison={"headers": "h" * 11_000_000},  # only a body may be cut
+        poison_reason="KeyValue size too large",
+        away={**settings, "SITE_HBASE_HOST": "127.0.0.1", "SITE_HBASE_PORT": 9},
+        away_words=["SITE_HBASE_HOST", "SITE_HBASE_PORT", "127.0.0.1:9"],
+        merges_objects=False,
+    )
+
+
+def kafka_settings(brokers: str, **more: Any) -> dict[str, Any]:
+    """All settings of the Kafka sink, with a topic of its own."""
+    return {"SITE_KAFKA_BROKERS": brokers, "SITE_RESULTS_TOPIC": f"test-{uuid.uuid4().hex}", **more}
+
+
+def kafka_case(brokers: str) -> SinkCase:
+    settings = kafka_settings(brokers)
+    return SinkCase(
+        name="kafka",
+        sink=KafkaSink,
+        reader=KafkaResults,
+        settings=settings,
+        poison={"headers": secrets.token_hex(1_500_000)},  # cannot be compressed enough, nor cut
+        poison_reason="Message size too large",
+        away={**settings, "SITE_KAFKA_BROKERS": "127.0.0.1:9"},
+        away_words=["SITE_KAFKA_BROKERS", "127.0.0.1:9"],
+    )
+
+
+_WITH_SERVER = ("elasticsearch", "hbase", "kafka")
+
+
+@pytest.fixture(params=["local", *(pytest.param(name, marks=pytest.mark.servers) for name in _WITH_SERVER)])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkCase]:
     """Each sink in turn, empty."""
     if request.param == "local":
         yield local_case(tmp_path)
-        return
-    case = elasticsearch_case(request.getfixturevalue("elasticsearch_hosts"))
-    yield case
-    drop_index(case.settings)
+    elif request.param == "elasticsearch":
+        case = elasticsearch_case(request.getfixturevalue("elasticsearch_hosts"))
+        yield case
+        drop_index(case.settings)
+    elif request.param == "hbase":
+        case = hbase_case(request.getfixturevalue("hbase_address"))
+        yield case
+        drop_table(case.settings)
+    else:
+        case = kafka_case(request.getfixturevalue("kafka_brokers"))
+        yield case
+        drop_topic(case.settings)
 
 
 def drop_index(settings: dict[str, Any]) -> None:
@@ -93,3 +162,18 @@ def drop_index(settings: dict[str, Any]) -> None:
     with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         client.options(ignore_status=404).indices.delete(index=index)
         client.options(ignore_status=404).indices.delete_index_template(name=f"site_spider-{index}")
+
+
+def drop_table(settings: dict[str, Any]) -> None:
+    """Remove a table of a test, if it was made."""
+    with closing(HBaseOptions.from_settings(settings).connect(30)) as connection:
+        if settings["SITE_HBASE_TABLE"].encode() in connection.tables():
+            connection.delete_table(settings["SITE_HBASE_TABLE"], disable=True)
+
+
+def drop_topic(settings: dict[str, Any]) -> None:
+    """Remove a topic of a test, if it was made."""
+    client = AdminClient(KafkaConfig.from_settings(settings).admin(lambda _: None))
+    for future in client.delete_topics([settings["SITE_RESULTS_TOPIC"]]).values():
+        with suppress(KafkaException):
+            future.result(timeout=10)

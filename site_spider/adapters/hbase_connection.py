@@ -1,0 +1,98 @@
+"""One connection to HBase's Thrift server, and what its errors say."""
+
+from __future__ import annotations
+
+import happybase
+import Hbase_thrift  # type: ignore[import-not-found] # made by happybase of an interface file
+from thriftpy2.thrift import TApplicationException, TClient, TException
+from thriftpy2.transport import TSocket, TTransportException
+
+CONNECT_SECONDS = 5.0
+
+# What a broken or confused connection raises; the last three when an answer makes no sense.
+CLIENT_ERRORS = (TException, OSError, EOFError, ValueError, AssertionError)
+
+_TOO_LARGE = ("KeyValue size too large", "exceeds limit of")  # in the Thrift server, in the region server
+
+
+class HBaseConnection(happybase.Connection):  # type: ignore[misc] # the client has no types
+    """The client's own connection, but connecting has a timeout of its own, and one can be changed."""
+
+    def _refresh_thrift_client(self) -> None:
+        self._socket = TSocket(  # type: ignore[no-untyped-call]
+            host=self.host,
+            port=self.port,
+            socket_timeout=self.timeout,
+            connect_timeout=min(self.timeout, CONNECT_SECONDS * 1000),
+        )
+        self.transport = self._transport_class(self._socket)
+        protocol = self._protocol_class(self.transport, decode_response=False)
+        self.client = TClient(Hbase_thrift.Hbase, protocol)
+
+    def set_timeout(self, seconds: float) -> None:
+        """How long calls may take from now on."""
+        self._socket.set_timeout(int(seconds * 1000))  # type: ignore[no-untyped-call]
+
+    def put(self, table: bytes, rows: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
+        """Write cells of several rows in one call. Raises one of CLIENT_ERRORS."""
+        batch = [
+            Hbase_thrift.BatchMutation(
+                key, [Hbase_thrift.Mutation(column=name, value=value) for name, value in cells.items()]
+            )
+            for key, cells in rows
+        ]
+        self.client.mutateRows(table, batch, {})
+
+    def has_family(self, table: bytes, family: str) -> bool:
+        """Whether the table has this column family. Raises one of CLIENT_ERRORS."""
+        return f"{family}:".encode() in self.client.getColumnDescriptors(table)
+
+
+def explained(error: BaseException) -> str:
+    """An error in one line: Java sends its whole stack, and str() of some errors raises another."""
+    message = getattr(error, "message", None)
+    if isinstance(message, bytes):
+        message = message.decode("utf-8", "replace")
+    if not isinstance(message, str) or not message:
+        return repr(error)
+    line = f"{type(error).__name__}: {message.splitlines()[0]}"
+    if isinstance(error, TTransportException) and isinstance(error.__context__, OSError):
+        line += f" ({error.__context__})"  # the client drops it
+    return line
+
+
+def is_from_hbase(error: BaseException) -> bool:
+    """Whether HBase had trouble, rather than the connection to its Thrift server."""
+    return isinstance(error, Hbase_thrift.IOError)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the server finds fault with what is in a call."""
+    if isinstance(error, Hbase_thrift.IllegalArgument):
+        return True
+    return is_from_hbase(error) and is_too_large(error)
+
+
+def is_crash(error: BaseException) -> bool:
+    """Whether an exception that nobody thought of was raised in the server: perhaps a row's fault."""
+    return isinstance(error, TApplicationException) and error.type == TApplicationException.INTERNAL_ERROR
+
+
+def is_too_large(error: BaseException) -> bool:
+    """Whether a cell is larger than the server takes."""
+    return any(_says(error, words) for words in _TOO_LARGE)
+
+
+def is_table_missing(error: BaseException) -> bool:
+    """Whether there is no such table."""
+    return _says(error, "TableNotFoundException")
+
+
+def is_table_there(error: BaseException) -> bool:
+    """Whether a table could not be created because somebody else has just done so."""
+    return isinstance(error, Hbase_thrift.AlreadyExists) or _says(error, "TableExistsException")
+
+
+def _says(error: BaseException, words: str) -> bool:
+    message = getattr(error, "message", None)  # with the server's whole stack
+    return isinstance(message, bytes) and words.encode() in message

@@ -1,0 +1,1 @@
+"""Scripts that print figures; never run as tests."""

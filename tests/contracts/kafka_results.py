@@ -1,0 +1,64 @@
+"""Reads results back from a Kafka topic, for the tests: a log keeps every write, so they are folded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Self
+
+from site_spider.adapters.kafka import KafkaSeedLog
+from site_spider.adapters.local_store import merged
+from site_spider.core.results_reader import StatusFilter
+from site_spider.errors import LogUnavailable, SinkUnavailable, TopicMissing
+
+
+class KafkaResults:
+    """Fulfils `site_spider.core.results_reader.ResultReader` by reading the whole topic."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.address = settings["SITE_KAFKA_BROKERS"]
+        self._topic = settings["SITE_RESULTS_TOPIC"]
+        self._log = KafkaSeedLog.from_settings(settings)
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Self:
+        return cls(settings)
+
+    def get(self, url_id: str) -> dict[str, Any] | None:
+        return self._all().get(url_id)
+
+    def search(
+        self, status: StatusFilter = None, task_id: str | None = None, limit: int | None = 1000
+    ) -> Iterator[dict[str, Any]]:
+        wanted = None if status is None or isinstance(status, str) else status
+        fitting = (
+            document
+            for document in self._all().values()
+            if (status is None or document.get("status") == wanted)
+            and (task_id is None or document.get("task_id") == task_id)
+        )
+        yield from islice(fitting, limit)
+
+    def count(self, status: StatusFilter = None, task_id: str | None = None) -> int:
+        return sum(1 for _ in self.search(status, task_id, None))
+
+    def close(self) -> None:
+        self._log.close()
+
+    def messages(self) -> list[tuple[str, dict[str, Any]]]:
+        """Key and document of every message, repeated ones included. Raises SinkUnavailable."""
+        try:
+            self._log.check(2)
+            found = list(self._log.read(self._topic))
+        except TopicMissing:
+            return []
+        except LogUnavailable as error:
+            raise SinkUnavailable(str(error)) from error
+        return [((raw.key or b"").decode(), json.loads(raw.value or b"")) for raw in found]
+
+    def _all(self) -> dict[str, dict[str, Any]]:
+        documents: dict[str, dict[str, Any]] = {}
+        for key, document in self.messages():
+            documents[key] = merged(documents.get(key, {"url_id": key}), document)
+        return documents

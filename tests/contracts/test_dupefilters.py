@@ -1,0 +1,277 @@
+"""What holds for every dupefilter that SITE_DUPEFILTER names."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from site_spider.core.done_store import DoneUnavailable
+from tests.contracts.dupefilters import ELSEWHERE, KINDS, Case, Member, Seed, another_process, case, until
+
+__all__ = ["case"]
+
+every_kind = pytest.mark.parametrize("case", KINDS, indirect=True)
+kinds_elsewhere = pytest.mark.parametrize("case", ELSEWHERE, indirect=True)
+
+
+def run(case: Case, test: Callable[[Member], Awaitable[Any]], **settings: Any) -> None:
+    """A test with one member."""
+
+    async def with_a_member() -> None:
+        async with case.member(**settings) as member:
+            await test(member)
+
+    asyncio.run(with_a_member())
+
+
+# --- all of them -------------------------------------------------------------------------------
+
+
+@every_kind
+def test_a_page_is_new_once(case: Case) -> None:
+    """For its own seed, for others while that is in flight, and when it is complete."""
+
+    async def test(member: Member) -> None:
+        seed, other = Seed(), Seed()
+        assert await member.new(seed, "a", "b", "a") == ["a", "b"]
+        assert await member.new(other, "b", "c") == ["c"]
+        member.complete(seed)
+        await member.written()
+        assert await member.new(other, "a", "b", "c", "d") == ["d"]
+
+    run(case, test)
+
+
+@every_kind
+def test_what_a_seed_met_is_new_again_when_it_goes_elsewhere(case: Case) -> None:
+    """But not what another seed did, or has in flight."""
+
+    async def test(member: Member) -> None:
+        revoked, stays = Seed(), Seed()
+        await member.do("done")
+        await member.new(stays, "in flight")
+        await member.new(revoked, "done", "in flight", "met")
+        member.forget(revoked)
+        assert await member.new(Seed(), "done", "in flight", "met") == ["met"]
+
+    run(case, test)
+
+
+@every_kind
+def test_thousands_of_pages_are_told_from_others(case: Case) -> None:
+    """In batches, as they come; none is lost."""
+
+    async def test(member: Member) -> None:
+        for start in range(0, 12_000, 3000):
+            pages = [str(number) for number in range(start, start + 3000)]
+            assert await member.new(Seed(), *pages[:10]) == pages[:10]
+            await member.do(*pages[10:])
+        await member.written()
+        seen = [str(number) for number in range(10, 12_000, 300)]
+        new = [str(number) for number in range(12_000, 12_050)]
+        assert await member.new(Seed(), *seen, *new) == new
+
+    run(case, test)
+
+
+@every_kind
+def test_a_request_that_belongs_to_no_seed_is_new_once(case: Case) -> None:
+    """As in Scrapy; it is remembered in this process only."""
+
+    async def test(member: Member) -> None:
+        request = Seed().request("page")
+        request.meta.clear()
+        assert [member.dupefilter.request_seen(request) for _ in range(2)] == [False, True]
+
+    run(case, test)
+
+
+@every_kind
+def test_the_method_belongs_to_the_fingerprint(case: Case) -> None:
+    """Fingerprints are Scrapy's."""
+
+    async def test(member: Member) -> None:
+        seed = Seed()
+        get, head = seed.request("page"), seed.request("page").replace(method="HEAD")
+        await member.dupefilter.prefetch([get, head])
+        assert [member.dupefilter.request_seen(request) for request in (get, head)] == [False, False]
+
+    run(case, test)
+
+
+# --- those whose store outlives the process ----------------------------------------------------
+
+
+@kinds_elsewhere
+def test_what_was_done_stays_done_over_a_restart(case: Case) -> None:
+    """Marks that wait are written at the end; what was in flight is new."""
+
+    async def first(member: Member) -> None:
+        await member.do("done")
+        await member.new(Seed(), "in flight")
+
+    async def second(member: Member) -> None:
+        assert await member.new(Seed(), "done", "in flight") == ["in flight"]
+
+    run(case, first)
+    run(case, second)
+
+
+@kinds_elsewhere
+def test_a_process_that_is_killed_leaves_no_mark_of_what_it_had_not_done(case: Case) -> None:
+    """kill -9: marks may be lost, and none is invented."""
+
+    async def test(member: Member) -> None:
+        with another_process(case) as other:
+            assert other.does("do", "done") == ["done"]
+            assert other.does("meet", "done", "in flight") == ["in flight"]
+            other.kill()
+        assert await member.new(Seed(), "done", "in flight") == ["in flight"]
+
+    run(case, test)
+
+
+@kinds_elsewhere
+def test_processes_share_what_is_done_and_not_what_is_in_flight(case: Case) -> None:
+    """In both directions, while both run."""
+
+    async def test(member: Member) -> None:
+        await member.do("mine")
+        await member.written()
+        mine = Seed()
+        await member.new(mine, "in my flight")
+        with another_process(case) as other:
+            assert other.does("do", "mine", "theirs") == ["theirs"]
+            assert other.does("meet", "in my flight", "in their flight") == [
+                "in my flight",
+                "in their flight",
+            ]
+            assert await member.new(Seed(), "theirs", "in their flight") == ["in their flight"]
+
+    run(case, test)
+
+
+@kinds_elsewhere
+def test_another_consumer_group_has_pages_of_its_own(case: Case) -> None:
+    """Two crawls may share a server, or a folder."""
+
+    async def test(member: Member) -> None:
+        await member.do("page")
+        await member.written()
+        async with case.member(SITE_CONSUMER_GROUP="another") as stranger:
+            assert await stranger.new(Seed(), "page") == ["page"]
+
+    run(case, test)
+
+
+@kinds_elsewhere
+def test_questions_that_come_together_are_answered_together(case: Case) -> None:
+    """Many pages parsed at a time, and each gets its own answers."""
+
+    async def test(member: Member) -> None:
+        await member.do(*(f"done {number}" for number in range(200)))
+        await member.written()
+        async with case.member() as fresh:
+            found = await asyncio.gather(
+                *(fresh.new(Seed(), f"done {number}", f"new {number}") for number in range(200))
+            )
+        assert found == [[f"new {number}"] for number in range(200)]
+
+    run(case, test)
+
+
+@kinds_elsewhere
+def test_the_event_loop_goes_on_while_the_store_is_asked(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that hangs holds up those who ask, for SITE_DUPEFILTER_WAIT_SECONDS, and nobody else."""
+
+    async def test(member: Member) -> None:
+        courier = member.dupefilter._courier
+        assert courier is not None
+        hanging = threading.Event()
+
+        def hang(_fingerprints: object) -> set[bytes]:
+            hanging.wait(20)
+            return set()
+
+        monkeypatch.setattr(courier.store, "known", hang)
+        asking = asyncio.create_task(member.new(Seed(), "page"))
+        ticks = 0
+        while not asking.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        assert await asking == ["page"]
+        assert ticks >= 10
+        assert member.count("unanswered") == 1
+        hanging.set()
+
+    run(case, test, SITE_DUPEFILTER_WAIT_SECONDS=0.5)
+
+
+@kinds_elsewhere
+def test_an_outage_slows_and_loses_nothing(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks waits; marks are kept; both go on when the store is back."""
+
+    async def test(member: Member) -> None:
+        await member.do("before")
+        await member.written()
+        courier: Any = member.dupefilter._courier
+        with away(courier, monkeypatch):
+            asking = asyncio.create_task(member.new(Seed(), "before the cache knew", "new"))
+            await until(lambda: courier._reads.seconds() > 0)
+            await member.do()
+            member.dupefilter.seen.done.add(b"a mark")
+            await until(lambda: courier._writes.seconds() > 0)
+            assert not asking.done()
+        assert await asking == ["before the cache knew", "new"]
+        await member.written()
+        assert b"a mark" in await asyncio.to_thread(courier.store.known, [b"a mark"])
+
+    run(case, test)
+
+
+@kinds_elsewhere
+def test_after_a_long_outage_pages_are_fetched_without_asking(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, without a wait for each; and it asks again when the store is back."""
+
+    async def test(member: Member) -> None:
+        async with case.member() as other:
+            await other.do("page")
+        courier: Any = member.dupefilter._courier
+        with away(courier, monkeypatch):
+            assert await member.new(Seed(), "page") == ["page"]
+            began = asyncio.get_running_loop().time()
+            for number in range(100):
+                assert await member.new(Seed(), f"page {number}") == [f"page {number}"]
+            assert asyncio.get_running_loop().time() - began < 100 * 0.2
+        await until(lambda: courier._reads.seconds() == 0)
+        async with case.member() as other:
+            await other.do("another")
+        assert await member.new(Seed(), "another") == []
+
+    run(case, test, SITE_DUPEFILTER_WAIT_SECONDS=0.2)
+
+
+@contextmanager
+def away(courier: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The store fails meanwhile."""
+    fails = True
+
+    def failing(call: Callable[[list[bytes]], Any]) -> Callable[[list[bytes]], Any]:
+        def fail(fingerprints: list[bytes]) -> Any:
+            if fails:
+                raise DoneUnavailable("away")
+            return call(fingerprints)
+
+        return fail
+
+    for name in ("known", "add"):
+        monkeypatch.setattr(courier.store, name, failing(getattr(courier.store, name)))
+    yield
+    fails = False

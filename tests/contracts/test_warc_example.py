@@ -1,0 +1,31 @@
+"""The suite of sinks over the example of a sink of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from docs.examples.warc_sink import WarcSink
+from tests.contracts import test_sinks as suite
+from tests.contracts.sinks import SinkCase
+from tests.contracts.warc_results import WarcResults
+
+globals().update({name: test for name, test in vars(suite).items() if name.startswith("test_")})
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> SinkCase:
+    """The sink on an empty folder, for all tests of the suite."""
+    blocked = tmp_path / "file"
+    blocked.write_text("a file where a folder should be")
+    return SinkCase(
+        name="warc",
+        sink=WarcSink,
+        reader=WarcResults,
+        settings={"SITE_DATA_DIR": str(tmp_path / "data")},
+        poison={"body_base64": "not base64"},
+        poison_reason="body_base64 is not base64",
+        away={"SITE_DATA_DIR": str(blocked)},
+        away_words=["SITE_DATA_DIR", str(blocked)],
+    )

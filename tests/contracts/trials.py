@@ -1,0 +1,109 @@
+"""What every sink with a server is put through, whatever the server: an outage, a stall."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from site_spider.core.batch import BatchLimits
+from site_spider.core.sink import Answer, Record, Sink, Verdict
+from site_spider.crawl.delivery import Delivery
+
+BEAT_SECONDS = 0.01
+
+
+def page(number: int) -> Record:
+    """A result of about 10 KB that says which one it is."""
+    document = {
+        "url_id": str(number),
+        "status": 200,
+        "response_size": number,
+        "body": f"{number} word " * 1200,
+    }
+    return Record(str(number), document, 10_000)
+
+
+async def outlast_an_outage(
+    sink: Sink, kill: Callable[[], object], restart: Callable[[], object], count: int
+) -> tuple[list[Verdict], int]:
+    """Kill the server in mid-stream and start it again: the verdicts, and how many waited in between."""
+    loop = asyncio.get_running_loop()
+    verdicts: list[Verdict] = []
+    changes = asyncio.Event()
+    delivery = Delivery(sink, limits=BatchLimits(count=100), on_change=changes.set)
+    await delivery.open(60)
+
+    async def until(condition: Callable[[], bool]) -> None:
+        while not condition():
+            changes.clear()
+            await changes.wait()
+
+    for number in range(count // 2):
+        delivery.submit(page(number), verdicts.append)
+    await until(lambda: bool(verdicts))
+    killing = loop.run_in_executor(None, kill)
+    for number in range(count // 2, count):
+        delivery.submit(page(number), verdicts.append)
+    await killing
+    await until(lambda: not delivery.available)
+    waiting = delivery.backlog_count
+    assert waiting + len(verdicts) == count
+    await loop.run_in_executor(None, restart)
+    await until(lambda: delivery.available)
+    assert await delivery.close(120) == 0
+    return verdicts, waiting
+
+
+async def lateness_while_stalled(sink: Sink, processes: Sequence[int], seconds: float) -> list[float]:
+    """Write while the server's processes stand still; how late each beat of the loop's heart was, in seconds.
+
+    Then they go on, and all that was written has to be acknowledged.
+    """
+    verdicts: list[Verdict] = []
+    delivery = Delivery(sink)
+    await delivery.open(60)
+    delivery.submit(page(0), verdicts.append)
+    while not verdicts:
+        await asyncio.sleep(BEAT_SECONDS)
+    _signal_all(processes, signal.SIGSTOP)
+    try:
+        for number in range(1, 2001):
+            delivery.submit(page(number), verdicts.append)
+        lateness = await _beats(seconds)
+        assert len(verdicts) < 2001, "the server was not stalled"
+    finally:
+        _signal_all(processes, signal.SIGCONT)
+    assert await delivery.close(90) == 0
+    assert {verdict.answer for verdict in verdicts} == {Answer.ACKNOWLEDGED}
+    return lateness
+
+
+def assert_loop_stayed_free(lateness: Sequence[float]) -> None:
+    """Below 50 ms; what other work on the machine may add does not last for seconds."""
+    assert statistics.quantiles(lateness, n=20)[-1] < 0.05
+    assert max(lateness) < 0.5
+
+
+def pids(folder: Path, *roles: str) -> list[int]:
+    """The processes of a server that servers.sh has started in its folder."""
+    return [int((folder / f"{role}.pid").read_text().split()[0]) for role in roles]
+
+
+async def _beats(seconds: float) -> list[float]:
+    loop = asyncio.get_running_loop()
+    ending = loop.time() + seconds
+    lateness = []
+    while loop.time() < ending:
+        due = loop.time() + BEAT_SECONDS
+        await asyncio.sleep(BEAT_SECONDS)
+        lateness.append(loop.time() - due)
+    return lateness
+
+
+def _signal_all(processes: Sequence[int], number: signal.Signals) -> None:
+    for process in processes:
+        os.kill(process, number)

@@ -1,0 +1,99 @@
+"""Reads the files of docs/examples/warc_sink.py back: what the records of a key say, laid over each other."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+from urllib.parse import unquote
+
+from warcio.archiveiterator import ArchiveIterator
+
+from site_spider.adapters.local_store import merged, unavailable
+from site_spider.core.options import SettingsView, text
+from site_spider.core.results_reader import StatusFilter
+
+
+class WarcRecord(NamedTuple):
+    """One record of a file."""
+
+    kind: str
+    headers: dict[str, str]
+    block: bytes
+
+    @property
+    def key(self) -> str:
+        return unquote(self.headers["Site-Url-Id"])
+
+
+def records_of(path: Path) -> list[WarcRecord]:
+    """All records of a file."""
+    with path.open("rb") as file:
+        return [
+            WarcRecord(record.rec_type, dict(record.rec_headers.headers), record.content_stream().read())
+            for record in ArchiveIterator(file)
+        ]
+
+
+class WarcResults:
+    """A reader as the contract of readers has it. It reads all files for every question."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.address = str(folder)
+
+    @classmethod
+    def from_settings(cls, settings: SettingsView) -> Self:
+        return cls(Path(text(settings, "SITE_DATA_DIR", required=True)) / "warc")
+
+    def get(self, url_id: str) -> dict[str, Any] | None:
+        return self._documents().get(url_id)
+
+    def search(
+        self, status: StatusFilter = None, task_id: str | None = None, limit: int | None = 1000
+    ) -> Iterator[dict[str, Any]]:
+        wanted = None if status in ("none", "failed") else status
+        found = [
+            document
+            for document in self._documents().values()
+            if (status is None or document.get("status") == wanted)
+            and (task_id is None or document.get("task_id") == task_id)
+        ]
+        yield from found[:limit]
+
+    def count(self, status: StatusFilter = None, task_id: str | None = None) -> int:
+        return sum(1 for _ in self.search(status, task_id, None))
+
+    def close(self) -> None:
+        pass
+
+    def _documents(self) -> dict[str, dict[str, Any]]:
+        documents: dict[str, dict[str, Any]] = {}
+        for key, document in sorted(self._written(), key=lambda written: written[1]["date"]):
+            documents[key] = merged(documents.get(key, {}), document["fields"])
+        return documents
+
+    def _written(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        try:
+            paths = sorted(self._folder.iterdir()) if self._folder.parent.exists() else []
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise unavailable(self._folder, error) from error
+        for path in paths:
+            contents: dict[str, dict[str, str]] = {}
+            for record in records_of(path):
+                if record.kind == "resource":
+                    contents[record.headers["WARC-Record-ID"]] = _content(record)
+                elif record.kind == "metadata":
+                    content = contents.get(record.headers.get("WARC-Concurrent-To", ""), {})
+                    fields = {**json.loads(record.block), **content}
+                    yield record.key, {"date": record.headers["WARC-Date"], "fields": fields}
+
+
+def _content(record: WarcRecord) -> dict[str, str]:
+    if record.headers["Content-Type"].endswith("; charset=utf-8"):
+        return {"body": record.block.decode()}
+    return {"body_base64": base64.b64encode(record.block).decode()}
