@@ -62,6 +62,7 @@ class SeedService:
         self.room: WaitingRoom | None = None
         self._spill: Spill | None = None
         self._mishaps = Mishaps(crawler.signals)
+        self._closing: asyncio.Future[None] | None = None
         self._stop: Stop | None = None
         self._deadline: float | None = None
 
@@ -140,7 +141,7 @@ class SeedService:
         self.results.is_urgent = lambda: seeds.isolation.active  # the next suspect waits for this one
         seeds.may_poll = self.may_download
         seeds.on_arrival = self._wake
-        seeds.on_failure = self._intake_failed
+        seeds.on_failure = self.fail
         seeds.commit_first = intake.commit_first
         self.seeds, self._intake = seeds, intake
         self._watchdog = Watchdog(config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE))
@@ -205,15 +206,18 @@ class SeedService:
     def _wake(self) -> None:
         engine_hooks.wake(self.crawler.engine)
 
-    def _intake_failed(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """The crawl cannot go on: close it, with an exit code that has it started again."""
+        if self._closing is not None:
+            return
         code = exit_code.CONFIG if isinstance(error, ConfigError) else exit_code.UNAVAILABLE
         if not isinstance(error, SiteSpiderError):
             code = exit_code.SOFTWARE
         logger.error(
-            "No more seeds can be taken: %s", error, exc_info=error if code == exit_code.SOFTWARE else None
+            "The crawl cannot go on: %s", error, exc_info=error if code == exit_code.SOFTWARE else None
         )
         self._set_exit_code(code)
-        self._closing = asyncio.ensure_future(self.crawler.engine.close_spider_async(reason="intake_failed"))
+        self._closing = asyncio.ensure_future(self.crawler.engine.close_spider_async(reason="failed"))
 
     def _set_exit_code(self, code: int) -> None:
         assert self.crawler.spider is not None

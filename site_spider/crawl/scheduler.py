@@ -119,15 +119,23 @@ class SeedScheduler(Scheduler):
         lineage.work_on(None)
         if not self.service.may_download():
             return None
+        try:
+            request = self._next(self.service)
+        except Exception as error:  # noqa: BLE001 - the engine would only log it and stall
+            self.service.fail(error)
+            return None
+        lineage.work_on(request)
+        return request
+
+    def _next(self, service: SeedService) -> Request | None:
         if self.seed_filter is not None:
             self.seed_filter.sort()
-        self.service.admit_seeds()
-        request = self.service.waiting_room.next(self._build)
+        service.admit_seeds()
+        request = service.waiting_room.next(self._build)
         if request is not None:
             self._count("scheduler/dequeued/memory")
             self._count("scheduler/dequeued")
-            self._complete(request, self.service)
-        lineage.work_on(request)
+            self._complete(request, service)
         return request
 
     def _build(self, waiting: Waiting) -> Request | None:

@@ -185,3 +185,21 @@ def test_rule_9_nothing_from_a_message_is_executed(tmp_path: Path) -> None:
     found = crawl(tmp_path, bad)
     assert found.documents == {}
     assert len(found.dead_letters) == 3
+
+
+def test_a_scheduler_that_fails_ends_the_process_instead_of_stalling_it(tmp_path: Path) -> None:
+    """The crawl closes with an exit code that has it started again; nothing is committed."""
+    codes: list[int] = []
+
+    def break_it(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        if service is None or service.room is None:
+            return False
+        service.room.frontier.pop = None  # type: ignore[assignment,method-assign]
+        codes.append(crawler.spider.exit_code)  # type: ignore[union-attr]
+        return False
+
+    found = crawl(tmp_path, SEEDS, until=break_it)
+    assert found.stats["finish_reason"] == "failed"
+    assert found.lag == 5
+    assert codes[-1] == 70
