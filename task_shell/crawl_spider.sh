@@ -271,9 +271,14 @@ supervise() {
     if [[ -n $pulse ]]; then kill "$pulse" 2>/dev/null || true; fi
 }
 
-read_options "$@"
-find_scrapy
-cd "$project"
-compose
-supervise
-exit "$exit_code"
+main() {
+    read_options "$@"
+    find_scrapy
+    cd "$project"
+    compose
+    supervise
+    exit "$exit_code"
+}
+
+# All of it is read before it begins: bash reads a script as it goes, and this one may be edited meanwhile.
+main "$@"

@@ -92,6 +92,7 @@ class KafkaAssignment:
             self._unlearned.update(to_ours(raw))
             return
         client.incremental_assign(raw)
+        client.resume(raw)  # the client remembers a pause beyond the assignment that it was made in
         try:
             self._announce(positions)
         except Exception as error:  # noqa: BLE001 - raised once the client has gone on

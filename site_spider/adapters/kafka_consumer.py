@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
+from confluent_kafka.admin import AdminClient
 
 from site_spider.adapters.kafka_assignment import KafkaAssignment, listed
 from site_spider.adapters.kafka_config import KafkaConfig
@@ -46,6 +47,8 @@ class KafkaConsumer:
         self._group = group
         self._complaint: int | None = None
         self._assignment = KafkaAssignment(listener, self.commit)
+        self._config = config
+        self._asker: AdminClient | None = None
         self._health = BrokerHealth(config.brokers, f"the consumer of {topic}", self._ask)
         self._slot = _claim_slot(config, group)
         instance = self._slot.instance_id if self._slot else None
@@ -170,7 +173,11 @@ class KafkaConsumer:
         return LogUnavailable(f"Kafka refused a commit of group {self._group}: {error.str()} ({reason}).")
 
     def _ask(self, timeout_seconds: float) -> object:
-        return self._client.list_topics(self._topic, timeout=timeout_seconds)
+        # by a client of its own: list_topics of the member, called within a rebalance, makes the
+        # next callback of that rebalance abort the process (measured with confluent-kafka 2.16)
+        if self._asker is None:
+            self._asker = AdminClient(self._config.admin(lambda _error: None))
+        return self._asker.list_topics(self._topic, timeout=timeout_seconds)
 
     def _assigned(self, partitions: Iterable[Partition]) -> list[TopicPartition]:
         return [TopicPartition(*partition) for partition in partitions if partition in self._assignment]

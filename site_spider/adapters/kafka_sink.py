@@ -36,6 +36,7 @@ T = TypeVar("T")
 BROKERS = "SITE_KAFKA_BROKERS"
 TOPIC = "SITE_RESULTS_TOPIC"
 OPEN_SECONDS = 3.0  # for one answer; the delivery asks again
+CLOSE_SECONDS = 4.0
 ACKNOWLEDGE_SECONDS = 15.0  # then the sink counts as away; a broker's successor is elected in less
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -116,7 +117,7 @@ class KafkaSink:
         if thread is not None:
             closing = asyncio.get_running_loop().run_in_executor(thread, self._disconnect)
             thread.shutdown(wait=False)
-            await closing
+            await asyncio.wait([closing], timeout=CLOSE_SECONDS)  # during an outage it takes longer
 
     async def _run(self, action: Callable[[], T]) -> T:
         """On a thread, because the producer may hold its lock for longer than the event loop can wait."""
@@ -138,10 +139,10 @@ class KafkaSink:
     def _disconnect(self) -> None:
         producers = [self._producer, self._alone]
         self._producer = self._alone = None
+        self._sendings = {}
         for producer in producers:
             if producer is not None:
                 producer.close()
-        self._sendings.clear()
 
     def _sending(self, record: Record) -> _Sending:
         known = self._sendings.get(record.key)

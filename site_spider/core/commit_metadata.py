@@ -11,8 +11,8 @@ the watermark. FORM `r`: base64 of varints, alternately the length of an incompl
 and of a complete one, from the watermark on. FORM `b`: base64 of a bitmap, bit i of byte j
 (least significant first) says whether watermark + 8j + i is complete. The shorter of
 the two that reaches as far is used. STATE is empty when the partition was left in good order
-and nothing is under suspicion; else it is `a` (alive) or `-` (left in order), followed by the
-numbers of core.suspicion. A text of another version or a damaged one counts as empty.
+and nothing is under suspicion; else it is the owner's token while one is alive, or `-`, then a
+colon and the numbers of core.suspicion. A text of another version or a damaged one counts as empty.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ _VERSION = "1"
 class Ahead(NamedTuple):
     """What lies beyond a watermark: the next offset to be handed out, and the complete runs.
 
-    `alive` is set while a process owns the partition: found by the next owner, it tells of a
-    death. `suspicion` is about what was in flight at earlier ones.
+    `owner` is the token of the process that owns the partition, and empty when it was left in
+    good order: found by another process, it tells of a death. `suspicion` is about what was in
+    flight at earlier ones.
     """
 
     position: int
     complete: tuple[Run, ...]
-    alive: bool = False
+    owner: str = ""
     suspicion: Suspicion = NO_SUSPICION
 
 
@@ -51,10 +52,10 @@ def encode(watermark: int, ahead: Ahead) -> str:
     `ahead.complete` must be ascending, disjoint runs of offsets above the watermark.
     """
     numbers = suspicion.encode(ahead.suspicion, watermark)
-    if ahead.position <= watermark and not ahead.complete and not ahead.alive and not numbers:
+    if ahead.position <= watermark and not ahead.complete and not ahead.owner and not numbers:
         return ""
     form = _shorter(_runs_to_bytes(watermark, ahead.complete), watermark, ahead.complete)
-    state = ("a" if ahead.alive else "-" if numbers else "") + numbers
+    state = f"{ahead.owner or '-'}:{numbers}" if ahead.owner or numbers else ""
     return f"{_VERSION};{max(0, ahead.position - watermark)};{form};{state}"
 
 
@@ -67,8 +68,10 @@ def decode(watermark: int, text: str) -> Ahead:
         if version != _VERSION or kind not in ("r", "b"):
             return Ahead(watermark, ())
         complete = _runs_of_varints(watermark, raw) if kind == "r" else _runs_of_bitmap(watermark, raw)
-        suspected = suspicion.decode(state[1:], watermark)
-        return Ahead(watermark + max(0, int(position)), tuple(complete), state.startswith("a"), suspected)
+        owner, _, numbers = state.partition(":")
+        suspected = suspicion.decode(numbers, watermark)
+        owner = "" if owner == "-" else owner
+        return Ahead(watermark + max(0, int(position)), tuple(complete), owner, suspected)
     except (ValueError, binascii.Error):
         return Ahead(watermark, ())
 

@@ -15,8 +15,8 @@ The rules that must stay in sync with this module (design, section 3):
 3. Epoch: `revoke` fences what is in flight. A fenced entry completes nothing and counts as
    handed back; holding and releasing it stays legal, for its work ends later.
 7a. Suspicion: a partition that was not left in order had its owner die; what was in flight then
-   has taken part in that death (see core.suspicion). `position` says "alive" until it is
-   asked for by somebody who is leaving.
+   has taken part in that death (see core.suspicion). `position` names its owner until it is
+   asked for by somebody who is leaving; a process that finds its own name has not died.
 10. Conservation: consumed = the sum of all outcomes + in flight, at every moment. Seeds
    handed back are no longer counted as consumed: their next owner consumes them.
 
@@ -77,7 +77,7 @@ class _Assigned:
 
     __slots__ = ("cautious_until", "done_ahead", "epoch", "next", "open", "order", "suspicion")
 
-    def __init__(self, epoch: int, committed: Position | None) -> None:
+    def __init__(self, epoch: int, committed: Position | None, owner: str) -> None:
         self.epoch = epoch
         self.next: int | None = None  # no offset below it will be taken any more; None: not known yet
         self.open: dict[int, Entry] = {}
@@ -86,13 +86,13 @@ class _Assigned:
         self.suspicion = NO_SUSPICION
         self.cautious_until = 0
         if committed is not None:
-            self._restore(committed.offset, commit_metadata.decode(*committed))
+            self._restore(committed.offset, commit_metadata.decode(*committed), owner)
 
-    def _restore(self, watermark: int, ahead: Ahead) -> None:
+    def _restore(self, watermark: int, ahead: Ahead, owner: str) -> None:
         self.next = watermark
         self.done_ahead.extend(ahead.complete)
         self.suspicion = ahead.suspicion
-        if ahead.alive:
+        if ahead.owner and ahead.owner != owner:
             self.suspicion = ahead.suspicion.after_death(ahead.position)
             self.cautious_until = ahead.position + CAUTIOUS_OFFSETS
 
@@ -123,7 +123,8 @@ class _Assigned:
 class Ledger:
     """Seeds in flight over all assigned partitions; see the module's theory of operation."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str = "owner") -> None:
+        self._owner = owner  # a token of this process, without ";" and ":"
         self._assigned: dict[Partition, _Assigned] = {}
         self._epochs = 0
         self.in_flight = 0
@@ -143,7 +144,7 @@ class Ledger:
         if partition in self._assigned:
             raise LedgerError(f"{partition} is assigned already")
         self._epochs += 1
-        self._assigned[partition] = _Assigned(self._epochs, committed)
+        self._assigned[partition] = _Assigned(self._epochs, committed, self._owner)
         return self._epochs
 
     def revoke(self, partition: Partition) -> list[Entry]:
@@ -153,8 +154,7 @@ class Ledger:
         """
         books = self._books(partition)
         del self._assigned[partition]
-        fenced = list(books.open.values())
-        for entry in fenced:
+        for entry in (fenced := list(books.open.values())):
             entry.live = False
         self.in_flight -= len(fenced)
         self.consumed -= len(fenced)
@@ -240,7 +240,8 @@ class Ledger:
         watermark = books.watermark()
         if watermark is None or books.next is None:
             return None
-        ahead = Ahead(books.next, tuple(books.complete_runs()), not leaving, books.suspicion)
+        owner = "" if leaving else self._owner
+        ahead = Ahead(books.next, tuple(books.complete_runs()), owner, books.suspicion)
         return Position(watermark, commit_metadata.encode(watermark, ahead))
 
     def next_offset(self, partition: Partition) -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from scrapy import Request, signals
@@ -46,7 +48,7 @@ class SeedService:
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.settings = crawler.settings
-        self.completion = Completion(Ledger())
+        self.completion = Completion(Ledger(owner=secrets.token_hex(4)))
         self.config: ServiceSettings  # from here on set as the spider opens
         self.results: Results
         self.failures = NameCounts()
@@ -138,13 +140,15 @@ class SeedService:
             seeds,
             frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
         )
-        self.results.is_urgent = lambda: seeds.isolation.active  # the next suspect waits for this one
+        self.results.is_urgent = lambda: seeds.is_cautious  # few are in flight: the next wait for these
         seeds.may_poll = self.may_download
         seeds.on_arrival = self._wake
         seeds.on_failure = self.fail
         seeds.commit_first = intake.commit_first
         self.seeds, self._intake = seeds, intake
-        self._watchdog = Watchdog(config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE))
+        if stop.owns_process:
+            bite = partial(stop.exit_now, exit_code.SOFTWARE)
+            self._watchdog = Watchdog(config.callback_timeout_seconds, bite)
         intake.start()
         self._ticker = asyncio.create_task(self._tick(seeds, intake, self._spill))
         logger.info(
@@ -246,7 +250,8 @@ class SeedService:
             )
             await self.flush()
             await self.leave()
-            self._stop.exit_now(self._exit_code())
+            if self._stop.owns_process:
+                self._stop.exit_now(self._exit_code())
 
     def _seconds_left(self) -> float:
         now = asyncio.get_running_loop().time()
@@ -286,5 +291,3 @@ class SeedService:
         for part in (self._producer, self._log):
             if part is not None:
                 await asyncio.to_thread(part.close)
-        if self._stop is not None:
-            self._stop.crawl_ended()

@@ -27,6 +27,7 @@ _POLL_SECONDS = 0.1
 _COMMIT_SECONDS = 0.5
 _QUICK_POLL_SECONDS = 0.02  # while something waits for a commit
 _RETRY_SECONDS = 0.5
+_FIRST_BATCH = 16  # of a new assignment
 _BATCH = 200  # messages handed over at once: small enough not to hold up the loop
 _REVOKE_WAIT_SECONDS = 10.0
 
@@ -95,6 +96,7 @@ class Intake(Listener):
         self._lock = threading.Lock()
         self._commit_failed = False
         self._full = False
+        self._settling = 0  # assignments that the loop has not been told of yet
         self._firsts: SimpleQueue[_First] = SimpleQueue()
         self._first: _First | None = None
 
@@ -147,7 +149,7 @@ class Intake(Listener):
     def _work(self, consumer: Consumer) -> None:
         commit_at = 0.0
         while not self._stopping.is_set():
-            room = min(_BATCH, self._owner.room() - self._on_the_way)
+            room = min(self._most_at_once(), self._owner.room() - self._on_the_way)
             self._pause_or_resume(consumer, room)
             timeout_seconds = _POLL_SECONDS if self._first is None else _QUICK_POLL_SECONDS
             messages = consumer.poll(timeout_seconds, max(1, room))
@@ -157,6 +159,13 @@ class Intake(Listener):
             if time.monotonic() >= commit_at:
                 self._commit(consumer)
                 commit_at = time.monotonic() + _COMMIT_SECONDS
+
+    def _most_at_once(self) -> int:
+        """Few while the loop has not seen what is ours: a partition's last owner may have died of them."""
+        return _BATCH if self._mine and self._settling == 0 else _FIRST_BATCH
+
+    def _settled(self) -> None:
+        self._settling -= 1
 
     def _pause_or_resume(self, consumer: Consumer, room: int) -> None:
         # some room before it goes on: each resume makes the client fetch anew what it had fetched
@@ -248,7 +257,9 @@ class Intake(Listener):
         """As in Listener."""
         logger.info("Assigned: %s", _said(positions))
         self._mine |= set(positions)
+        self._settling += 1
         self._tell(self._owner.assigned, dict(positions))
+        self._tell(self._settled)
 
     def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         """As in Listener."""

@@ -79,6 +79,11 @@ class Seeds:
             return 0
         return self.capacity() - self.ledger.in_flight
 
+    @property
+    def is_cautious(self) -> bool:
+        """Whether few seeds are in flight, so that each should be through soon."""
+        return self.isolation.active or self._capacity < self._limits.seeds
+
     def capacity(self) -> int:
         """How many seeds may be in flight."""
         return self._capacity

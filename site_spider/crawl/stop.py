@@ -27,14 +27,18 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class Stop:
-    """Ends the process at the latest when the grace is over."""
+    """Ends the process at the latest when the grace is over.
+
+    Only a process that exists for the crawl: inside somebody else's (a script that runs a
+    crawler, a test) nothing is ended by force.
+    """
 
     def __init__(self, grace_seconds: float, exit_code: Callable[[], int]) -> None:
         self._grace_seconds = grace_seconds
         self._exit_code = exit_code
         self._timer: threading.Timer | None = None
         self._signalled = False
-        self._owns_process = False
+        self.owns_process = False
 
     def catch_signals(self) -> None:
         """Stand in front of Scrapy's handlers, where a Scrapy process has installed them."""
@@ -44,7 +48,7 @@ class Stop:
             handler = signal.getsignal(number)
             if isinstance(getattr(handler, "__self__", None), CrawlerProcessBase):
                 signal.signal(number, self._caught(handler))  # type: ignore[arg-type]
-                self._owns_process = True
+                self.owns_process = True
 
     def _caught(self, scrapys: Handler) -> Handler:
         def handle(number: int, frame: FrameType | None) -> None:
@@ -60,15 +64,10 @@ class Stop:
 
     def begin(self) -> None:
         """The stop has begun, for whatever reason: from now on there is a limit."""
-        if self._timer is None:
+        if self._timer is None and self.owns_process:
             self._timer = threading.Timer(self._grace_seconds + _SPARE_SECONDS, self._time_is_up)
             self._timer.daemon = True
             self._timer.start()
-
-    def crawl_ended(self) -> None:
-        """All was closed in time. A process that exists for the crawl still has to end in time."""
-        if self._timer is not None and not self._owns_process:
-            self._timer.cancel()
 
     def _time_is_up(self) -> None:
         sys.stderr.write("The stop took longer than SITE_STOP_GRACE_SECONDS; what was open is replayed\n")

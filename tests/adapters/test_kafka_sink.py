@@ -19,6 +19,7 @@ from site_spider.adapters import kafka_sink
 from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.kafka_sink import KafkaSink, shortened
 from site_spider.core.sink import Answer, Record, Verdict
+from site_spider.crawl.delivery import CLOSE_SINK_SECONDS
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts.kafka_results import KafkaResults
 from tests.contracts.sinks import drop_topic, kafka_settings, record
@@ -220,6 +221,30 @@ def test_what_waits_in_the_client_is_not_produced_again(
 
     assert answers(asyncio.run(scenario())) == [Answer.ACKNOWLEDGED] * 100
     assert Counter(key for key, _ in messages(own_settings)) == {item.key: 1 for item in [*batch, page(1000)]}
+
+
+@pytest.mark.servers
+def test_closing_does_not_wait_for_a_broker_that_is_silent(
+    own_server: Path, own_settings: dict[str, Any]
+) -> None:
+    """The delivery has waited already, and a stop has to come to an end."""
+    [broker] = pids(own_server / "kafka", "kafka")
+
+    async def scenario() -> float:
+        loop = asyncio.get_running_loop()
+        sink = KafkaSink.from_settings(own_settings)
+        await sink.open()
+        os.kill(broker, signal.SIGSTOP)
+        try:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(sink.write([page(1)]), 0.1)
+            began = loop.time()
+            await sink.close()
+            return loop.time() - began
+        finally:
+            os.kill(broker, signal.SIGCONT)
+
+    assert asyncio.run(scenario()) < CLOSE_SINK_SECONDS
 
 
 @pytest.mark.servers

@@ -120,7 +120,8 @@ class Storm:
         if now - self._said_at >= SAY_SECONDS:
             self._said_at = now
             crawlers = len(self._crew.crawlers())
-            lag = "" if self._lag is None else f", lag {self._lag}"
+            is_fresh = self._lag is not None and now - self._asked_at < SAY_SECONDS
+            lag = f", lag {self._lag}" if is_fresh else ""
             self._say(f"{fetched} of {self._scene.total} pages, {crawlers} crawlers{lag}")
 
     def _is_outage(self) -> bool:

@@ -238,6 +238,22 @@ def test_only_the_paused_partitions_wait(case: Case) -> None:
     poll_until([member], lambda: set(values) <= set(member.values))
 
 
+def test_a_partition_that_was_paused_when_it_left_is_read_when_it_returns(case: Case) -> None:
+    """A pause belongs to one assignment: it is not remembered over the next."""
+    case.produce(20)
+    first = case.member()
+    first.own(PARTITIONS)
+    first.consumer.pause(list(first.owned))
+    second = case.member()
+    poll_until([first, second], lambda: len(first.owned) == len(second.owned) == 2)
+    kept = set(first.owned)
+    second.consumer.close()
+    poll_until([first], lambda: len(first.owned) == PARTITIONS)
+    first.consumer.resume(list(kept))
+    values = case.produce(40, first=20)
+    poll_until([first], lambda: set(values) <= set(first.values))
+
+
 def test_a_listener_may_pause_what_it_is_assigned(case: Case) -> None:
     """Nothing of it is handed out before `resume`."""
     case.produce(20)

@@ -66,8 +66,8 @@ def test_nothing_ahead_is_an_empty_text() -> None:
         "1;z;r:;",
         ";;;",
         "1;1;r:AQ==;",
-        "1;1;r:;a1,2",
-        "1;1;r:;ax",
+        "1;1;r:;a:1,2",
+        "1;1;r:;a:x",
     ],
 )
 def test_a_text_that_cannot_be_read_says_nothing(text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,9 +32,16 @@ def committed(ledger: Ledger) -> Position:
     return position
 
 
+LIVES = count()
+
+
+def a_process() -> Ledger:
+    return Ledger(owner=f"process {next(LIVES)}")
+
+
 def a_life(start: Position | None, offsets: range) -> Ledger:
     """A process that takes these offsets; it dies with whatever was committed last."""
-    ledger = Ledger()
+    ledger = a_process()
     ledger.assign(P, start)
     for offset in offsets:
         ledger.take(P, offset)
@@ -93,13 +102,13 @@ def test_a_seed_that_dies_alone_twice_is_the_culprit_and_its_neighbours_are_not(
     for _ in range(3):
         position = committed(a_life(position, range(3)))
     for _ in range(2):
-        ledger = Ledger()
+        ledger = a_process()
         ledger.assign(P, position)
         first = taken(ledger, 0)
         assert not ledger.suspicion(P).is_culprit(0)
         ledger.isolate(first)
         position = committed(ledger)
-    ledger = Ledger()
+    ledger = a_process()
     ledger.assign(P, position)
     culprit, neighbour = taken(ledger, 0), taken(ledger, 1)
     assert ledger.suspicion(P).is_culprit(0)
@@ -116,12 +125,12 @@ def test_dying_alone_is_no_death_of_the_others() -> None:
     position: Position | None = None
     for _ in range(3):
         position = committed(a_life(position, range(2)))
-    ledger = Ledger()
+    ledger = a_process()
     ledger.assign(P, position)
     ledger.isolate(taken(ledger, 0))
     taken(ledger, 1)
     before = ledger.suspicion(P).below
-    after = Ledger()
+    after = a_process()
     after.assign(P, committed(ledger))
     assert after.suspicion(P).below == before
 
@@ -131,3 +140,13 @@ def test_a_damaged_text_is_refused(text: str) -> None:
     """The commit metadata as a whole then counts as empty."""
     with pytest.raises(ValueError, match=r"suspicion|invalid"):
         decode(text, 0)
+
+
+def test_a_process_that_finds_its_own_name_has_not_died() -> None:
+    """Partitions that were lost in an outage and come back tell of no death."""
+    ledger = a_life(None, range(10))
+    position = committed(ledger)
+    ledger.revoke(P)
+    ledger.assign(P, position)
+    assert ledger.suspicion(P) == NO_SUSPICION
+    assert not ledger.is_cautious(P)
