@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -217,6 +218,29 @@ def test_a_seed_that_did_not_end_well_is_wanted_again(
     crawled = crawl(tmp_path, [seed("a"), seed("a")], **once, **settings)
     assert site.visits == {"a": 2}
     assert outcomes(crawled) == {"completed_with_failure": 2}
+
+
+class PoisonSpider(SeedSpider):
+    """Its results are refused."""
+
+    async def parse(self, response: Response) -> list[Any]:
+        output = await super().parse(response)
+        output[0].latency_ms = math.nan
+        return output
+
+
+@kinds_elsewhere
+def test_a_dead_letter_that_is_put_back_is_not_filtered(
+    tmp_path: Path, site: Site, settings: dict[str, Any]
+) -> None:
+    """Nothing that its seed met was marked when it was set aside."""
+    site.has("a", "b")
+    site.has("b")
+    crawled = crawl(tmp_path, [seed("a")], PoisonSpider, SITE_FILTER_SEEDS=True, **settings)
+    assert outcomes(crawled) == {"dead_lettered": 1}
+    crawled = crawl(tmp_path, [seed("a")], SITE_FILTER_SEEDS=True, **settings)
+    assert outcomes(crawled) == {"completed_with_result": 1}
+    assert len(crawled.documents) == 2
 
 
 @every_kind
