@@ -28,7 +28,8 @@ class Command(SiteCommand):
     """Shows one document in full, or a row for each of many."""
 
     description = (
-        "Reads results back from the first store of SITE_SINKS that can be read (local, Elasticsearch, HBase). "
+        "Reads results back from the first store of SITE_SINKS that can be read "
+        "(local, Elasticsearch, HBase). "
         "The exit code is 1 if --url-id is not found."
     )
     examples = """

@@ -111,6 +111,12 @@ def test_rule_1_an_offset_waits_for_the_whole_tree(tmp_path: Path) -> None:
 def test_rule_3_what_is_lost_completes_nothing_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """The partitions go while requests wait: nothing of them is committed, queued or remembered."""
     engine.ANSWERS["/busy"] = lambda r: page(r, "".join(f"<a href=/busy/{n}>" for n in range(50)))
+
+    async def slow(request: Request) -> Response:
+        await asyncio.sleep(0.03)
+        return page(request)
+
+    engine.ANSWERS.update({f"/busy/{number}": slow for number in range(50)})
     left: list[Any] = []
 
     def lose(crawler: Crawler) -> bool:
