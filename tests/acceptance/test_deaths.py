@@ -69,8 +69,13 @@ def test_a_seed_that_kills_its_process_becomes_a_dead_letter_and_no_other(
     assert deployment.lag() == 0
 
 
-def test_a_callback_in_an_endless_loop_is_ended_and_set_aside(deployment: Deployment, site: Site) -> None:
+def test_a_callback_in_an_endless_loop_is_ended_and_set_aside(tmp_path: Path, site: Site) -> None:
     """The watchdog ends the process; that counts as a death."""
+    for deployment in opened(tmp_path, {}):
+        loop_for_ever(deployment, site)
+
+
+def loop_for_ever(deployment: Deployment, site: Site) -> None:
     deployment.produce(seeds(site, ["/page/1", "/page/endless", "/page/2"]))
     run = deployment.start(
         "--until-done", "--", *DEADLY, PYTHONPATH=str(Path.cwd()), SITE_CALLBACK_TIMEOUT_SECONDS="3"

@@ -15,6 +15,7 @@ from scrapy.http import Response
 from site_spider.core.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.crawl.assembly import SeedService
 from site_spider.errors import SinkUnavailable
+from site_spider.spiders.crawl_spider import SeedSpider
 from tests.crawl import engine
 from tests.crawl.engine import crawl, page
 
@@ -193,19 +194,19 @@ def test_rule_9_nothing_from_a_message_is_executed(tmp_path: Path) -> None:
     assert len(found.dead_letters) == 3
 
 
+class BreakingSpider(SeedSpider):
+    """Breaks the frontier with its first page."""
+
+    async def parse(self, response: Response) -> Any:  # type: ignore[override]
+        service = SeedService.of(self.crawler)
+        assert service is not None
+        service.waiting_room.frontier.pop = None  # type: ignore[assignment,method-assign]
+        return await super().parse(response)
+
+
 def test_a_scheduler_that_fails_ends_the_process_instead_of_stalling_it(tmp_path: Path) -> None:
-    """The crawl closes with an exit code that has it started again; nothing is committed."""
-    codes: list[int] = []
-
-    def break_it(crawler: Crawler) -> bool:
-        service = SeedService.of(crawler)
-        if service is None or service.room is None:
-            return False
-        service.room.frontier.pop = None  # type: ignore[assignment,method-assign]
-        codes.append(crawler.spider.exit_code)  # type: ignore[union-attr]
-        return False
-
-    found = crawl(tmp_path, SEEDS, until=break_it)
+    """The crawl closes by itself, and what was not done is done by the next."""
+    found = crawl(tmp_path, SEEDS, BreakingSpider, until=lambda _: False, CONCURRENT_REQUESTS=1)
     assert found.stats["finish_reason"] == "failed"
-    assert found.lag == 5
-    assert codes[-1] == 70
+    assert found.lag >= 3
+    assert set(crawl(tmp_path, []).documents) == {str(number) for number in range(5)}
