@@ -23,6 +23,8 @@ EXTENSIONS = {
 DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
     "site_spider.crawl.retry.PatientRetryMiddleware": 550,  # in its place: retries wait
+    "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
+    "site_spider.crawl.redirect.CheckedRedirectMiddleware": 600,  # in its place: only to valid URLs
 }
 SPIDER_MIDDLEWARES = {"site_spider.crawl.seen_lookup.SeenLookup": 20}  # for a dupefilter that is elsewhere
 ITEM_PIPELINES = {"site_spider.crawl.pipeline.ResultPipeline": 900}

@@ -195,8 +195,8 @@ start_again() {
 
 # crawler_ended SLOT CODE
 crawler_ended() {
-    if (($2 == exit_config)); then
-        stop_all "$exit_config" # the process has said why
+    if (($2 == exit_config || $2 == exit_usage)); then
+        stop_all "$2" # the process has said why
     elif (($2 == exit_unavailable && starts[$1] == 1)); then
         stop_all "$exit_unavailable"
     else

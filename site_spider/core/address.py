@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
+_COMPATIBLE = IPv6Network("::/96")  # RFC 4291, deprecated: likewise
 
 
 def is_public(address: str) -> bool:
@@ -24,6 +25,6 @@ def is_public(address: str) -> bool:
 
 
 def _embedded(ip: IPv6Address) -> IPv4Address | None:
-    if ip in _NAT64:
+    if ip in _NAT64 or (ip in _COMPATIBLE and int(ip) > 1):
         return IPv4Address(int(ip) & 0xFFFFFFFF)
     return ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)

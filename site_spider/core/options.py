@@ -7,6 +7,7 @@ may come as text, from the environment or the command line.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +15,8 @@ from site_spider.errors import ConfigError
 
 N = TypeVar("N", int, float)
 
+_LONGEST_TOPIC = 249  # characters
+_TOPIC = re.compile(rf"[A-Za-z0-9._-]{{1,{_LONGEST_TOPIC}}}", re.ASCII)
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
 
@@ -64,6 +67,17 @@ def text(settings: SettingsView, name: str, *, required: bool = False) -> str:
     value = str(settings.get(name) or "").strip()
     if required and not value:
         raise ConfigError(f"{name} is empty, but must be set.")
+    return value
+
+
+def topic(settings: SettingsView, name: str, default: str = "") -> str:
+    """The name of a topic, as Kafka takes them; `default` when not set. Raises ConfigError."""
+    value = text(settings, name) or default
+    if not _TOPIC.fullmatch(value) or value in (".", ".."):
+        raise ConfigError(
+            f"{name} is {value!r}, but a topic's name has 1 to {_LONGEST_TOPIC} letters, digits, dots, "
+            "underscores and hyphens."
+        )
     return value
 
 

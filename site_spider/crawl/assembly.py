@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -100,6 +101,8 @@ class SeedService:
     def refuse_to_start(self, error: SiteSpiderError) -> NoReturn:
         """Say why in one line, and have the engine close. For handlers of spider_opened."""
         logger.error("Cannot start: %s", error)
+        if self.settings.get("LOG_FILE"):
+            print(f"Cannot start: {error}", file=sys.stderr)  # for whoever started it: the log is elsewhere
         self._set_exit_code(exit_code.CONFIG if isinstance(error, ConfigError) else exit_code.UNAVAILABLE)
         raise CloseSpider("cannot_start")
 

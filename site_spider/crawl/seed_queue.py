@@ -68,7 +68,7 @@ def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
         method=seed.method,
         headers=_headers(seed),
         body=seed.body,
-        cookies=seed.cookies or None,  # type: ignore[arg-type]
+        cookies=_cookies(seed) or None,  # type: ignore[arg-type]
         meta={"depth": seed.depth, **seed.directives},
         encoding=seed.encoding,
         priority=seed.priority,
@@ -80,5 +80,16 @@ def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
 def _headers(seed: Seed) -> dict[str, Any] | None:
     headers: dict[str, list[str]] = {}
     for name, value in seed.headers:
-        headers.setdefault(name, []).append(value)
+        if name.lower() != "cookie":
+            headers.setdefault(name, []).append(value)
     return headers or None
+
+
+def _cookies(seed: Seed) -> dict[str, Any] | list[Any]:
+    """The cookies of a seed, those of a Cookie header included, which Scrapy would drop; the field wins."""
+    sent = [value for name, value in seed.headers if name.lower() == "cookie"]
+    pairs = [pair.partition("=")[::2] for value in sent for pair in value.split(";") if "=" in pair]
+    written = {name.strip(): value.strip() for name, value in pairs}
+    if isinstance(seed.cookies, dict):
+        return {**written, **seed.cookies}
+    return [*({"name": name, "value": value} for name, value in written.items()), *seed.cookies]

@@ -8,6 +8,7 @@ from typing import Self
 from site_spider.core import options
 from site_spider.core.batch import BatchLimits
 from site_spider.core.options import SettingsView
+from site_spider.errors import ConfigError
 
 _FEWEST_CAUTIOUS = 16  # seeds in flight after two deaths, or after one with few downloads at a time
 
@@ -40,11 +41,17 @@ class ServiceSettings:
     @classmethod
     def read(cls, settings: SettingsView) -> Self:
         """Raises ConfigError for the first that cannot be used."""
-        topic = options.text(settings, "SITE_SEED_TOPIC", required=True)
+        topic = options.topic(settings, "SITE_SEED_TOPIC")
+        dead_letter_topic = options.topic(settings, "SITE_DEAD_LETTER_TOPIC", f"{topic}.dead-letters")
+        if dead_letter_topic == topic:
+            raise ConfigError(
+                f"SITE_DEAD_LETTER_TOPIC is {topic!r} as SITE_SEED_TOPIC is: each dead letter would be read "
+                "as a seed again. Name another topic, or leave it empty."
+            )
         return cls(
             seed_topic=topic,
             consumer_group=options.text(settings, "SITE_CONSUMER_GROUP", required=True),
-            dead_letter_topic=options.text(settings, "SITE_DEAD_LETTER_TOPIC") or f"{topic}.dead-letters",
+            dead_letter_topic=dead_letter_topic,
             limits=_limits(settings),
             batch=BatchLimits(
                 size_bytes=options.integer(settings, "SITE_SINK_BATCH_BYTES", minimum=1),

@@ -32,7 +32,9 @@ class WaitingRoom:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._out: dict[Request, str] = {}
-        self._alarm: asyncio.TimerHandle | None = None
+        # a plain handle: uvloop gives no TimerHandle for a moment that has come
+        self._alarm: asyncio.Handle | None = None
+        self._alarm_at = inf
 
     def __len__(self) -> int:
         return len(self.frontier)
@@ -86,16 +88,20 @@ class WaitingRoom:
         """Wake nobody any more."""
         if self._alarm is not None:
             self._alarm.cancel()
+            self._alarm, self._alarm_at = None, inf
 
     def _set_alarm(self) -> None:
         moment = self.frontier.next_at()
-        if self._alarm is not None:
-            if not self._alarm.cancelled() and self._loop.time() < self._alarm.when() <= moment:
-                return
-            self._alarm.cancel()
-            self._alarm = None
+        if moment >= self._alarm_at:
+            return
+        self.close()
         if moment < inf:
-            self._alarm = self._loop.call_at(moment, self._wake)
+            self._alarm_at = moment
+            self._alarm = self._loop.call_at(moment, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm, self._alarm_at = None, inf
+        self._wake()
 
 
 def host_key(request: Request) -> str:

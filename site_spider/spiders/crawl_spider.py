@@ -25,7 +25,9 @@ from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.environment import apply_environment
 from site_spider.crawl.failure import describe_exception, describe_status
 from site_spider.crawl.lineage import Job, job_of
+from site_spider.crawl.redirect import NOT_FOLLOWED
 from site_spider.crawl.results import describe_job
+from site_spider.crawl.scrapy_settings import check_scrapy_settings
 from site_spider.items import Result
 
 _LARGE_BYTES = 200_000  # a body from here on is read in a thread, so that the event loop goes on
@@ -57,6 +59,7 @@ class SeedSpider(Spider):
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         """As Scrapy asks. Raises ConfigError."""
+        check_scrapy_settings(crawler.settings)
         spider = super().from_crawler(crawler, *args, **kwargs)
         spider.link_scope = options.choice(crawler.settings, "SITE_LINK_SCOPE", SCOPES)
         if spider.link_scope == "domain":
@@ -174,6 +177,8 @@ def _describe_response(result: Result, response: Response, page: Page) -> None:
     result.body_base64 = page.kept.base64
     result.body_truncated = page.kept.truncated
     result.description = describe_status(response.status)
+    if result.description and (reason := response.meta.get(NOT_FOLLOWED)):
+        result.description += f", not followed: {reason}"
     result.final_url = response.url
     result.content_type = media_type(_content_type(response)) or None
     result.encoding = page.encoding if response.body else None

@@ -198,6 +198,10 @@ def test_stopping_one_of_two_processes_loses_nothing(on_servers: Deployment, sit
         ({"SITE_SINKS": "postgres"}, ("SITE_SINKS", "postgres")),
         ({"SITE_MAX_SEEDS_IN_FLIGHT": "many"}, ("SITE_MAX_SEEDS_IN_FLIGHT", "many")),
         ({"SITE_LINK_SCOPE": "galaxy"}, ("SITE_LINK_SCOPE", "galaxy")),
+        ({"CONCURRENT_REQUESTS": "abc"}, ("CONCURRENT_REQUESTS", "abc")),
+        ({"RETRY_HTTP_CODES": "a,b"}, ("RETRY_HTTP_CODES", "'a'")),
+        ({"ROBOTSTXT_OBEY": "maybe"}, ("ROBOTSTXT_OBEY", "maybe")),
+        ({"SITE_DEAD_LETTER_TOPIC": "non:sense !"}, ("SITE_DEAD_LETTER_TOPIC", "non:sense !")),
     ],
 )
 def test_what_cannot_start_says_why_in_one_line(

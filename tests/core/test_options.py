@@ -46,6 +46,10 @@ def test_a_setting_may_come_as_text(read: Callable[..., Any], value: object, exp
         (lambda settings, name: options.text(settings, name, required=True), " "),
         (lambda settings, name: options.choice(settings, name, ("a", "b")), "c"),
         (lambda settings, name: options.integer(settings, name, 1, 9), "10"),
+        (options.topic, ""),
+        (options.topic, "two words"),
+        (options.topic, ".."),
+        (options.topic, "x" * 250),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(read: Callable[..., Any], value: object) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
+import uvloop
 from scrapy import Request
 from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.exceptions import (
@@ -26,6 +27,7 @@ from scrapy.exceptions import (
 from scrapy.http import Response
 from twisted.python.failure import Failure
 
+from site_spider import settings as project
 from site_spider.items import Result
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.crawl import engine
@@ -170,6 +172,9 @@ SCENARIOS: dict[str, Scenario] = {
     "/redirect-to-seen": Scenario(None, answer=redirect("/ok")),
     "/redirect-to-itself": Scenario("TooManyRedirects", None, redirect("/redirect-to-itself")),
     "/redirect-elsewhere": Scenario("HTTP 302", 302, redirect("ftp://h.test/")),
+    "/redirect-to-no-url": Scenario("HTTP 302 Found, not followed: ", 302, redirect("javascript:x")),
+    "/redirect-with-password": Scenario("HTTP 302 Found, not followed: ", 302, redirect("http://u:p@h.test/")),
+    "/redirect-to-bad-port": Scenario("HTTP 302 Found, not followed: ", 302, redirect("http://h.test:x/")),
     "/callback-raises": Scenario("ValueError in the spider: cb", callback=raising(ValueError("cb"))),
     "/callback-cancelled": Scenario("CancelledError", callback=raising(asyncio.CancelledError())),
     "/callback-cancelled-later": Scenario("CancelledError", callback=cancelled_later),
@@ -212,7 +217,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
         ScenarioSpider,
         SITE_CALLBACK_TIMEOUT_SECONDS=0.5,
         REDIRECT_MAX_TIMES=4,
-        DOWNLOADER_MIDDLEWARES={f"{__name__}.Middleware": 10},
+        DOWNLOADER_MIDDLEWARES={**project.DOWNLOADER_MIDDLEWARES, f"{__name__}.Middleware": 10},
         ITEM_PIPELINES={
             f"{__name__}.EarlierPipeline": 100,
             "site_spider.crawl.pipeline.ResultPipeline": 900,
@@ -413,3 +418,24 @@ def test_a_long_tree_is_spilled_and_every_page_is_crawled_once(tmp_path: Path) -
     assert {(d["parent_url_id"], d["seed_url_id"], d["depth"], d["task_id"]) for d in leaves} == {
         ("root", "root", 1, "t")
     }
+
+
+def test_a_cookie_header_of_a_seed_is_sent(tmp_path: Path) -> None:
+    """Scrapy alone would drop it; the field `cookies` wins where both name a cookie."""
+    engine.ANSWERS["/cookie-header"] = lambda r: page(r, (r.headers.get("Cookie") or b"none").decode())
+    seed = {
+        "url": "http://h.test/cookie-header",
+        "headers": {"cookie": "a=1; b=2"},
+        "cookies": {"b": "3"},
+        "meta": {"url_id": "x"},
+    }
+    assert crawl(tmp_path, [seed]).documents["x"]["body"] == "a=1; b=3"
+
+
+def test_waiting_for_a_moment_that_has_come_is_no_error_under_uvloop(tmp_path: Path) -> None:
+    """uvloop gives another kind of handle for it; retries make such moments."""
+    engine.ANSWERS.update({f"/late/{n}": lambda r: page(r, "broken", 503) for n in range(20)})
+    seeds = [{"url": f"http://h.test/late/{n}", "meta": {"url_id": str(n)}} for n in range(20)]
+    found = crawl(tmp_path, seeds, loop_factory=uvloop.new_event_loop, SITE_RETRY_PAUSE_SECONDS=0.0001)
+    assert len(found.documents) == 20
+    assert found.stats["finish_reason"] == "shutdown"
