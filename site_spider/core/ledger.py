@@ -99,7 +99,12 @@ class _Assigned:
     def watermark(self) -> int | None:
         while self.order and self.order[0] not in self.open:
             self.order.popleft()
-        return self.order[0] if self.order else self.next
+        if self.order or self.next is None:
+            return self.order[0] if self.order else None
+        watermark = self.next
+        for start, end in self.done_ahead:  # not handed out again yet, and complete all the same
+            watermark = max(watermark, end) if start <= watermark else watermark
+        return watermark
 
     def is_done(self, offset: int) -> bool:
         while self.done_ahead and self.done_ahead[0][1] <= offset:
@@ -241,7 +246,8 @@ class Ledger:
         if watermark is None or books.next is None:
             return None
         owner = "" if leaving else self._owner
-        ahead = Ahead(books.next, tuple(books.complete_runs()), owner, books.suspicion)
+        runs = tuple(run for run in books.complete_runs() if run[1] > watermark)
+        ahead = Ahead(max(books.next, watermark), runs, owner, books.suspicion)
         return Position(watermark, commit_metadata.encode(watermark, ahead))
 
     def next_offset(self, partition: Partition) -> int | None:
@@ -249,13 +255,10 @@ class Ledger:
         return self._assigned[partition].next if partition in self._assigned else None
 
     def span(self, partition: Partition) -> int:
-        """How many offsets lie between the watermark and the next one to be handed out.
-
-        Raises LedgerError when not assigned.
-        """
+        """Offsets from the watermark to the position. Raises LedgerError when not assigned."""
         books = self._books(partition)
         watermark = books.watermark()
-        return 0 if watermark is None or books.next is None else books.next - watermark
+        return 0 if watermark is None or books.next is None else max(0, books.next - watermark)
 
     def is_cautious(self, partition: Partition) -> bool:
         """Whether its last owner died not long ago.
@@ -280,10 +283,7 @@ class Ledger:
         self._books(partition).suspicion = NO_SUSPICION
 
     def isolate(self, entry: Entry) -> None:
-        """This seed is about to be done with nothing else in flight.
-
-        Raises LedgerError when it is not in flight.
-        """
+        """This seed is about to be done alone. Raises LedgerError when it is not in flight."""
         if not entry.live or entry.holds == 0:
             raise LedgerError(f"{entry!r} is not in flight, it cannot be done alone")
         books = self._books(entry.partition)

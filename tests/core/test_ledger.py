@@ -253,3 +253,25 @@ def test_what_an_earlier_owner_completed_survives_a_second_crash() -> None:
     again = ledger.position(P0)
     assert again is not None
     assert commit_metadata.decode(*again).complete == ((1, 50),)
+
+
+def test_the_watermark_passes_what_an_earlier_owner_completed_before_it_is_polled_again() -> None:
+    """A stop right after the last incomplete seed leaves no lag behind; what is polled later is skipped."""
+    position = Position(0, commit_metadata.encode(0, commit_metadata.Ahead(9, ((1, 4), (5, 9)))))
+    ledger = Ledger()
+    ledger.assign(P0, position)
+    for offset, watermark in ((0, 4), (4, 9)):
+        entry = next(e for o in range(offset + 1) if (e := take_if_new(ledger, o)) is not None)
+        ledger.decide(entry, Outcome.RESULT)
+        ledger.release(entry)
+        found = ledger.position(P0)
+        assert found is not None
+        assert found.offset == watermark
+    assert [ledger.take(P0, offset) for offset in range(5, 9)] == [None] * 4
+    assert ledger.take(P0, 9) is not None
+
+
+def take_if_new(ledger: Ledger, offset: int) -> Entry | None:
+    """Take an offset unless it lies below the position."""
+    position = ledger.next_offset(P0)
+    return None if position is not None and offset < position else ledger.take(P0, offset)
