@@ -44,8 +44,10 @@ class SeenDupeFilter(RFPDupeFilter):
     def from_crawler(cls, crawler: Crawler) -> Self:
         """As Scrapy asks; a spider without seeds gets Scrapy's own memory. Raises ConfigError."""
         dupefilter = super().from_crawler(crawler)
+        if SeedService.of(crawler) is None:  # settings of ours may not even be there
+            return dupefilter
         store = store_class(crawler.settings)
-        if store is not None and SeedService.of(crawler) is not None:
+        if store is not None:
             dupefilter._use(store, crawler)
         return dupefilter
 
