@@ -35,11 +35,6 @@ class SeedQueue:
     def __len__(self) -> int:
         return 1
 
-    @property
-    def waiting(self) -> int:
-        """How many seeds are here now."""
-        return len(self._waiting)
-
     def push(self, waiting: Waiting) -> None:
         """A seed was polled."""
         self._waiting.append(waiting)
@@ -48,12 +43,9 @@ class SeedQueue:
         """The next seed; None when none is here at the moment."""
         return self._waiting.popleft() if self._waiting else None
 
-    def remove(self, unwanted: Callable[[Waiting], bool]) -> list[Waiting]:
+    def remove(self, unwanted: Callable[[Waiting], bool]) -> None:
         """Take out the seeds that `unwanted` picks."""
-        removed = [waiting for waiting in self._waiting if unwanted(waiting)]
-        if removed:
-            self._waiting = deque(waiting for waiting in self._waiting if not unwanted(waiting))
-        return removed
+        self._waiting = deque(waiting for waiting in self._waiting if not unwanted(waiting))
 
 
 def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
