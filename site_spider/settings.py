@@ -113,6 +113,7 @@ SITE_DUPEFILTER_WAIT_SECONDS = 10  # of an outage of redis or local; then links 
 # --- Service -----------------------------------------------------------------------------
 SITE_STATS_INTERVAL_SECONDS = 10
 SITE_STOP_GRACE_SECONDS = 30  # how long a graceful stop may take
+SITE_REVOKE_GRACE_SECONDS = 3  # for downloads of partitions that the group asks back; the rest is done again
 SITE_STARTUP_WAIT_SECONDS = 30  # how long to wait at start for a server that does not answer
 
 SITE_CALLBACK_TIMEOUT_SECONDS = 120  # how long a callback may take before its request counts as failed

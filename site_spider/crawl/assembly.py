@@ -6,7 +6,6 @@ import asyncio
 import logging
 import secrets
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from scrapy import Request, signals
@@ -21,6 +20,7 @@ from site_spider.crawl.completion import Completion
 from site_spider.crawl.cookies import SeedCookies
 from site_spider.crawl.dead_letters import DeadLetters
 from site_spider.crawl.delivery import Delivery
+from site_spider.crawl.handover import Handover
 from site_spider.crawl.intake import Intake
 from site_spider.crawl.mishaps import Mishaps
 from site_spider.crawl.results import Results
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LONGEST_KEPT_SECONDS = 10.0  # of the grace, for sinks and commit
+_ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
 _TICK_SECONDS = 0.25  # how often the intake is told what is safe to commit
 
 
@@ -63,11 +64,11 @@ class SeedService:
         self._ticker: asyncio.Task[None] | None = None
         self._watchdog: Watchdog | None = None
         self.room: WaitingRoom | None = None
+        self.handover: Handover | None = None
         self._spill: Spill | None = None
         self._mishaps = Mishaps(crawler.signals)
         self._closing: asyncio.Future[None] | None = None
         self._stop: Stop | None = None
-        self._deadline: float | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -142,16 +143,22 @@ class SeedService:
             lambda listener: log.consumer(config.seed_topic, config.consumer_group, listener),
             seeds,
             frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
+            config.revoke_grace_seconds + _ANSWER_SECONDS,
         )
-        self.results.is_urgent = lambda: seeds.is_cautious  # few are in flight: the next wait for these
+        self.handover = seeds.handover = Handover(
+            self.crawler.engine, self.deliveries, config.revoke_grace_seconds, stop
+        )
+        # few are in flight, and the next wait for these; or a partition is about to leave
+        self.results.is_urgent = lambda: seeds.is_cautious or seeds.handover.active
         seeds.may_poll = self.may_download
         seeds.on_arrival = self._wake
         seeds.on_failure = self.fail
         seeds.commit_first = intake.commit_first
         self.seeds, self._intake = seeds, intake
         if stop.owns_process:
-            bite = partial(stop.exit_now, exit_code.SOFTWARE)
-            self._watchdog = Watchdog(config.callback_timeout_seconds, bite)
+            self._watchdog = Watchdog(
+                config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE)
+            )
         intake.start()
         self._ticker = asyncio.create_task(self._tick(seeds, intake, self._spill))
         logger.info(
@@ -172,8 +179,8 @@ class SeedService:
     # --- while crawling -----------------------------------------------------------------------
 
     def may_download(self) -> bool:
-        """False while a sink is away, too much waits for it, or the crawl stops. Any thread may ask."""
-        if self._deadline is not None:
+        """False while a sink is away, too much waits for it, partitions leave or the crawl stops."""
+        if self.handover is not None and (self.handover.stop.has_begun or self.handover.active):
             return False
         return all(
             delivery.available and delivery.backlog_bytes < self.config.backlog_bytes
@@ -239,16 +246,15 @@ class SeedService:
         """Finish what is downloading, but keep a part of the grace for the sinks and the commit."""
         if self._stop is None:  # it never started
             return await drain()
-        self._stop.begin()
         kept_seconds = min(_LONGEST_KEPT_SECONDS, self.config.stop_grace_seconds / 3)
-        seconds = self._seconds_left() - kept_seconds
+        seconds = self._stop.seconds_left() - kept_seconds
         try:
             async with asyncio.timeout(seconds):
                 await drain()
         except TimeoutError:
             logger.warning(
                 "%d requests did not end within %.0f s of the stop; their seeds will be replayed",
-                engine_hooks.requests_in_progress(self.crawler.engine),
+                len(engine_hooks.requests_in_progress(self.crawler.engine)),
                 seconds,
             )
             await self.flush()
@@ -256,17 +262,11 @@ class SeedService:
             if self._stop.owns_process:
                 self._stop.exit_now(self._exit_code())
 
-    def _seconds_left(self) -> float:
-        now = asyncio.get_running_loop().time()
-        if self._deadline is None:
-            self._deadline = now + self.config.stop_grace_seconds
-        return max(1.0, self._deadline - now)
-
     async def flush(self) -> None:
         """Let every sink take what waits; what it does not take in time is replayed."""
-        if not self.deliveries:
+        if self._stop is None or not self.deliveries:
             return
-        seconds = self._seconds_left()
+        seconds = self._stop.seconds_left()
         left = await asyncio.gather(*(delivery.close(seconds) for delivery in self.deliveries))
         if sum(left):
             logger.warning(
@@ -275,8 +275,10 @@ class SeedService:
 
     async def leave(self) -> None:
         """Commit what is complete and leave the group; called when nothing else happens any more."""
+        if self._stop is None:
+            return  # it never started
         if self._producer is not None:
-            await asyncio.to_thread(self._producer.flush, self._seconds_left())
+            await asyncio.to_thread(self._producer.flush, self._stop.seconds_left())
             await asyncio.sleep(0)  # lets the last dead letters reach the ledger
         if self._ticker is not None:
             self._ticker.cancel()
@@ -289,7 +291,7 @@ class SeedService:
             logger.info("Seeds: %d complete, %d in flight", sum(ledger.outcomes.values()), ledger.in_flight)
             self._intake.want_committed(self.completion.positions())
             self._intake.stop()
-            if not await self._intake.stopped(self._seconds_left()):
+            if not await self._intake.stopped(self._stop.seconds_left()):
                 logger.warning("The consumer did not leave its group in time")
         for part in (self._producer, self._log):
             if part is not None:

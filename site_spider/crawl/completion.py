@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from scrapy import Request
 
 from site_spider.core.ledger import Entry, Ledger, Outcome
+from site_spider.core.replays import Replays
 from site_spider.core.seed_log import Message, Partition, Position
 from site_spider.core.seen import Seen
 from site_spider.crawl import lineage
@@ -27,6 +28,7 @@ class Completion:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self.replays = Replays()
         self.seen = Seen()  # replaced by the dupefilter's
         self.write_missing: Callable[[Job], None]  # writes a failure result; set by the assembly
         self.give_up: Callable[[Job, str], None]  # sets the seed aside; set by the assembly
@@ -61,18 +63,28 @@ class Completion:
             return
         job.requests -= 1
         try:
-            if job.requests == 0 and not job.written and job.entry.live:
-                self.write_missing(job)
+            if job.requests == 0 and not job.written:
+                if job.entry.live:
+                    self.write_missing(job)
+                else:
+                    self.replays.broken(job.entry)
         except Exception as error:
             logger.exception("No failure result could be written for %s", job.url)
             self.give_up(job, f"no result could be written for {job.url}: {error!r}")
         self.release(job.entry)
 
+    def refuse(self, job: Job) -> None:
+        """A request is dropped because its seed is another process's now."""
+        self.replays.broken(job.entry)
+
     # --- seeds ------------------------------------------------------------------------
 
     def take(self, message: Message) -> Entry | None:
         """A message was polled; None when it was completed before."""
-        return self.ledger.take(message.partition, message.offset)
+        entry = self.ledger.take(message.partition, message.offset)
+        if entry is not None:
+            self.replays.opened(entry, message)
+        return entry
 
     def hold(self, entry: Entry) -> None:
         """One more thing has to end."""
@@ -80,7 +92,10 @@ class Completion:
 
     def release(self, entry: Entry) -> None:
         """One thing has ended."""
-        if self.ledger.release(entry):
+        complete = self.ledger.release(entry)
+        if entry.holds == 0:
+            self.replays.ended(entry)
+        if complete:
             if entry.outcome is Outcome.RESULT:
                 self.seen.complete(entry)
             else:
@@ -105,12 +120,11 @@ class Completion:
 
     def set_aside(self, entry: Entry) -> None:
         """The dead letter of a seed is durable: that one thing has ended."""
-        self.ledger.decide(entry, Outcome.DEAD_LETTER)
-        self.release(entry)
+        self.end_as(entry, Outcome.DEAD_LETTER)
 
-    def filtered(self, entry: Entry) -> None:
-        """A seed does not begin: its page was done before."""
-        self.ledger.decide(entry, Outcome.FILTERED)
+    def end_as(self, entry: Entry, outcome: Outcome) -> None:
+        """A seed does not begin, for it was done before."""
+        self.ledger.decide(entry, outcome)
         self.release(entry)
 
     # --- the assignment (see core.seed_log.Listener) ----------------------------------------
@@ -119,6 +133,13 @@ class Completion:
         """Begin an epoch for each partition."""
         for partition, position in positions.items():
             self.ledger.assign(partition, position)
+        self.committed(positions)
+
+    def committed(self, positions: Mapping[Partition, Position | None]) -> None:
+        """This is what the group has committed."""
+        for partition, position in positions.items():
+            if position is not None:
+                self.replays.committed(partition, position.offset)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """End the epochs and drop what waits for their seeds: the next owner replays them."""
@@ -126,10 +147,20 @@ class Completion:
         for partition in partitions:
             if partition in known:
                 for entry in self.ledger.revoke(partition):
-                    self.seen.forget(entry)
-                    self._tell_ended(entry)
+                    self._fence(entry)
+                self.replays.left(partition)
         for request in self.drop_fenced():
+            if (job := self._alive.get(request)) is not None:
+                self.replays.broken(job.entry)
             self.ended(request)
+
+    def _fence(self, entry: Entry) -> None:
+        if entry in self._roots:
+            self.replays.fenced(entry)
+        else:
+            self.replays.broken(entry)  # it never began
+        self.seen.forget(entry)
+        self._tell_ended(entry)
 
     def positions(
         self, partitions: Collection[Partition] | None = None, *, leaving: bool = False

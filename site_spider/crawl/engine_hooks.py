@@ -9,7 +9,7 @@ requirements.txt pins Scrapy, and tests/crawl/test_endings.py holds the contract
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from scrapy import Request
 from scrapy.core.engine import ExecutionEngine
@@ -49,9 +49,9 @@ def on_drain(engine: ExecutionEngine, call: Callable[[Drain], Awaitable[None]]) 
     slot.close = drain  # type: ignore[method-assign]
 
 
-def requests_in_progress(engine: ExecutionEngine) -> int:
-    """How many requests were given out and have not ended."""
-    return 0 if engine._slot is None else len(engine._slot.inprogress)
+def requests_in_progress(engine: ExecutionEngine) -> Collection[Request]:
+    """The requests that were given out and have not ended."""
+    return () if engine._slot is None else engine._slot.inprogress
 
 
 def wake(engine: ExecutionEngine) -> None:

@@ -11,13 +11,14 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from site_spider.core.seed import Seed, parse_seed
 from site_spider.core.seed_log import Consumer, Listener, Message, Partition, Position
+from site_spider.crawl.owner import Arrival, Owner
 from site_spider.errors import LogUnavailable, SeedError
 
 logger = logging.getLogger(__name__)
@@ -29,14 +30,6 @@ _QUICK_POLL_SECONDS = 0.02  # while something waits for a commit
 _RETRY_SECONDS = 0.5
 _FIRST_BATCH = 16  # of a new assignment
 _BATCH = 200  # messages handed over at once: small enough not to hold up the loop
-_REVOKE_WAIT_SECONDS = 10.0
-
-
-class Arrival(NamedTuple):
-    """A polled message, and what it says or why it says nothing valid."""
-
-    message: Message
-    seed: Seed | SeedError
 
 
 class _First(NamedTuple):
@@ -47,42 +40,19 @@ class _First(NamedTuple):
     not_before: float = 0.0  # monotonic
 
 
-class Owner(Protocol):
-    """Who takes the seeds; called on the event loop's thread, but for `room`."""
-
-    def room(self) -> int:
-        """How many more seeds may be polled now. Called on the intake's thread: reads only."""
-
-    def capacity(self) -> int:
-        """What `room` is with nothing in flight. Called on the intake's thread: reads only."""
-
-    def too_wide(self) -> Set[Partition]:
-        """Partitions of which no more may be polled for now. Called on the intake's thread: reads only."""
-
-    def arrived(self, arrivals: list[Arrival]) -> None:
-        """Messages were polled."""
-
-    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
-        """As in Listener."""
-
-    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
-        """As in Listener."""
-
-    def lost(self, partitions: Sequence[Partition]) -> None:
-        """As in Listener."""
-
-    def reached(self, partition: Partition, offset: int) -> None:
-        """As in Listener."""
-
-    def failed(self, error: BaseException) -> None:
-        """The consumer cannot go on; the process should end and be started again."""
-
-
 class Intake(Listener):
     """Polls while there is room, pauses while there is none."""
 
-    def __init__(self, join: Callable[[Listener], Consumer], owner: Owner, callbacks: frozenset[str]) -> None:
+    def __init__(
+        self,
+        join: Callable[[Listener], Consumer],
+        owner: Owner,
+        callbacks: frozenset[str],
+        revoke_wait_seconds: float,
+    ) -> None:
         self._join = join
+        self._revoke_wait_seconds = revoke_wait_seconds  # for the owner to let partitions go
+        self._answering: asyncio.Future[None] | None = None
         self._owner = owner
         self._callbacks = callbacks
         self._loop = asyncio.get_running_loop()
@@ -204,7 +174,7 @@ class Intake(Listener):
                 self._first = first._replace(not_before=time.monotonic() + _RETRY_SECONDS)
                 return
             self._first = None
-            self._committed.update(mine)
+            self._note_committed(mine)
             self._tell(first.then)
 
     def _say_commit_failed(self, error: LogUnavailable) -> None:
@@ -222,10 +192,14 @@ class Intake(Listener):
         except LogUnavailable as error:
             self._say_commit_failed(error)
             return
-        self._committed.update(changed)
+        self._note_committed(changed)
         if self._commit_failed:
             logger.info("Offsets are committed again")
             self._commit_failed = False
+
+    def _note_committed(self, positions: Mapping[Partition, Position]) -> None:
+        self._committed.update(positions)
+        self._tell(self._owner.committed, positions)
 
     def _tell(self, call: Callable[..., Any], *arguments: Any) -> None:
         try:
@@ -234,19 +208,25 @@ class Intake(Listener):
             self._stopping.set()
 
     def _ask(
-        self, call: Callable[[Sequence[Partition]], T], partitions: Sequence[Partition], otherwise: T
+        self,
+        call: Callable[[Sequence[Partition]], Awaitable[T]],
+        partitions: Sequence[Partition],
+        otherwise: T,
     ) -> T:
         answer: Future[T] = Future()
 
-        def on_the_loop() -> None:
+        async def on_the_loop() -> None:
             try:
-                answer.set_result(call(partitions))
+                answer.set_result(await call(partitions))
             except Exception as error:  # noqa: BLE001 - raised again where it was asked
                 answer.set_exception(error)
 
-        self._tell(on_the_loop)
+        def begin() -> None:
+            self._answering = asyncio.ensure_future(on_the_loop())
+
+        self._tell(begin)
         try:
-            return answer.result(_REVOKE_WAIT_SECONDS if not self._loop.is_closed() else 0)
+            return answer.result(self._revoke_wait_seconds if not self._loop.is_closed() else 0)
         except TimeoutError:
             logger.warning("The event loop did not answer a rebalance in time; nothing is committed for it")
             return otherwise

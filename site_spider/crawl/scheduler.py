@@ -98,6 +98,7 @@ class SeedScheduler(Scheduler):
         same_job = lineage.job_of(request)
         job = lineage.adopt(request, self._is_being_scraped)
         if job is not None and not job.entry.live:
+            completion.refuse(job)
             return False  # its seed is another process's now
         is_another_attempt = job is not None and job is same_job
         if not (request.dont_filter or is_another_attempt) and self.df.request_seen(request):

@@ -16,6 +16,7 @@ from collections import deque
 from scrapy import Request, Spider
 from scrapy.dupefilters import BaseDupeFilter
 
+from site_spider.core.ledger import Outcome
 from site_spider.crawl import engine_hooks, lineage
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.dupefilter import SeenDupeFilter
@@ -88,7 +89,7 @@ class SeedFilter:
             return  # its partition went elsewhere meanwhile
         if request is not None and self._dupefilter.request_seen(request):
             self._dupefilter.log(request, self._spider)
-            self._completion.filtered(waiting.entry)
+            self._completion.end_as(waiting.entry, Outcome.FILTERED)
         else:
             self._queue.push(waiting)
 

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence, Set
 
 from scrapy import Request, Spider
 
-from site_spider.core.ledger import Entry
+from site_spider.core.ledger import Entry, Outcome
 from site_spider.core.seed import Seed
 from site_spider.core.seed_log import Message, Partition, Position
 from site_spider.core.statistics import NameCounts
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.dead_letters import DeadLetters
-from site_spider.crawl.intake import Arrival
+from site_spider.crawl.handover import Handover
 from site_spider.crawl.isolation import CommitFirst, Isolation, culprit_reason
+from site_spider.crawl.owner import Arrival
 from site_spider.crawl.seed_queue import SeedQueue, Waiting, seed_request
 from site_spider.crawl.service_settings import SeedLimits
 from site_spider.errors import LedgerError, SeedError
@@ -42,6 +43,7 @@ class Seeds:
         self.on_arrival: Callable[[], None] = lambda: None  # wakes the engine
         self.on_failure: Callable[[BaseException], None]
         self.commit_first: CommitFirst
+        self.handover: Handover
         self.isolation = Isolation(self.ledger, self._begin, self._commit_first)
         self._dead_letters = dead_letters
         self._limits = limits
@@ -96,12 +98,17 @@ class Seeds:
 
     def arrived(self, arrivals: list[Arrival]) -> None:
         """Messages were polled. Of a partition whose owner died, they begin when that is committed."""
+        taken = [self._take(message, seed) for message, seed in arrivals]
+        self._let_begin([waiting for waiting in taken if waiting is not None])
+        self.look()
+        self.on_arrival()
+
+    def _let_begin(self, taken: Sequence[Waiting]) -> None:
         careful: list[Waiting] = []
-        for message, seed in arrivals:
-            waiting = self._take(message, seed)
-            if waiting is None or self.isolation.takes(waiting):
+        for waiting in taken:
+            if self.isolation.takes(waiting):
                 continue
-            partition = message.partition
+            partition = waiting.entry.partition
             if partition in self._fresh or self.ledger.is_cautious(partition):
                 careful.append(waiting)
             else:
@@ -109,8 +116,6 @@ class Seeds:
         if careful:
             positions = self.completion.positions({waiting.entry.partition for waiting in careful})
             self.commit_first(positions, lambda: self._committed(careful))
-        self.look()
-        self.on_arrival()
 
     def _committed(self, careful: list[Waiting]) -> None:
         for waiting in careful:
@@ -126,6 +131,9 @@ class Seeds:
             return None
         if entry is None:
             return None
+        if (outcome := self.completion.replays.outcome(message)) is not None:
+            self.completion.end_as(entry, outcome)  # done here before its partition left and came back
+            return None
         if isinstance(seed, SeedError):
             self._dead_letters.set_aside(message, seed.reason, entry)
             return None
@@ -135,7 +143,18 @@ class Seeds:
             return None
         for name in seed.unknown_fields:
             self.unknown_fields.add(name)
-        return Waiting(entry, message, seed)
+        waiting = Waiting(entry, message, seed)
+        goes_on = self.completion.replays.wait(message, lambda outcome: self._replayed(waiting, outcome))
+        return None if goes_on else waiting
+
+    def _replayed(self, waiting: Waiting, outcome: Outcome | None) -> None:
+        if not waiting.entry.live:
+            return
+        if outcome is None:
+            self._let_begin([waiting])
+            self.on_arrival()
+        else:
+            self.completion.end_as(waiting.entry, outcome)
 
     def _entry(self, message: Message) -> Entry | None:
         partition, position = message.partition, self.ledger.next_offset(message.partition)
@@ -149,7 +168,7 @@ class Seeds:
             )
             self.completion.lost([partition])
             self.completion.assigned({partition: None})
-        return self.ledger.take(partition, message.offset)
+        return self.completion.take(message)
 
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
         """As in Listener."""
@@ -157,8 +176,9 @@ class Seeds:
         self._fresh |= set(positions)
         self.look()
 
-    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
-        """As in Listener."""
+    async def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
+        """As in Owner."""
+        await self.handover.prepare(partitions)
         positions = self.completion.positions(partitions, leaving=True)
         self.lost(partitions)
         return positions
@@ -176,8 +196,12 @@ class Seeds:
         if partition in self.ledger.partitions():
             self.ledger.reached(partition, offset)
 
+    def committed(self, positions: Mapping[Partition, Position]) -> None:
+        """As in Owner."""
+        self.completion.committed(positions)
+
     def failed(self, error: BaseException) -> None:
-        """As in intake.Owner."""
+        """As in Owner."""
         self.on_failure(error)
 
     def _allowed(self, mine: Sequence[Partition]) -> int:

@@ -36,6 +36,7 @@ class ServiceSettings:
     backlog_bytes: int
     startup_wait_seconds: float
     stop_grace_seconds: float
+    revoke_grace_seconds: float
     callback_timeout_seconds: float
 
     @classmethod
@@ -60,6 +61,7 @@ class ServiceSettings:
             backlog_bytes=options.integer(settings, "SITE_SINK_BACKLOG_BYTES", minimum=1),
             startup_wait_seconds=options.seconds(settings, "SITE_STARTUP_WAIT_SECONDS"),
             stop_grace_seconds=options.seconds(settings, "SITE_STOP_GRACE_SECONDS"),
+            revoke_grace_seconds=options.seconds(settings, "SITE_REVOKE_GRACE_SECONDS"),
             callback_timeout_seconds=options.seconds(
                 settings, "SITE_CALLBACK_TIMEOUT_SECONDS", minimum=0.001
             ),

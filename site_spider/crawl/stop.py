@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -38,6 +39,7 @@ class Stop:
         self._exit_code = exit_code
         self._timer: threading.Timer | None = None
         self._signalled = False
+        self._deadline: float | None = None
         self.owns_process = False
 
     def catch_signals(self) -> None:
@@ -64,10 +66,23 @@ class Stop:
 
     def begin(self) -> None:
         """The stop has begun, for whatever reason: from now on there is a limit."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._grace_seconds
         if self._timer is None and self.owns_process:
             self._timer = threading.Timer(self._grace_seconds + _SPARE_SECONDS, self._time_is_up)
             self._timer.daemon = True
             self._timer.start()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether nothing new is to be started. Any thread may ask."""
+        return self._deadline is not None
+
+    def seconds_left(self) -> float:
+        """What is left of the grace, a second at least; it begins now when it has not."""
+        self.begin()
+        assert self._deadline is not None
+        return max(1.0, self._deadline - time.monotonic())
 
     def _time_is_up(self) -> None:
         sys.stderr.write("The stop took longer than SITE_STOP_GRACE_SECONDS; what was open is replayed\n")
