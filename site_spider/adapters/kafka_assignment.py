@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -56,10 +56,10 @@ class KafkaAssignment:
         if partition in self._owned:
             self._ends[partition] = offset
 
-    def announce_ends(self) -> None:
-        """Tell the listener of ends; to be called when all messages before them have been handed out."""
-        while self._ends:
-            self._listener.reached(*self._ends.popitem())
+    def announce_ends(self, waiting: Container[Partition]) -> None:
+        """Tell the listener of ends, but for partitions of which messages are `waiting` to be handed out."""
+        for partition in [partition for partition in self._ends if partition not in waiting]:
+            self._listener.reached(partition, self._ends.pop(partition))
 
     def raise_failure(self) -> None:
         """Raise what the listener raised during a rebalance."""

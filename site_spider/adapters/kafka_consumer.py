@@ -1,7 +1,7 @@
 """A member of a Kafka consumer group.
 
 The end of a partition arrives among its messages; the listener hears of it only when those have been
-handed out, that is in the next poll (or at once when there are none).
+handed out: in the next poll, when none of them wait in the prefetch any more.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from site_spider.adapters.kafka_assignment import KafkaAssignment, listed
 from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.kafka_health import BrokerHealth, is_fatal
+from site_spider.adapters.kafka_prefetch import KafkaPrefetch
 from site_spider.adapters.member_slot import MemberSlot
 from site_spider.core.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import ConfigError, LogUnavailable
@@ -57,22 +58,29 @@ class KafkaConsumer:
         except (KafkaException, ValueError, TypeError) as error:
             self._release_slot()
             raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+        self._prefetch = KafkaPrefetch(
+            self._assignment.number,
+            lambda partitions: self._client.pause(self._assigned(partitions)),
+            lambda partitions: self._client.resume(self._assigned(partitions)),
+        )
         self._assignment.subscribe(self._client, topic)
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         """See `site_spider.core.seed_log.Consumer`."""
         deadline = time.monotonic() + timeout_seconds
-        self._assignment.announce_ends()
+        self._assignment.announce_ends(self._prefetch)
+        self._gather(0, limit)  # also when enough waits here: the client answers rebalances in it
         while True:
             self._health.look()
             self._assignment.learn_late()
-            remaining = max(deadline - time.monotonic(), 0)
-            batch = self._accept(self._client.poll(min(remaining, _STEP_SECONDS)), limit)
+            batch = self._prefetch.take(limit)
             if batch:
                 return batch
-            self._assignment.announce_ends()
-            if time.monotonic() >= deadline:
+            self._assignment.announce_ends(self._prefetch)
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 return []
+            self._gather(min(remaining, _STEP_SECONDS), limit)
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
         """See `site_spider.core.seed_log.Consumer`. Takes up to 10 s when the coordinator is away."""
@@ -91,11 +99,11 @@ class KafkaConsumer:
 
     def pause(self, partitions: Sequence[Partition]) -> None:
         """See `site_spider.core.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
-        self._client.pause(self._assigned(partitions))
+        self._prefetch.pause(partitions)
 
     def resume(self, partitions: Sequence[Partition]) -> None:
         """See `site_spider.core.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
-        self._client.resume(self._assigned(partitions))
+        self._prefetch.resume(partitions)
 
     def close(self) -> None:
         """See `site_spider.core.seed_log.Consumer`.
@@ -104,7 +112,7 @@ class KafkaConsumer:
         for the session timeout (10 s), and then go to others.
         """
         try:
-            self._assignment.announce_ends()
+            self._assignment.announce_ends(self._prefetch)
         finally:
             self._client.close()
             self._release_slot()
@@ -112,19 +120,22 @@ class KafkaConsumer:
 
     # --- messages and events -----------------------------------------------------------
 
-    def _accept(self, first: RawMessage | None, limit: int) -> list[Message]:
+    def _gather(self, timeout_seconds: float, limit: int) -> None:
+        """Take what the client has, or wait for the first message."""
+        first = self._client.poll(timeout_seconds)
         self._assignment.raise_failure()
         if first is None:
-            return []
+            return
         message = self._handed_out(first)
-        assignment = self._assignment.number(message.partition) if message else None
+        number = self._assignment.number(message.partition) if message else None
         rest = self._client.consume(limit - 1, 0) if limit > 1 else []
         self._assignment.raise_failure()
-        batch = [other for raw in rest if (other := self._handed_out(raw))]
         # A rebalance within `consume` takes back what `poll` had given: its next owner gets it again.
-        if message and assignment is not None and self._assignment.number(message.partition) == assignment:
-            batch.insert(0, message)
-        return batch
+        if message:
+            self._prefetch.put(message, number)
+        for raw in rest:
+            if other := self._handed_out(raw):
+                self._prefetch.put(other, self._assignment.number(other.partition))
 
     def _handed_out(self, raw: RawMessage) -> Message | None:
         error = raw.error()

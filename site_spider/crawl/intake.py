@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _POLL_SECONDS = 0.1
 _COMMIT_SECONDS = 0.5
-_QUICK_POLL_SECONDS = 0.02  # while something waits for a commit
+_QUICK_POLL_SECONDS = 0.02  # while something waits for a commit, or for room
 _RETRY_SECONDS = 0.5
 _FIRST_BATCH = 16  # of a new assignment
 _BATCH = 200  # messages handed over at once: small enough not to hold up the loop
@@ -121,7 +121,7 @@ class Intake(Listener):
         while not self._stopping.is_set():
             room = min(self._most_at_once(), self._owner.room() - self._on_the_way)
             self._pause_or_resume(consumer, room)
-            timeout_seconds = _POLL_SECONDS if self._first is None else _QUICK_POLL_SECONDS
+            timeout_seconds = _QUICK_POLL_SECONDS if self._full or self._first is not None else _POLL_SECONDS
             messages = consumer.poll(timeout_seconds, max(1, room))
             if messages:
                 self._hand_over(messages)
