@@ -24,7 +24,7 @@ _ENDED = re.compile(
     r"crawl_spider\.sh: process \d+ (?P<how>ended with exit code \d+|was killed by signal (?!KILL)\w+)"
 )
 _AWAY = ("exit code 69", "exit code 75")  # of `scrapy crawl`: a server is away
-_TOLD = re.compile(r"No more seeds can be taken: |Cannot start: |FATAL .*fenced by other")  # go with those
+_TOLD = re.compile(r"The crawl cannot go on: Kafka |Cannot start: |FATAL .*fenced by other")  # go with those
 
 
 @dataclass(frozen=True)
