@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Measures what a page costs this project and others: see `bench.sh --help` and docs/performance.md.
+#
+# All of it is in tests/benchmarks/race. This finds the virtual environment, and stops the servers should that program
+# itself die; the crawlers and the site then hear of it from the kernel.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+project=$(dirname "$here")
+python=$project/.venv/bin/python
+
+exit_unavailable=69 exit_interrupted=130
+
+complain() { printf 'bench.sh: %s\n' "$*" >&2; }
+
+stop_servers() {
+    local name
+    for name in kafka redis; do
+        if [[ -d $folder/servers-$name ]]; then
+            SITE_SERVERS_DIR=$folder/servers-$name "$here/servers.sh" kill "$name" >&2 || true
+        fi
+    done
+}
+
+run() {
+    PYTHONPATH=$project "$python" -m tests.benchmarks.race --folder "$folder" "$@" &
+    local program=$! code=0
+    # A signal may have come to this script alone; a second one changes nothing.
+    trap 'kill -TERM "$program" 2>/dev/null || true' INT TERM HUP
+    wait "$program" || code=$?
+    while kill -0 "$program" 2>/dev/null; do # a signal, passed on, has interrupted the wait
+        code=0
+        wait "$program" || code=$?
+    done
+    if ((code > 128 && code != exit_interrupted)); then
+        complain "the program itself was killed by signal $(kill -l "$code")"
+        stop_servers
+        rm -rf "$folder"
+    fi
+    rmdir "$folder" 2>/dev/null || true # of a run that never began
+    return "$code"
+}
+
+if ! "$python" -c 'import scrapy' 2>/dev/null; then
+    complain "no virtual environment with Scrapy in $project/.venv: run task_shell/quickstart.sh once, which makes it"
+    exit "$exit_unavailable"
+fi
+folder=$(mktemp -d "${TMPDIR:-/tmp}/bench-XXXXXXXX")
+run "$@" && exit 0 || exit $?

@@ -1,0 +1,42 @@
+"""Which cores there are, and who runs on which."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from shutil import which
+
+
+@dataclass(frozen=True)
+class Cores:
+    """The crawler has a core for itself where there are two; all else shares the others."""
+
+    crawler: tuple[int, ...]
+    servers: tuple[int, ...]
+
+    @classmethod
+    def of_this_machine(cls) -> Cores:
+        cores = sorted(os.sched_getaffinity(0))
+        return cls((cores[-1],), tuple(cores[:-1]) or (cores[-1],))
+
+    @property
+    def are_apart(self) -> bool:
+        return not set(self.crawler) & set(self.servers) and which("taskset") is not None
+
+    @property
+    def note(self) -> str:
+        """What a reader of the table has to know."""
+        if self.are_apart:
+            return (
+                f"crawler on core {listed(self.crawler)}; site, servers and runner on {listed(self.servers)}"
+            )
+        return "ONE CORE, or no taskset: crawler, site and servers take turns, so pages/s says little"
+
+
+def listed(cores: tuple[int, ...]) -> str:
+    return ",".join(map(str, cores))
+
+
+def pinned(cores: tuple[int, ...]) -> list[str]:
+    """In front of a command: these cores and no others."""
+    return ["taskset", "-c", listed(cores)] if which("taskset") else []

@@ -1,0 +1,95 @@
+"""This project: seeds from Kafka, `crawl_spider.sh`, results to a sink that acknowledges them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its stubs
+
+from tests.acceptance.deployment import SCRIPT, Deployment
+from tests.benchmarks.race.contestant import CONCURRENCY, PER_HOST, Contestant, Heat, Record
+from tests.chaos.processes import Process, is_crawler
+
+PARTITIONS = 4
+
+
+class Ours(Contestant):
+    """Results go to a Kafka topic, which notes when the broker has them."""
+
+    name = "site_spider"
+    writes = "Kafka topic, acknowledged"
+    processes = 1
+
+    def __init__(self, heat: Heat) -> None:
+        super().__init__(heat)
+        self._deployment = Deployment(heat.folder, dict(self.variables))
+        self._results = f"{self._deployment.topic}.results"
+        self._deployment.settings |= {
+            "SITE_SINKS": "kafka",
+            "SITE_RESULTS_TOPIC": self._results,
+            "SITE_STATS_INTERVAL_SECONDS": "10",
+            "CONCURRENT_REQUESTS_PER_DOMAIN": str(PER_HOST),
+            "DEPTH_LIMIT": "0",
+        }
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": self.variables["SITE_KAFKA_BROKERS"],
+                "group.id": f"{self._deployment.group}.bench",
+                "enable.auto.commit": False,
+            }
+        )
+
+    def prepare(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.variables["SITE_KAFKA_BROKERS"]})
+        results_options = {"message.timestamp.type": "LogAppendTime"}
+        made = admin.create_topics(
+            [
+                NewTopic(self._deployment.topic, PARTITIONS, 1),
+                NewTopic(self._results, PARTITIONS, 1, config=results_options),
+            ]
+        )
+        for topic in made.values():
+            topic.result()
+        self._deployment.produce([self._message(url) for url in self.heat.seeds])
+
+    def _message(self, url: str) -> tuple[bytes, bytes]:
+        meta = {} if self.heat.workload.extracts else {"NotExtract": True}
+        return (urlsplit(url).hostname or "").encode(), json.dumps({"url": url, "meta": meta}).encode()
+
+    def command(self) -> list[str]:
+        options = ["-n", str(self.processes), "-c", str(CONCURRENCY), "--until-done"]
+        return [str(SCRIPT), *options]
+
+    def environment(self) -> dict[str, str]:
+        return super().environment() | self._deployment.settings
+
+    def counts(self, process: Process) -> bool:
+        """The crawlers. The script and its watcher cost the same for one page and for a million."""
+        return is_crawler(process)
+
+    def recorded(self) -> int:
+        marks = [
+            self._consumer.get_watermark_offsets(TopicPartition(self._results, number), timeout=10)
+            for number in range(PARTITIONS)
+        ]
+        return sum(end - first for first, end in marks)
+
+    def records(self) -> Iterator[Record]:
+        left = self.recorded()
+        self._consumer.assign([TopicPartition(self._results, number, 0) for number in range(PARTITIONS)])
+        while left:
+            for message in self._consumer.consume(min(left, 500), timeout=10):
+                left -= 1
+                found = json.loads(message.value())
+                _, milliseconds = message.timestamp()
+                yield Record(found["url"], found["status"], len(found["body"]), milliseconds / 1000)
+
+    def close(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.variables["SITE_KAFKA_BROKERS"]})
+        for topic in admin.delete_topics([self._deployment.topic, self._results]).values():
+            topic.result()
+        self._consumer.close()
+        self._deployment.close()

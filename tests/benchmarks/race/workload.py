@@ -1,0 +1,76 @@
+"""What is crawled: which pages there are, and which of them are seeds.
+
+Theory of operation. Half of the pages are seeds, and the other half, the hubs, are found by links. A page
+links to hubs of its own host and to nothing else. So whoever extracts, joins and deduplicates the links fetches every
+page exactly once, in whatever order it goes, and no link leads to a seed: a crawler that does not filter its seeds
+would fetch it twice. On average a page is linked to as often as a page has links, so nearly all links are
+known ones, as they are in every crawl of a site that comes to its end. A workload without extraction has
+seeds alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+_QUERY = "?page=2&sort=new"  # of every tenth hub
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Pages of one sort on a number of hosts."""
+
+    name: str
+    title: str
+    total: int  # pages
+    hosts: int
+    page_bytes: int  # about
+    anchors: int = 0  # links of a page
+    targets: int = 0  # how many different hubs these lead to
+    tls: bool = False  # and a new connection for each page
+
+    @property
+    def extracts(self) -> bool:
+        """Whether links are followed."""
+        return self.anchors > 0
+
+    @property
+    def hubs(self) -> int:
+        """How many hubs each host has."""
+        return self.total // (2 * self.hosts) if self.extracts else 0
+
+    @property
+    def seeds(self) -> int:
+        """How many of the pages are seeds."""
+        return self.total - self.hosts * self.hubs
+
+    def scaled(self, total: int) -> Workload:
+        """The same with another number of pages; on fewer hosts if there would be too few pages for each."""
+        return replace(self, total=total, hosts=max(1, min(self.hosts, total // 6)))
+
+    def host(self, number: int) -> str:
+        """A literal address of the loopback network, so no names are looked up."""
+        return f"127.{1 + number // 62500}.{number // 250 % 250}.{1 + number % 250}"
+
+    def seed_path(self, number: int) -> str:
+        """The path of a seed; its host is `number % hosts`."""
+        return f"/{self.name}/seed/{number}.html"
+
+    def hub_path(self, number: int) -> str:
+        """The path of a hub, which every host has."""
+        return f"/{self.name}/hub/{number}.html{_QUERY if number % 10 == 9 else ''}"
+
+    def seed_urls(self, port: int) -> Iterator[str]:
+        """Where the crawl begins."""
+        scheme = "https" if self.tls else "http"
+        for number in range(self.seeds):
+            yield f"{scheme}://{self.host(number % self.hosts)}:{port}{self.seed_path(number)}"
+
+
+WORKLOADS = (
+    Workload("small", "1 KB, no extraction", 5000, 8, 1_000),
+    Workload("links", "10 KB, 49 links", 4000, 8, 10_000, anchors=49, targets=49),
+    Workload("large", "170 KB, 260 links, 60 different", 800, 8, 170_000, anchors=260, targets=60),
+    Workload("tls", "1 KB, HTTPS, a connection each", 1500, 8, 1_000, tls=True),
+    Workload("hosts", "2 KB, 12 links, 1,000 hosts", 6000, 1000, 2_000, anchors=12, targets=3),
+)
