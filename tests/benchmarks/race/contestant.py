@@ -50,6 +50,7 @@ class Contestant(ABC):
     name: str
     writes: str  # what and where, for the reader of the table
     variables: ClassVar[Mapping[str, str]] = {}  # where the servers are: SITE_KAFKA_BROKERS, ...
+    requirements = ""  # the file of an environment of its own; empty: the project's
     stops_itself = True  # when all is done; the others are sent SIGTERM then
 
     def __init__(self, heat: Heat) -> None:
@@ -78,7 +79,7 @@ class Contestant(ABC):
     def records(self) -> Iterator[Record]:
         """All of them, when it has ended."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 # most have nothing to close
         """Leave nothing behind."""
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.benchmarks.race.contestant import Contestant
+from tests.benchmarks.race.others import Bare, Crawlee, QuietStock, ScrapyRedis, Stock
 from tests.benchmarks.race.ours import Ours
-from tests.benchmarks.race.others import Bare, QuietStock, Stock
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,14 @@ class Entry:
 
     kind: type[Contestant]
     servers: tuple[str, ...] = ()
-    requirements: str = ""  # the file of an environment of its own
 
 
 CONTESTANTS: Mapping[str, Entry] = {
     "ours": Entry(Ours, ("kafka",)),
     "stock": Entry(Stock),
     "stock-quiet": Entry(QuietStock),
+    "scrapy-redis": Entry(ScrapyRedis, ("redis",)),
+    "crawlee": Entry(Crawlee),
     "bare": Entry(Bare),
 }
 BASE = "stock"  # whose CPU is divided by the others', for the ratio

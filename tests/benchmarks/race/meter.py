@@ -52,6 +52,7 @@ class Meter:
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._look()
         for pid in self._cpu:
+            self._peak[pid] = max(self._peak.get(pid, 0), peak_bytes(pid))
             with suppress(OSError):
                 self._cpu[pid] = cpu_seconds(pid)
         return sum(self._cpu.values())
@@ -65,7 +66,6 @@ class Meter:
         for process in [Process(self._root, 0), *descendants(self._root)]:
             if process.pid in self._cpu or self._counts(process):
                 self._cpu.setdefault(process.pid, 0.0)
-                self._peak[process.pid] = max(self._peak.get(process.pid, 0), peak_bytes(process.pid))
 
 
 def descendants(pid: int) -> list[Process]:

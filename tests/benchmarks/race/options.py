@@ -15,8 +15,8 @@ DESCRIPTION = """\
 Crawls the same pages with this project and with others, and prints what a page costs each of them.
 
 Real Kafka, and Redis for scrapy-redis, are started in a folder of their own. The crawler has one core, the
-site and the servers have the others. Runs alternate; the median is shown with least and most. The environments of
-scrapy-redis and crawlee are made in .servers/bench when they are first needed.
+site and the servers have the others. Runs alternate; the median is shown with least and most. The
+environments of scrapy-redis and crawlee are made in .servers/bench when they are first needed.
 
 Exit code: 0 all were measured, 1 one did not do the work, 2 a wrong option, 130 interrupted.
 """

@@ -10,8 +10,16 @@ from typing import ClassVar
 from redis import Redis
 
 from tests.benchmarks.race.contestant import CONCURRENCY, PER_HOST, FileContestant
+from tests.benchmarks.race.track import ROOT
 
 PEERS = Path(__file__).with_name("peers")
+ENVIRONMENTS = ROOT / ".servers" / "bench"
+
+
+def environment(requirements: str) -> Path:
+    """Where the programs of an environment are that has exactly what that file names."""
+    return ENVIRONMENTS / requirements.removesuffix(".txt") / "bin"
+
 
 # What `scrapy startproject` writes, but for robots.txt and politeness, which nobody is to keep to here.
 STOCK_SETTINGS = {
@@ -62,6 +70,52 @@ class Bare(FileContestant):
         return [
             sys.executable,
             str(PEERS / "bare.py"),
+            *("--seeds", str(self.heat.folder / "seeds.txt")),
+            *("--output", str(self.output)),
+            *("--concurrency", str(CONCURRENCY)),
+            *(["--extract"] if self.heat.workload.extracts else []),
+        ]
+
+
+class ScrapyRedis(Stock):
+    """Scrapy with scrapy-redis: seeds, queue and dupefilter in Redis."""
+
+    name = "scrapy-redis"
+    requirements = "scrapy-redis.txt"
+    stops_itself = False  # it waits for more seeds
+    more_settings: ClassVar[dict[str, str]] = {
+        "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+        "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
+    }
+
+    def prepare(self) -> None:
+        with Redis.from_url(self.variables["SITE_REDIS_URL"]) as client:
+            client.flushall()
+            seeds = [json.dumps({"url": url}) for url in self.heat.seeds]
+            client.rpush("pages:start_urls", *seeds)
+
+    def command(self) -> list[str]:
+        return [
+            str(environment(self.requirements) / "scrapy"),
+            "runspider",
+            str(PEERS / "redis_spider.py"),
+            *("-a", f"extract={'1' if self.heat.workload.extracts else ''}"),
+            *("-O", f"{self.output}:jsonlines"),
+            *settings_options(STOCK_SETTINGS | self.more_settings),
+            *("-s", f"REDIS_URL={self.variables['SITE_REDIS_URL']}"),
+        ]
+
+
+class Crawlee(FileContestant):
+    """crawlee-python."""
+
+    name = "crawlee-python"
+    requirements = "crawlee.txt"
+
+    def command(self) -> list[str]:
+        return [
+            str(environment(self.requirements) / "python"),
+            str(PEERS / "http_crawl.py"),
             *("--seeds", str(self.heat.folder / "seeds.txt")),
             *("--output", str(self.output)),
             *("--concurrency", str(CONCURRENCY)),

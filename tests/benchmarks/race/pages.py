@@ -10,9 +10,10 @@ from tests.benchmarks.race.workload import Workload
 ORIGIN = "http://ORIGIN"  # stands in a page where the server puts scheme, host and port
 _RICH_BYTES = 50_000  # pages from here on carry what large pages of today carry
 _WORDS = (
-    "water market quiet signal harbour letter winter engine garden silver window branch stone travel corner "
-    "measure village yellow paper island summer number kitchen morning castle river bridge forest café naïve"
-).split()
+    *("water", "market", "quiet", "signal", "harbour", "letter", "winter", "engine", "garden", "silver"),
+    *("window", "branch", "stone", "travel", "corner", "measure", "village", "yellow", "paper", "island"),
+    *("summer", "number", "kitchen", "morning", "castle", "river", "bridge", "forest", "café", "naïve"),
+)
 
 
 def render(workload: Workload, variant: int) -> str:
@@ -56,7 +57,8 @@ def _head(chance: random.Random, rich: bool) -> str:
     title = " ".join(chance.choices(_WORDS, k=6))
     head = (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
-        '<meta name="viewport" content="width=device-width">\n<link rel="stylesheet" href="/static/site.css">\n'
+        '<meta name="viewport" content="width=device-width">\n'
+        '<link rel="stylesheet" href="/static/site.css">\n'
     )
     if rich:
         style = "".join(f".c{number}{{margin:{number}px;color:#{number:06x}}}\n" for number in range(600))
@@ -70,6 +72,7 @@ def _paragraphs(chance: random.Random, room: int, rich: bool) -> Iterator[str]:
         text = " ".join(chance.choices(_WORDS, k=min(60, 1 + room // 7)))
         block = f"<p>{text}</p>\n"
         if rich:
-            block = f'<div class="block"><div class="block__inner" data-n="{room}"><p class="t">{text}</p></div></div>\n'
+            inner = f'<div class="block__inner" data-n="{room}"><p class="t">{text}</p></div>'
+            block = f'<div class="block">{inner}</div>\n'
         room -= len(block)
         yield block

@@ -10,18 +10,16 @@ from pathlib import Path
 
 from tests.benchmarks.race.grid import CONTESTANTS
 from tests.benchmarks.race.options import Options
-from tests.benchmarks.race.track import ROOT
+from tests.benchmarks.race.others import environment
 from tests.chaos.servers import Server, start_all
-
-ENVIRONMENTS = ROOT / ".servers" / "bench"
 
 
 def equipped(stack: ExitStack, options: Options, say: Callable[[str], None]) -> None:
     """Start and install what the chosen ones need. The servers end with the stack."""
     entries = [CONTESTANTS[name] for name in options.peers]
     for entry in entries:
-        if entry.requirements:
-            environment(entry.requirements, say)
+        if entry.kind.requirements:
+            prepare_environment(entry.kind.requirements, say)
     servers = [
         Server(name, options.folder / f"servers-{name}")
         for name in sorted({name for entry in entries for name in entry.servers})
@@ -36,19 +34,17 @@ def equipped(stack: ExitStack, options: Options, say: Callable[[str], None]) -> 
         entry.kind.variables = variables
 
 
-def environment(requirements: str, say: Callable[[str], None]) -> Path:
-    """The Python of an environment with exactly this; made when it is missing or the file has changed."""
-    wanted = (Path(__file__).parent / requirements).read_text()
-    folder = ENVIRONMENTS / requirements.removesuffix(".txt")
-    installed = folder / "installed.txt"
-    python = folder / "bin" / "python"
-    if not installed.exists() or installed.read_text() != wanted:
-        say(f"making {folder}")
-        _run(sys.executable, "-m", "venv", "--clear", str(folder))
-        source = str(Path(__file__).parent / requirements)
-        _run(str(python), "-m", "pip", "install", "-q", "--no-deps", "--no-input", "-r", source)
-        installed.write_text(wanted)
-    return python
+def prepare_environment(requirements: str, say: Callable[[str], None]) -> None:
+    """Made when it is missing or the file has changed."""
+    source = Path(__file__).parent / "requirements" / requirements
+    programs = environment(requirements)
+    installed = programs.parent / "installed.txt"
+    if not installed.exists() or installed.read_text() != source.read_text():
+        say(f"making {programs.parent}")
+        _run(sys.executable, "-m", "venv", "--clear", str(programs.parent))
+        install = ("-m", "pip", "install", "-q", "--no-deps", "--no-input", "--disable-pip-version-check")
+        _run(str(programs / "python"), *install, "-r", str(source))
+        installed.write_text(source.read_text())
 
 
 def _run(*command: str) -> None:

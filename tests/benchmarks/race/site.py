@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.race.site CERTIFICATE
 
-Listens on every address of this machine's loopback network, once for HTTP and once for HTTPS, and prints the two ports.
-The runner speaks to it by paths below /.site/: `reset` serves another workload, `state` says what was asked for since,
-`times` when each page was served.
+Listens on every address of this machine's loopback network, once for HTTP and once for HTTPS, and prints
+the two ports. The runner speaks to it by paths below /.site/: `reset` serves another workload, `state` says
+what was asked for since, `times` when each page was served.
 """
 
 from __future__ import annotations

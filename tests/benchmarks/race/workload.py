@@ -1,11 +1,10 @@
 """What is crawled: which pages there are, and which of them are seeds.
 
 Theory of operation. Half of the pages are seeds, and the other half, the hubs, are found by links. A page
-links to hubs of its own host and to nothing else. So whoever extracts, joins and deduplicates the links fetches every
-page exactly once, in whatever order it goes, and no link leads to a seed: a crawler that does not filter its seeds
-would fetch it twice. On average a page is linked to as often as a page has links, so nearly all links are
-known ones, as they are in every crawl of a site that comes to its end. A workload without extraction has
-seeds alone.
+links to hubs of its own host and to nothing else. So whoever extracts, joins and deduplicates the links
+fetches every page exactly once, in whatever order it goes. No link leads to a seed: a crawler that does not
+filter its seeds would fetch it twice. A hub is linked to from many pages, so nearly all links are known
+ones, as they are in every crawl of a site that comes to its end. A workload without extraction has seeds alone.
 """
 
 from __future__ import annotations

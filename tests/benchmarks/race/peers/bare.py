@@ -1,4 +1,4 @@
-"""The limit: a loop around aiohttp on uvloop, lxml, a set, and a file. No queue, no retry, no politeness, no promise.
+"""The limit: a loop around aiohttp on uvloop, lxml, a set, and a file. No queue, no retry, no promise.
 
 python bare.py --seeds FILE --output FILE --concurrency N [--extract]
 """
