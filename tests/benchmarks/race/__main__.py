@@ -15,11 +15,11 @@ from contextlib import ExitStack
 from types import FrameType
 
 from tests.benchmarks.race import heat, report
-from tests.benchmarks.race.contestant import Heat
+from tests.benchmarks.race.contestant import Heat, HeatFailed
+from tests.benchmarks.race.figures import Figures
 from tests.benchmarks.race.grid import CONTESTANTS
-from tests.benchmarks.race.heat import Figures, HeatFailed
 from tests.benchmarks.race.machine import Cores
-from tests.benchmarks.race.options import Options, read_options
+from tests.benchmarks.race.options import Mode, Options, read_options
 from tests.benchmarks.race.pit import equipped
 from tests.benchmarks.race.track import Track
 from tests.benchmarks.race.workload import Workload
@@ -51,9 +51,9 @@ class Race:
                     self._heat(number, workload, name)
 
     def _heat(self, number: int, workload: Workload, name: str) -> None:
-        folder = self._options.folder / f"{number}-{workload.name}-{name}"
+        folder = self._options.folder / f"{number}-{workload.key}-{name}"
         folder.mkdir()
-        title = f"run {number + 1} of {self._options.runs}, {workload.name}, {name}"
+        title = f"run {number + 1} of {self._options.runs}, {workload.key}, {name}"
         try:
             figures = heat.run(CONTESTANTS[name].kind(Heat(workload, folder, self._track)), self._cores)
         except HeatFailed as error:
@@ -62,23 +62,22 @@ class Race:
             return
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        self.results[workload.name, name].append(figures)
+        self.results[workload.key, name].append(figures)
         say(f"{title}: {figures.cpu_us:,.0f} µs of CPU a page, {figures.pages_per_second:,.0f} pages/s")
 
 
 def race(options: Options) -> list[str]:
     """The whole of it; what went wrong, a line each."""
-    cores = Cores.of_this_machine()
+    cores = Cores.all_for_all() if options.mode is Mode.CORES else Cores.of_this_machine()
     os.sched_setaffinity(0, cores.servers)  # also of all that is started, unless it is told otherwise
     with ExitStack() as stack:
         equipped(stack, options, say)
         track = stack.enter_context(Track(options.folder, cores))
-        notes = [cores.note]
-        for note in notes:
-            say(note)
+        say(cores.note)
         run = Race(options, track, cores)
         run.run()
-    print("\n".join(report.lines(options.workloads, run.results)))
+    print("\n".join(report.lines(options.mode, options.workloads, run.results)))
+    notes = [cores.note, *report.capacities(options.workloads, run.results), *run.failures]
     print("\n".join(["", *notes]), flush=True)
     if options.json:
         found = report.document(options.workloads, run.results, notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ from tests.chaos.processes import Process
 
 CONCURRENCY = 32  # downloads at a time, of everybody
 PER_HOST = 8  # of one host, where a contestant knows such a limit
+
+
+class HeatFailed(Exception):
+    """A contestant did not do the work; the message says what was missing."""
 
 
 class Record(NamedTuple):
@@ -67,6 +72,9 @@ class Contestant(ABC):
         """What is added to the runner's."""
         return {"SSL_CERT_FILE": str(self.heat.track.authority)}
 
+    def started(self, _log: Path, _process: subprocess.Popen[bytes]) -> None:  # noqa: B027 # most do nothing
+        """What is still to be done once it runs; raise HeatFailed if it does not."""
+
     def counts(self, _process: Process) -> bool:
         """Whether a process of it is one whose CPU and memory are its cost."""
         return True
@@ -79,7 +87,7 @@ class Contestant(ABC):
     def records(self) -> Iterator[Record]:
         """All of them, when it has ended."""
 
-    def close(self) -> None:  # noqa: B027 # most have nothing to close
+    def close(self) -> None:  # noqa: B027 # likewise
         """Leave nothing behind."""
 
 

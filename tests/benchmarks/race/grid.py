@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.benchmarks.race.contestant import Contestant
 from tests.benchmarks.race.others import Bare, Crawlee, QuietStock, ScrapyRedis, Stock
-from tests.benchmarks.race.ours import Ours
+from tests.benchmarks.race.ours import Ours, Pair, Single
 
 
 @dataclass(frozen=True)
@@ -25,5 +25,9 @@ CONTESTANTS: Mapping[str, Entry] = {
     "scrapy-redis": Entry(ScrapyRedis, ("redis",)),
     "crawlee": Entry(Crawlee),
     "bare": Entry(Bare),
+    "single": Entry(Single, ("kafka",)),
+    "pair": Entry(Pair, ("kafka",)),
 }
+PAIR = ("single", "pair")
+RACERS = tuple(name for name in CONTESTANTS if name not in PAIR)
 BASE = "stock"  # whose CPU is divided by the others', for the ratio

@@ -7,36 +7,19 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 
 from tests.benchmarks.race import machine
-from tests.benchmarks.race.contestant import Contestant
+from tests.benchmarks.race.contestant import Contestant, HeatFailed
+from tests.benchmarks.race.figures import Figures, reckoned
 from tests.benchmarks.race.machine import Cores
 from tests.benchmarks.race.meter import Meter, Reading, descendants
 from tests.benchmarks.race.track import State, Track, awaited_state
 from tests.chaos.processes import LEASH, Process
 
 LOOK_SECONDS = 0.02
-LONGEST_SECONDS = 400
+LONGEST_SECONDS = 300  # and as much again for every LONGEST_PAGES
+LONGEST_PAGES = 10_000
 QUIET_SECONDS = 0.3  # after the last page, until those that do not end by themselves are told to
-WARM_PART = 0.05  # of the pages, before which nothing is measured: imports, connections, the start
-
-
-class HeatFailed(Exception):
-    """A contestant did not do the work; the message says what was missing."""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What one heat gave."""
-
-    cpu_us: float  # a page
-    pages_per_second: float
-    peak_bytes: int
-    connections: int
-    latencies: (
-        tuple[float, float] | None
-    )  # seconds from the page being served to the acknowledgement: p50, p99
 
 
 class Running:
@@ -61,13 +44,14 @@ class Running:
 
     def follow(self, track: Track, total: int) -> None:
         """Read until every record is out. Raises HeatFailed."""
-        deadline = time.monotonic() + LONGEST_SECONDS
+        longest_seconds = LONGEST_SECONDS * (1 + total // LONGEST_PAGES)
+        deadline = time.monotonic() + longest_seconds
         told = False
         while self._read(track) < total or self.contestant.recorded() < total:
             if self.process.poll() is not None:
                 break
             if time.monotonic() > deadline:
-                raise HeatFailed(f"not done within {LONGEST_SECONDS} s: {self._told_of(track)}")
+                raise HeatFailed(f"not done within {longest_seconds} s: {self._told_of(track)}")
             if not told and not self.contestant.stops_itself and self._is_quiet(total):
                 told = True
                 self.process.send_signal(signal.SIGTERM)
@@ -78,7 +62,7 @@ class Running:
 
     def _read(self, track: Track) -> int:
         served = track.state().served
-        self.readings.append(Reading(time.time(), self.meter.cpu(), served))
+        self.readings.append(self.meter.read(served, track.process.pid))
         return served
 
     def _is_quiet(self, total: int) -> bool:
@@ -116,6 +100,7 @@ def run(contestant: Contestant, cores: Cores) -> Figures:
         contestant.prepare()
         running = Running(contestant, cores.crawler)
         try:
+            contestant.started(running.log, running.process)
             running.follow(heat.track, heat.workload.total)
             running.end()
         except BaseException:
@@ -125,7 +110,10 @@ def run(contestant: Contestant, cores: Cores) -> Figures:
         latencies = _checked(contestant, state)
     finally:
         contestant.close()
-    return _figures(running, state, latencies)
+    try:
+        return reckoned(running.readings, heat.workload.total, state.last, state.connections, latencies)
+    except ValueError as error:
+        raise HeatFailed(str(error)) from None
 
 
 def _checked(contestant: Contestant, state: State) -> tuple[float, float] | None:
@@ -146,19 +134,3 @@ def _checked(contestant: Contestant, state: State) -> tuple[float, float] | None
         raise HeatFailed(f"{contestant.name} has no record of {len(served)} pages, as {next(iter(served))}")
     taken.sort()
     return (taken[len(taken) // 2], taken[len(taken) * 99 // 100]) if taken else None
-
-
-def _figures(running: Running, state: State, latencies: tuple[float, float] | None) -> Figures:
-    readings = running.readings
-    total = running.contestant.heat.workload.total
-    first = next(reading for reading in readings if reading.served >= max(1, total * WARM_PART))
-    pages = total - first.served
-    if pages <= 0:
-        raise HeatFailed(f"{total} pages are over before they can be measured; take more of them (--pages)")
-    return Figures(
-        cpu_us=(readings[-1].cpu_seconds - first.cpu_seconds) / pages * 1e6,
-        pages_per_second=pages / max(state.last - first.at, 1e-6),
-        peak_bytes=running.meter.peak_bytes(),
-        connections=state.connections,
-        latencies=latencies,
-    )

@@ -19,6 +19,12 @@ class Cores:
         cores = sorted(os.sched_getaffinity(0))
         return cls((cores[-1],), tuple(cores[:-1]) or (cores[-1],))
 
+    @classmethod
+    def all_for_all(cls) -> Cores:
+        """For crawls that are to have every core."""
+        cores = tuple(sorted(os.sched_getaffinity(0)))
+        return cls(cores, cores)
+
     @property
     def are_apart(self) -> bool:
         return not set(self.crawler) & set(self.servers) and which("taskset") is not None
@@ -30,6 +36,8 @@ class Cores:
             return (
                 f"crawler on core {listed(self.crawler)}; site, servers and runner on {listed(self.servers)}"
             )
+        if len(self.crawler) > 1:
+            return f"crawlers, site, servers and runner share the cores {listed(self.crawler)}"
         return "ONE CORE, or no taskset: crawler, site and servers take turns, so pages/s says little"
 
 

@@ -16,25 +16,36 @@ _SCHEDULED = 2  # CPUCLOCK_SCHED: nanoseconds on a CPU, user and system, all thr
 
 @dataclass(frozen=True)
 class Reading:
-    """At one moment."""
+    """At one moment, of all processes that count."""
 
     at: float  # time.time()
-    cpu_seconds: float  # since the start, of all processes, also those that have ended
     served: int  # pages, by then
+    cpu_seconds: float  # since the start; those that have ended are in it
+    resident_bytes: int
+    peak_bytes: int
+    site_cpu_seconds: float = 0.0  # of the site
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of one process. Raises OSError when it is gone."""
+    """Of one process since its start. Raises OSError when it is gone."""
     return time.clock_gettime((~pid << 3) | _SCHEDULED)
 
 
-def peak_bytes(pid: int) -> int:
-    """The most memory that a process ever had resident; 0 when it is gone."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return 0
+@dataclass
+class _Cost:
+    cpu_seconds: float = 0.0
+    resident_bytes: int = 0
+    peak_bytes: int = 0
+
+    def read(self, pid: int) -> None:
+        """Leaves all as it was when the process is gone."""
+        with suppress(OSError):
+            self.cpu_seconds = cpu_seconds(pid)
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    self.peak_bytes = int(line.split()[1]) * 1024
+                elif line.startswith("VmRSS:"):
+                    self.resident_bytes = int(line.split()[1]) * 1024
 
 
 class Meter:
@@ -43,29 +54,30 @@ class Meter:
     def __init__(self, root: int, counts: Callable[[Process], bool]) -> None:
         self._root = root
         self._counts = counts
-        self._cpu: dict[int, float] = {}
-        self._peak: dict[int, int] = {}
+        self._costs: dict[int, _Cost] = {}
         self._looked = 0.0
 
-    def cpu(self) -> float:
-        """CPU seconds so far, of all of them."""
+    def read(self, served: int, site: int) -> Reading:
+        """What they have cost so far; `site` is the site's process."""
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._look()
-        for pid in self._cpu:
-            self._peak[pid] = max(self._peak.get(pid, 0), peak_bytes(pid))
-            with suppress(OSError):
-                self._cpu[pid] = cpu_seconds(pid)
-        return sum(self._cpu.values())
-
-    def peak_bytes(self) -> int:
-        """The peaks of all of them together."""
-        return sum(self._peak.values())
+        for pid, cost in self._costs.items():
+            cost.read(pid)
+        costs = self._costs.values()
+        return Reading(
+            at=time.time(),
+            served=served,
+            cpu_seconds=sum(cost.cpu_seconds for cost in costs),
+            resident_bytes=sum(cost.resident_bytes for cost in costs),
+            peak_bytes=sum(cost.peak_bytes for cost in costs),
+            site_cpu_seconds=cpu_seconds(site),
+        )
 
     def _look(self) -> None:
         self._looked = time.monotonic()
         for process in [Process(self._root, 0), *descendants(self._root)]:
-            if process.pid in self._cpu or self._counts(process):
-                self._cpu.setdefault(process.pid, 0.0)
+            if process.pid not in self._costs and self._counts(process):
+                self._costs[process.pid] = _Cost()
 
 
 def descendants(pid: int) -> list[Process]:

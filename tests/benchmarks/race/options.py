@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 
-from tests.benchmarks.race.grid import CONTESTANTS
+from tests.benchmarks.race.grid import CONTESTANTS, PAIR, RACERS
 from tests.benchmarks.race.workload import WORKLOADS, Workload
 
 QUICK_PAGES = 400
+FLAT_PAGES, FLAT_HOSTS = (10_000, 100_000), (10, 10_000)
+CORES_HOSTS = 64  # so that both members have a like share of them
 DESCRIPTION = """\
 Crawls the same pages with this project and with others, and prints what a page costs each of them.
 
@@ -22,10 +25,19 @@ Exit code: 0 all were measured, 1 one did not do the work, 2 a wrong option, 130
 """
 
 
+class Mode(Enum):
+    """What is to be found out."""
+
+    RACE = "what a page costs this project and others"
+    CORES = "what a second process on a second core brings"
+    FLAT = "whether a page costs the same however many there are"
+
+
 @dataclass(frozen=True)
 class Options:
     """One race; the names are those of the options."""
 
+    mode: Mode
     workloads: tuple[Workload, ...]
     peers: tuple[str, ...]
     runs: int
@@ -64,24 +76,50 @@ def _parser() -> argparse.ArgumentParser:
     workloads, peers = [one.name for one in WORKLOADS], list(CONTESTANTS)
     add = parser.add_argument
     add("--workload", nargs="+", choices=workloads, metavar="NAME", help=f"of {', '.join(workloads)} (all)")
-    add("--peers", type=_names(peers), metavar="LIST", help=f"of {','.join(peers)} (all)")
-    add("--runs", type=_whole(1, 100), metavar="N", help="of each, alternating (5)")
+    add("--peers", type=_names(peers), metavar="LIST", help=f"of {','.join(peers)} (all but the last two)")
+    add("--runs", type=_whole(1, 100), metavar="N", help="of each, alternating (5; 1 with --flat)")
     add("--pages", type=_whole(20, 10_000_000), metavar="N", help="of each workload (800 to 6,000)")
     add("--quick", action="store_true", help=f"one run, {QUICK_PAGES} pages: to see that it works")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--cores", action="store_true", help="instead: one process against two on all cores")
+    mode.add_argument("--flat", action="store_true", help="instead: CPU and memory as pages and hosts grow")
+    counts, hosts = (",".join(map(str, values)) for values in (FLAT_PAGES, FLAT_HOSTS))
+    add("--flat-pages", type=_counts, default=FLAT_PAGES, metavar="LIST", help=f"for --flat ({counts})")
+    add("--flat-hosts", type=_counts, default=FLAT_HOSTS, metavar="LIST", help=f"for --flat ({hosts})")
     add("--json", type=Path, metavar="FILE", help="write every figure of every run there as well")
     add("--folder", type=Path, required=True, help=argparse.SUPPRESS)
     return parser
 
 
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(map(_whole(20, 10_000_000), text.split(",")))
+
+
 def read_options(arguments: Sequence[str]) -> Options:
     """Exits with 2 when they are wrong."""
     given = _parser().parse_args(arguments)
-    pages = given.pages or (QUICK_PAGES if given.quick else None)
-    chosen = [one for one in WORKLOADS if not given.workload or one.name in given.workload]
+    mode = Mode.FLAT if given.flat else Mode.CORES if given.cores else Mode.RACE
     return Options(
-        workloads=tuple(one if pages is None else one.scaled(pages) for one in chosen),
-        peers=given.peers or tuple(CONTESTANTS),
-        runs=given.runs or (1 if given.quick else 5),
+        mode=mode,
+        workloads=tuple(_workloads(mode, given)),
+        peers=given.peers or {Mode.RACE: RACERS, Mode.CORES: PAIR, Mode.FLAT: ("ours",)}[mode],
+        runs=given.runs or (1 if given.quick or mode is Mode.FLAT else 5),
         json=given.json.absolute() if given.json else None,
         folder=given.folder,
     )
+
+
+def _workloads(mode: Mode, given: argparse.Namespace) -> Iterator[Workload]:
+    pages = given.pages or (QUICK_PAGES if given.quick else None)
+    known = {workload.name: workload for workload in WORKLOADS}
+    if mode is Mode.FLAT:
+        for total in given.flat_pages:
+            for hosts in given.flat_hosts:
+                yield replace(known["small"], total=total, hosts=min(hosts, total))
+    elif mode is Mode.CORES:
+        for name in given.workload or ("links",):
+            workload = replace(known[name], hosts=CORES_HOSTS)
+            yield workload if pages is None else workload.scaled(pages)
+    else:
+        for name in given.workload or known:
+            yield known[name] if pages is None else known[name].scaled(pages)

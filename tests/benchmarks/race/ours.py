@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its stubs
 
 from tests.acceptance.deployment import SCRIPT, Deployment
-from tests.benchmarks.race.contestant import CONCURRENCY, PER_HOST, Contestant, Heat, Record
+from tests.benchmarks.race.contestant import CONCURRENCY, PER_HOST, Contestant, Heat, HeatFailed, Record
 from tests.chaos.processes import Process, is_crawler
 
-PARTITIONS = 4
+PARTITIONS = 16
 
 
 class Ours(Contestant):
@@ -43,6 +46,11 @@ class Ours(Contestant):
         )
 
     def prepare(self) -> None:
+        self.make_topics()
+        self.produce()
+
+    def make_topics(self) -> None:
+        """Of the results' topic the broker notes when it has a record: the time of acknowledgement."""
         admin = AdminClient({"bootstrap.servers": self.variables["SITE_KAFKA_BROKERS"]})
         results_options = {"message.timestamp.type": "LogAppendTime"}
         made = admin.create_topics(
@@ -53,6 +61,9 @@ class Ours(Contestant):
         )
         for topic in made.values():
             topic.result()
+
+    def produce(self) -> None:
+        """Put all seeds on the topic, as a producer of seeds would: keyed by host."""
         self._deployment.produce([self._message(url) for url in self.heat.seeds])
 
     def _message(self, url: str) -> tuple[bytes, bytes]:
@@ -93,3 +104,35 @@ class Ours(Contestant):
             topic.result()
         self._consumer.close()
         self._deployment.close()
+
+
+class Pair(Ours):
+    """Two members of a group. They have their partitions before there are seeds: nothing is done twice."""
+
+    name = "site_spider -n 2"
+    stops_itself = False
+    processes = 2
+    _SETTLED_SECONDS = 3.0
+
+    def prepare(self) -> None:
+        self.make_topics()
+
+    def command(self) -> list[str]:
+        return [str(SCRIPT), "-n", str(self.processes), "-c", str(CONCURRENCY)]
+
+    def started(self, log: Path, process: subprocess.Popen[bytes]) -> None:
+        """Produce the seeds when each member has said what it owns."""
+        deadline = time.monotonic() + 60
+        while log.read_text(errors="replace").count("Assigned: ") < self.processes:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise HeatFailed(f"no {self.processes} members: {log.read_text(errors='replace')[-1500:]}")
+            time.sleep(0.1)
+        time.sleep(self._SETTLED_SECONDS)
+        self.produce()
+
+
+class Single(Pair):
+    """One member, treated in the same way."""
+
+    name = "site_spider -n 1"
+    processes = 1

@@ -10,8 +10,9 @@ from statistics import median
 from typing import Any
 
 from site_spider.core.table import Column, render
+from tests.benchmarks.race.figures import Figures
 from tests.benchmarks.race.grid import BASE, CONTESTANTS
-from tests.benchmarks.race.heat import Figures
+from tests.benchmarks.race.options import Mode
 from tests.benchmarks.race.workload import Workload
 
 Results = Mapping[tuple[str, str], Sequence[Figures]]  # by the names of workload and contestant
@@ -31,35 +32,84 @@ COLUMNS = (
 )
 
 
-def lines(workloads: Sequence[Workload], results: Results) -> Iterator[str]:
+FLAT_COLUMNS = (
+    Column("PAGES", right=True),
+    Column("HOSTS", right=True),
+    Column("CRAWLER"),
+    Column("CPU µs/page", right=True),
+    Column("first 10%", right=True),
+    Column("last 10%", right=True),
+    Column("pages/s", right=True),
+    Column("connections", right=True),
+    Column("MB after 10%", right=True),
+    Column("in the end", right=True),
+    Column("peak", right=True),
+)
+MEGABYTE = 1e6
+
+
+def lines(mode: Mode, workloads: Sequence[Workload], results: Results) -> Iterator[str]:
     """The one table."""
     rows = []
     for workload in workloads:
-        base = results.get((workload.name, BASE))
+        base = results.get((workload.key, BASE))
         for name, entry in CONTESTANTS.items():
-            if found := results.get((workload.name, name)):
+            if not (found := results.get((workload.key, name))):
+                continue
+            if mode is Mode.FLAT:
+                rows.append([f"{workload.total:,}", f"{workload.hosts:,}", entry.kind.name, *_growth(found)])
+            else:
                 rows.append([workload.name, entry.kind.name, *_cells(found, base), entry.kind.writes])
-    yield from render(COLUMNS, rows)
+    yield from render(FLAT_COLUMNS if mode is Mode.FLAT else COLUMNS, rows)
+
+
+def _middle(found: Sequence[Figures], value: Callable[[Figures], float], unit: float = 1.0) -> str:
+    return f"{median(map(value, found)) / unit:,.0f}"
+
+
+def _spread(found: Sequence[Figures], value: Callable[[Figures], float]) -> str:
+    values = [value(one) for one in found]
+    return f"{min(values):,.0f}-{max(values):,.0f}"
 
 
 def _cells(found: Sequence[Figures], base: Sequence[Figures] | None) -> Iterator[str]:
-    def middle(value: Callable[[Figures], float]) -> float:
-        return median(map(value, found))
-
-    def spread(value: Callable[[Figures], float]) -> str:
-        values = [value(one) for one in found]
-        return f"{min(values):,.0f}-{max(values):,.0f}"
-
-    cpu = middle(lambda one: one.cpu_us)
-    yield f"{cpu:,.0f}"
-    yield spread(lambda one: one.cpu_us)
-    yield f"{median(one.cpu_us for one in base) / cpu:.2f}" if base else "-"
-    yield f"{middle(lambda one: one.pages_per_second):,.0f}"
-    yield spread(lambda one: one.pages_per_second)
-    yield f"{middle(lambda one: one.peak_bytes) / 1e6:,.0f}"
+    yield _middle(found, lambda one: one.cpu_us)
+    yield _spread(found, lambda one: one.cpu_us)
+    yield f"{_cpu(base) / _cpu(found):.2f}" if base else "-"
+    yield _middle(found, lambda one: one.pages_per_second)
+    yield _spread(found, lambda one: one.pages_per_second)
+    yield _middle(found, lambda one: one.peak_bytes, MEGABYTE)
     for place in (0, 1):
         taken = [one.latencies[place] for one in found if one.latencies]
         yield f"{median(taken) * 1000:,.0f}" if taken else "-"
+
+
+def _cpu(found: Sequence[Figures]) -> float:
+    return median(one.cpu_us for one in found)
+
+
+def _growth(found: Sequence[Figures]) -> Iterator[str]:
+    yield _middle(found, lambda one: one.cpu_us)
+    yield _middle(found, lambda one: one.early_cpu_us)
+    yield _middle(found, lambda one: one.late_cpu_us)
+    yield _middle(found, lambda one: one.pages_per_second)
+    yield _middle(found, lambda one: one.connections)
+    yield _middle(found, lambda one: one.early_bytes, MEGABYTE)
+    yield _middle(found, lambda one: one.late_bytes, MEGABYTE)
+    yield _middle(found, lambda one: one.peak_bytes, MEGABYTE)
+
+
+def capacities(workloads: Sequence[Workload], results: Results) -> Iterator[str]:
+    """How far the site was from being what holds up the crawlers, a line a workload."""
+    for workload in workloads:
+        found = [one for name in CONTESTANTS for one in results.get((workload.key, name), ())]
+        if found:
+            least = min(one.site_cpu_us for one in found)
+            most = max(one.site_cpu_us * one.pages_per_second for one in found) / 1e4
+            yield (
+                f"{workload.key}: the site takes {least:,.0f} µs a page, "
+                f"so it can serve {1e6 / least:,.0f} a second; it was busy at most {most:.0f} % of the time"
+            )
 
 
 def document(workloads: Sequence[Workload], results: Results, notes: Sequence[str]) -> dict[str, Any]:
@@ -68,7 +118,7 @@ def document(workloads: Sequence[Workload], results: Results, notes: Sequence[st
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
         "notes": list(notes),
-        "workloads": {workload.name: asdict(workload) for workload in workloads},
+        "workloads": {workload.key: asdict(workload) for workload in workloads},
         "runs": [
             {"workload": workload, "crawler": name, **asdict(figures)}
             for (workload, name), found in results.items()

@@ -14,6 +14,7 @@ import json
 import ssl
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -88,7 +89,7 @@ class Site:
         if url.path.endswith("/reset"):
             given = dict(parse_qsl(url.query))
             workload = next(one for one in WORKLOADS if one.name == given["workload"])
-            self.reset(workload.scaled(int(given["total"])))
+            self.reset(replace(workload, total=int(given["total"]), hosts=int(given["hosts"])))
         elif url.path.endswith("/times"):
             answer = {key.decode(): value for key, value in self.served.items()}
         else:

@@ -56,14 +56,14 @@ class Track:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()  # closes its output as well
 
     def port(self, workload: Workload) -> int:
         return self.secure_port if workload.tls else self.plain_port
 
     def reset(self, workload: Workload) -> None:
         """Serve this workload from now on."""
-        self._ask(f"reset?workload={workload.name}&total={workload.total}")
+        self._ask(f"reset?workload={workload.name}&total={workload.total}&hosts={workload.hosts}")
 
     def state(self) -> State:
         return State(**self._ask("state"))

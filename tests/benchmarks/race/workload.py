@@ -4,7 +4,7 @@ Theory of operation. Half of the pages are seeds, and the other half, the hubs, 
 links to hubs of its own host and to nothing else. So whoever extracts, joins and deduplicates the links
 fetches every page exactly once, in whatever order it goes. No link leads to a seed: a crawler that does not
 filter its seeds would fetch it twice. A hub is linked to from many pages, so nearly all links are known
-ones, as they are in every crawl of a site that comes to its end. A workload without extraction has seeds alone.
+ones, as they are in every crawl of a site that comes to its end. Without extraction there are seeds alone.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ class Workload:
     def extracts(self) -> bool:
         """Whether links are followed."""
         return self.anchors > 0
+
+    @property
+    def key(self) -> str:
+        """Tells it from all others in one table, and in names of folders."""
+        return f"{self.name}-{self.total}-{self.hosts}"
 
     @property
     def hubs(self) -> int:

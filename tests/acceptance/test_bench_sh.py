@@ -1,0 +1,77 @@
+"""`task_shell/bench.sh`: a short race, with real Kafka, that ends with the table."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.test_chaos import still_running
+
+SCRIPT = Path(__file__).resolve().parents[2] / "task_shell" / "bench.sh"
+RUN_SECONDS = 200
+
+
+def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """One run from another directory, its own folder inside of the test's."""
+    return subprocess.run(
+        [str(SCRIPT), *arguments],
+        env=os.environ | {"TMPDIR": str(folder)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+
+
+@pytest.mark.servers
+def test_a_quick_race_prints_the_table_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """50 pages, half of them found by links: both crawlers do the whole work, and are compared."""
+    options = "--quick --pages 50 --workload links --peers ours,stock --json race.json"
+    finished = bench(tmp_path, *options.split())
+    assert finished.returncode == 0, finished.stderr
+    rows = [line.split() for line in finished.stdout.splitlines() if line.startswith("links ")]
+    assert [row[1] for row in rows] == ["site_spider", "Scrapy"]
+    assert rows[1][4] == "1.00"  # times the economy of stock Scrapy
+    runs = {run["crawler"]: run for run in json.loads((tmp_path / "race.json").read_text())["runs"]}
+    assert float(rows[0][4]) == pytest.approx(runs["stock"]["cpu_us"] / runs["ours"]["cpu_us"], abs=0.01)
+    assert runs["stock"]["latencies"] is None
+    assert 0 < runs["ours"]["latencies"][0] <= runs["ours"]["latencies"][1]
+    assert still_running(tmp_path) == []
+    assert list(tmp_path.glob("bench-*")) == []
+
+
+@pytest.mark.servers
+def test_an_interrupted_race_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Ctrl-C while a crawler runs: processes and files are gone, and the exit code says so."""
+    log = tmp_path / "log"
+    options = "--workload links --pages 5000 --peers ours --runs 1".split()
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [str(SCRIPT), *options],
+            env=os.environ | {"TMPDIR": str(tmp_path)},
+            stdout=stream,
+            stderr=stream,
+        )
+    deadline = time.monotonic() + RUN_SECONDS
+    while not any("crawl_spider" in line for line in still_running(tmp_path)):
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(90) == 130
+    assert still_running(tmp_path) == []
+    assert list(tmp_path.glob("bench-*")) == []
+
+
+def test_a_wrong_peer_is_refused(tmp_path: Path) -> None:
+    """Exit code 2, and a line that names those that there are."""
+    finished = bench(tmp_path, "--peers", "ours,nobody")
+    assert finished.returncode == 2
+    assert "'nobody' is none of ours, stock" in finished.stderr

@@ -1,0 +1,140 @@
+"""That the race is fair: everybody has the same work, and what is not done does not count."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urldefrag, urljoin
+from urllib.request import urlopen
+
+import pytest
+from lxml import html
+
+from tests.benchmarks.race import heat, others
+from tests.benchmarks.race.contestant import FileContestant, Heat, HeatFailed
+from tests.benchmarks.race.figures import reckoned
+from tests.benchmarks.race.machine import Cores
+from tests.benchmarks.race.meter import Meter, Reading
+from tests.benchmarks.race.track import Track
+from tests.benchmarks.race.workload import WORKLOADS, Workload
+
+BY_NAME = {workload.name: workload for workload in WORKLOADS}
+
+
+@pytest.fixture(scope="module")
+def track(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Track]:
+    with Track(tmp_path_factory.mktemp("track"), Cores.of_this_machine()) as track:
+        yield track
+
+
+def links_of(url: str) -> list[str]:
+    """Every link of a page, joined by the standard library."""
+    with urlopen(url) as answer:
+        body = answer.read()
+    return [urldefrag(urljoin(url, href)).url for href in html.fromstring(body).xpath("//a/@href")]
+
+
+@pytest.mark.parametrize("name", [one.name for one in WORKLOADS if one.extracts])
+def test_the_links_of_the_seeds_lead_to_every_other_page_and_to_no_seed(track: Track, name: str) -> None:
+    workload = BY_NAME[name].scaled(60)
+    track.reset(workload)
+    seeds = list(workload.seed_urls(track.port(workload)))
+    found = {link for seed in seeds for link in links_of(seed)}
+    assert len(set(seeds)) == workload.seeds
+    assert not found & set(seeds)
+    assert len(seeds) + len(found) == workload.total
+
+
+@pytest.mark.parametrize("name", [one.name for one in WORKLOADS if one.extracts])
+def test_pages_have_the_size_and_the_links_that_the_workload_says(track: Track, name: str) -> None:
+    workload = BY_NAME[name]
+    track.reset(workload)
+    first = next(workload.seed_urls(track.port(workload)))
+    with urlopen(first) as answer:
+        assert len(answer.read()) == pytest.approx(workload.page_bytes, rel=0.1)
+    links = links_of(first)
+    assert (len(links), len(set(links))) == (workload.anchors, min(workload.targets, workload.hubs))
+
+
+def turn(track: Track, folder: Path, workload: Workload) -> Heat:
+    return Heat(workload, folder, track)
+
+
+def test_the_bare_loop_does_the_whole_work(track: Track, tmp_path: Path) -> None:
+    """The limit counts only because it fetches, follows and writes like all others."""
+    workload = BY_NAME["links"].scaled(1000)
+    figures = heat.run(others.Bare(turn(track, tmp_path, workload)), Cores.of_this_machine())
+    assert figures.cpu_us > 10
+    assert figures.peak_bytes > 10_000_000
+    assert figures.latencies is None
+
+
+class Script(FileContestant):
+    """Some lines of Python that know `seeds` and `output`."""
+
+    name = "the script"
+    text = ""
+
+    def command(self) -> list[str]:
+        seeds = self.heat.folder / "seeds.txt"
+        head = f"seeds = open({str(seeds)!r}).read().split(); output = open({str(self.output)!r}, 'w')\n"
+        return [sys.executable, "-c", f"import json, urllib.request\n{head}{self.text}"]
+
+
+FETCH = "for url in seeds: body = urllib.request.urlopen(url).read().decode(); "
+WRITE = "print(json.dumps({'url': url, 'status': 200, 'headers': '', 'body': body}), file=output)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (FETCH + "\n", "0 of 30 records"),
+        (FETCH + "urllib.request.urlopen(url); " + WRITE, "did not ask for each of 30 pages once"),
+        (FETCH + "body = ''; " + WRITE, "a wrong record"),
+        (FETCH + "url = seeds[0]; " + WRITE, "one twice"),
+        ("for url in seeds: body = 'x' * 1000; " + WRITE, "did not ask"),
+    ],
+)
+def test_who_does_less_is_not_measured(track: Track, tmp_path: Path, text: str, reason: str) -> None:
+    workload = BY_NAME["small"].scaled(30)
+    script = Script(turn(track, tmp_path, workload))
+    script.text = text
+    with pytest.raises(HeatFailed, match=reason):
+        heat.run(script, Cores.of_this_machine())
+
+
+def test_the_meter_counts_the_cpu_of_children_and_what_it_counted_of_ended_ones() -> None:
+    burn = "import time\nwhile time.process_time() < 0.7: pass"
+    program = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\ninput()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
+        meter = Meter(process.pid, lambda _process: True)
+        readings = [meter.read(0, process.pid)]
+        while readings[-1].cpu_seconds < 0.6:
+            readings.append(meter.read(0, process.pid))
+            assert process.poll() is None
+        process.communicate(b"\n")
+    assert meter.read(0, os.getpid()).cpu_seconds >= 0.6
+    assert readings[-1].peak_bytes > 5_000_000
+
+
+def test_the_start_is_not_counted_and_the_end_is() -> None:
+    def reading(at: float, served: int, cpu: float) -> Reading:
+        return Reading(at, served, cpu, 10, 20, cpu / 10)
+
+    readings = [reading(0, 0, 5), reading(10, 50, 6), reading(11, 1000, 7), reading(12, 1000, 7.9)]
+    figures = reckoned(readings, 1000, last_served=11, connections=3, latencies=None)
+    assert figures.cpu_us == pytest.approx(1.9 / 950 * 1e6)
+    assert figures.pages_per_second == pytest.approx(950)
+    assert figures.site_cpu_us == pytest.approx(0.19 / 950 * 1e6)
+    with pytest.raises(ValueError, match="--pages"):
+        reckoned([reading(0, 0, 1), reading(1, 1000, 2)], 1000, 1, 1, None)
+
+
+def test_no_page_is_asked_for_that_is_not_there(track: Track) -> None:
+    track.reset(BY_NAME["small"].scaled(30))
+    assert track.state().asked == 0
+    assert json.dumps(track.times()) == "{}"
