@@ -51,7 +51,7 @@ def test_a_quick_race_prints_the_table_and_leaves_nothing_behind(tmp_path: Path)
 def test_an_interrupted_race_leaves_nothing_behind(tmp_path: Path) -> None:
     """Ctrl-C while a crawler runs: processes and files are gone, and the exit code says so."""
     log = tmp_path / "log"
-    options = "--workload links --pages 5000 --peers ours --runs 1".split()
+    options = ["--workload", "links", "--pages", "5000", "--peers", "ours", "--runs", "1"]
     with log.open("wb") as stream:
         process = subprocess.Popen(
             [str(SCRIPT), *options],

@@ -112,18 +112,18 @@ def test_the_meter_counts_the_cpu_of_children_and_what_it_counted_of_ended_ones(
     program = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\ninput()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
         meter = Meter(process.pid, lambda _process: True)
-        readings = [meter.read(0, process.pid)]
+        readings = [meter.read(0, process.pid, [])]
         while readings[-1].cpu_seconds < 0.6:
-            readings.append(meter.read(0, process.pid))
+            readings.append(meter.read(0, process.pid, []))
             assert process.poll() is None
         process.communicate(b"\n")
-    assert meter.read(0, os.getpid()).cpu_seconds >= 0.6
+    assert meter.read(0, os.getpid(), []).cpu_seconds >= 0.6
     assert readings[-1].peak_bytes > 5_000_000
 
 
 def test_the_start_is_not_counted_and_the_end_is() -> None:
     def reading(at: float, served: int, cpu: float) -> Reading:
-        return Reading(at, served, cpu, 10, 20, cpu / 10)
+        return Reading(at, served, cpu, 10, 20, cpu / 10, cpu / 2)
 
     readings = [reading(0, 0, 5), reading(10, 50, 6), reading(11, 1000, 7), reading(12, 1000, 7.9)]
     figures = reckoned(readings, 1000, last_served=11, connections=3, latencies=None)

@@ -71,8 +71,9 @@ def race(options: Options) -> list[str]:
     cores = Cores.all_for_all() if options.mode is Mode.CORES else Cores.of_this_machine()
     os.sched_setaffinity(0, cores.servers)  # also of all that is started, unless it is told otherwise
     with ExitStack() as stack:
-        equipped(stack, options, say)
+        servers = equipped(stack, options, say)
         track = stack.enter_context(Track(options.folder, cores))
+        track.servers = servers
         say(cores.note)
         run = Race(options, track, cores)
         run.run()

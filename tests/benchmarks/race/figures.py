@@ -22,6 +22,7 @@ class Figures:
     late_bytes: int  # and in the end
     peak_bytes: int  # from the start on
     site_cpu_us: float  # a page: what the site took for it
+    servers_cpu_us: float  # a page: likewise Kafka and Redis, as far as they run, for everything they do
     connections: int
     latencies: tuple[float, float] | None  # p50 and p99 of seconds from page served to record acknowledged
 
@@ -41,15 +42,17 @@ def reckoned(
     warm, end = at(WARM_PART), readings[-1]
     if warm.served == total:
         raise ValueError(f"{total} pages are over before they can be measured; take more of them (--pages)")
+    pages = total - warm.served
     return Figures(
         cpu_us=_cpu_us(warm, end),
         early_cpu_us=_cpu_us(warm, at(WARM_PART + 0.1)),
         late_cpu_us=_cpu_us(at(0.9), end),
-        pages_per_second=(total - warm.served) / max(last_served - warm.at, 1e-6),
+        pages_per_second=pages / max(last_served - warm.at, 1e-6),
         early_bytes=at(0.1).resident_bytes,
         late_bytes=end.resident_bytes,
         peak_bytes=max(reading.peak_bytes for reading in readings),
-        site_cpu_us=(end.site_cpu_seconds - warm.site_cpu_seconds) / (total - warm.served) * 1e6,
+        site_cpu_us=(end.site_cpu_seconds - warm.site_cpu_seconds) / pages * 1e6,
+        servers_cpu_us=(end.servers_cpu_seconds - warm.servers_cpu_seconds) / pages * 1e6,
         connections=connections,
         latencies=latencies,
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.benchmarks.race.contestant import Contestant
-from tests.benchmarks.race.others import Bare, Crawlee, QuietStock, ScrapyRedis, Stock
+from tests.benchmarks.race.others import Bare, Crawlee, LeanCrawlee, QuietStock, ScrapyRedis, Stock
 from tests.benchmarks.race.ours import Ours, Pair, Single
 
 
@@ -24,6 +24,7 @@ CONTESTANTS: Mapping[str, Entry] = {
     "stock-quiet": Entry(QuietStock),
     "scrapy-redis": Entry(ScrapyRedis, ("redis",)),
     "crawlee": Entry(Crawlee),
+    "crawlee-lean": Entry(LeanCrawlee),
     "bare": Entry(Bare),
     "single": Entry(Single, ("kafka",)),
     "pair": Entry(Pair, ("kafka",)),

@@ -62,7 +62,7 @@ class Running:
 
     def _read(self, track: Track) -> int:
         served = track.state().served
-        self.readings.append(self.meter.read(served, track.process.pid))
+        self.readings.append(self.meter.read(served, track.process.pid, track.servers))
         return served
 
     def _is_quiet(self, total: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,8 @@ class Reading:
     cpu_seconds: float  # since the start; those that have ended are in it
     resident_bytes: int
     peak_bytes: int
-    site_cpu_seconds: float = 0.0  # of the site
+    site_cpu_seconds: float  # of the site
+    servers_cpu_seconds: float  # of the servers that the race has started
 
 
 def cpu_seconds(pid: int) -> float:
@@ -57,8 +58,8 @@ class Meter:
         self._costs: dict[int, _Cost] = {}
         self._looked = 0.0
 
-    def read(self, served: int, site: int) -> Reading:
-        """What they have cost so far; `site` is the site's process."""
+    def read(self, served: int, site: int, servers: Iterable[int]) -> Reading:
+        """What they have cost so far; and the site's process, and those of the servers."""
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self._look()
         for pid, cost in self._costs.items():
@@ -71,6 +72,7 @@ class Meter:
             resident_bytes=sum(cost.resident_bytes for cost in costs),
             peak_bytes=sum(cost.peak_bytes for cost in costs),
             site_cpu_seconds=cpu_seconds(site),
+            servers_cpu_seconds=sum(map(cpu_seconds, servers)),
         )
 
     def _look(self) -> None:

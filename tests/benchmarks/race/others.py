@@ -107,17 +107,26 @@ class ScrapyRedis(Stock):
 
 
 class Crawlee(FileContestant):
-    """crawlee-python."""
+    """crawlee-python as its guide has it: ParselCrawler and `enqueue_links`."""
 
     name = "crawlee-python"
     requirements = "crawlee.txt"
+    way: ClassVar[list[str]] = []
 
     def command(self) -> list[str]:
         return [
             str(environment(self.requirements) / "python"),
             str(PEERS / "http_crawl.py"),
+            *self.way,
             *("--seeds", str(self.heat.folder / "seeds.txt")),
             *("--output", str(self.output)),
             *("--concurrency", str(CONCURRENCY)),
             *(["--extract"] if self.heat.workload.extracts else []),
         ]
+
+
+class LeanCrawlee(Crawlee):
+    """The same with links by lxml and a set of our own: only new links reach its queue."""
+
+    name = "crawlee-python, own links"
+    way: ClassVar[list[str]] = ["--lean"]

@@ -14,8 +14,8 @@ from tests.benchmarks.race.others import environment
 from tests.chaos.servers import Server, start_all
 
 
-def equipped(stack: ExitStack, options: Options, say: Callable[[str], None]) -> None:
-    """Start and install what the chosen ones need. The servers end with the stack."""
+def equipped(stack: ExitStack, options: Options, say: Callable[[str], None]) -> list[int]:
+    """Start and install what the chosen ones need; the servers' processes, which end with the stack."""
     entries = [CONTESTANTS[name] for name in options.peers]
     for entry in entries:
         if entry.kind.requirements:
@@ -32,6 +32,10 @@ def equipped(stack: ExitStack, options: Options, say: Callable[[str], None]) -> 
     variables = {name: value for server in servers for name, value in server.variables().items()}
     for entry in entries:
         entry.kind.variables = variables
+    files = [
+        options.folder / f"servers-{server.name}" / server.name / f"{server.name}.pid" for server in servers
+    ]
+    return [int(file.read_text().split()[0]) for file in files]
 
 
 def prepare_environment(requirements: str, say: Callable[[str], None]) -> None:

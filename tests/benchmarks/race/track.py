@@ -50,6 +50,7 @@ class Track:
         if len(ports) != 2:
             raise RuntimeError(f"the site did not start: exit code {self.process.wait()}")
         self.plain_port, self.secure_port = map(int, ports)
+        self.servers: list[int] = []  # the processes of those that run beside it
 
     def __enter__(self) -> Self:
         return self
