@@ -111,7 +111,7 @@ def test_the_meter_counts_the_cpu_of_children_and_what_it_counted_of_ended_ones(
     burn = "import time\nwhile time.process_time() < 0.7: pass"
     program = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\ninput()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
-        meter = Meter(process.pid, lambda _process: True)
+        meter = Meter(process.pid, lambda _process: True, Cores.of_this_machine().crawler)
         readings = [meter.read(0, process.pid, [])]
         while readings[-1].cpu_seconds < 0.6:
             readings.append(meter.read(0, process.pid, []))
@@ -123,12 +123,13 @@ def test_the_meter_counts_the_cpu_of_children_and_what_it_counted_of_ended_ones(
 
 def test_the_start_is_not_counted_and_the_end_is() -> None:
     def reading(at: float, served: int, cpu: float) -> Reading:
-        return Reading(at, served, cpu, 10, 20, cpu / 10, cpu / 2)
+        return Reading(at, served, cpu, 10, 20, cpu / 10, cpu / 2, cpu + at / 100)
 
     readings = [reading(0, 0, 5), reading(10, 50, 6), reading(11, 1000, 7), reading(12, 1000, 7.9)]
     figures = reckoned(readings, 1000, last_served=11, connections=3, latencies=None)
     assert figures.cpu_us == pytest.approx(1.9 / 950 * 1e6)
     assert figures.pages_per_second == pytest.approx(950)
+    assert figures.disturbance == pytest.approx(0.01)
     assert figures.site_cpu_us == pytest.approx(0.19 / 950 * 1e6)
     with pytest.raises(ValueError, match="--pages"):
         reckoned([reading(0, 0, 1), reading(1, 1000, 2)], 1000, 1, 1, None)

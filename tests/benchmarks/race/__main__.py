@@ -79,6 +79,8 @@ def race(options: Options) -> list[str]:
         run.run()
     print("\n".join(report.lines(options.mode, options.workloads, run.results)))
     notes = [cores.note, *report.capacities(options.workloads, run.results), *run.failures]
+    if cores.are_apart:
+        notes += report.disturbances(run.results)
     print("\n".join(["", *notes]), flush=True)
     if options.json:
         found = report.document(options.workloads, run.results, notes)

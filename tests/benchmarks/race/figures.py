@@ -23,6 +23,7 @@ class Figures:
     peak_bytes: int  # from the start on
     site_cpu_us: float  # a page: what the site took for it
     servers_cpu_us: float  # a page: likewise Kafka and Redis, as far as they run, for everything they do
+    disturbance: float  # the part of the time in which the crawler's cores worked for others
     connections: int
     latencies: tuple[float, float] | None  # p50 and p99 of seconds from page served to record acknowledged
 
@@ -53,6 +54,7 @@ def reckoned(
         peak_bytes=max(reading.peak_bytes for reading in readings),
         site_cpu_us=(end.site_cpu_seconds - warm.site_cpu_seconds) / pages * 1e6,
         servers_cpu_us=(end.servers_cpu_seconds - warm.servers_cpu_seconds) / pages * 1e6,
+        disturbance=max(0.0, _others(warm, end)) / max(end.at - warm.at, 1e-6),
         connections=connections,
         latencies=latencies,
     )
@@ -61,3 +63,7 @@ def reckoned(
 def _cpu_us(first: Reading, last: Reading) -> float:
     pages = last.served - first.served
     return (last.cpu_seconds - first.cpu_seconds) / pages * 1e6 if pages else 0.0
+
+
+def _others(first: Reading, last: Reading) -> float:
+    return (last.core_seconds - first.core_seconds) - (last.cpu_seconds - first.cpu_seconds)

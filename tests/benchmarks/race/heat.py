@@ -39,7 +39,7 @@ class Running:
                 stderr=log,
                 start_new_session=True,
             )
-        self.meter = Meter(self.process.pid, contestant.counts)
+        self.meter = Meter(self.process.pid, contestant.counts, cores)
         self.readings: list[Reading] = []
 
     def follow(self, track: Track, total: int) -> None:

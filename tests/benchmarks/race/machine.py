@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from shutil import which
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,15 @@ class Cores:
         if len(self.crawler) > 1:
             return f"crawlers, site, servers and runner share the cores {listed(self.crawler)}"
         return "ONE CORE, or no taskset: crawler, site and servers take turns, so pages/s says little"
+
+
+def busy_seconds(cores: Iterable[int]) -> float:
+    """How long these cores have worked since the machine was started, for whomever."""
+    lines = dict(line.split(maxsplit=1) for line in Path("/proc/stat").read_text().splitlines())
+    user, nice, system, _idle, _waiting, *interrupts = (
+        sum(column) for column in zip(*(map(int, lines[f"cpu{core}"].split()) for core in cores), strict=True)
+    )
+    return (user + nice + system + sum(interrupts[:3])) / _TICKS_PER_SECOND
 
 
 def listed(cores: tuple[int, ...]) -> str:

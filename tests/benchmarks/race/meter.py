@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.benchmarks.race.machine import busy_seconds
 from tests.chaos.processes import Process, children
 
 _LOOK_SECONDS = 0.5  # between two looks for new processes
@@ -25,6 +26,7 @@ class Reading:
     peak_bytes: int
     site_cpu_seconds: float  # of the site
     servers_cpu_seconds: float  # of the servers that the race has started
+    core_seconds: float  # that the crawler's core has worked, for whomever
 
 
 def cpu_seconds(pid: int) -> float:
@@ -50,9 +52,10 @@ class _Cost:
 
 
 class Meter:
-    """A process and its descendants, those that count."""
+    """A process and its descendants, those that count, and the cores they run on."""
 
-    def __init__(self, root: int, counts: Callable[[Process], bool]) -> None:
+    def __init__(self, root: int, counts: Callable[[Process], bool], cores: tuple[int, ...]) -> None:
+        self._cores = cores
         self._root = root
         self._counts = counts
         self._costs: dict[int, _Cost] = {}
@@ -73,6 +76,7 @@ class Meter:
             peak_bytes=sum(cost.peak_bytes for cost in costs),
             site_cpu_seconds=cpu_seconds(site),
             servers_cpu_seconds=sum(map(cpu_seconds, servers)),
+            core_seconds=busy_seconds(self._cores),
         )
 
     def _look(self) -> None:

@@ -112,6 +112,16 @@ def capacities(workloads: Sequence[Workload], results: Results) -> Iterator[str]
             )
 
 
+def disturbances(results: Results) -> Iterator[str]:
+    """Whether the figures can be relied on."""
+    found = [one.disturbance for figures in results.values() for one in figures]
+    if found:
+        yield (
+            f"the crawler's core worked for others {median(found):.0%} of the time, {max(found):.0%} in the "
+            "worst run; from some 5 % on take the table as a hint and repeat it on a quiet machine"
+        )
+
+
 def document(workloads: Sequence[Workload], results: Results, notes: Sequence[str]) -> dict[str, Any]:
     """Every figure of every run."""
     return {
