@@ -15,7 +15,7 @@ complain() { printf 'bench.sh: %s\n' "$*" >&2; }
 
 stop_servers() {
     local name
-    for name in kafka redis; do
+    for name in kafka redis elasticsearch; do
         if [[ -d $folder/servers-$name ]]; then
             SITE_SERVERS_DIR=$folder/servers-$name "$here/servers.sh" kill "$name" >&2 || true
         fi

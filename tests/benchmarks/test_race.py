@@ -14,11 +14,12 @@ from urllib.request import urlopen
 import pytest
 from lxml import html
 
-from tests.benchmarks.race import heat, others
+from tests.benchmarks.race import heat, others, report
 from tests.benchmarks.race.contestant import FileContestant, Heat, HeatFailed
-from tests.benchmarks.race.figures import reckoned
+from tests.benchmarks.race.figures import Figures, reckoned
 from tests.benchmarks.race.machine import Cores
 from tests.benchmarks.race.meter import Meter, Reading
+from tests.benchmarks.race.options import Mode
 from tests.benchmarks.race.track import Track
 from tests.benchmarks.race.workload import WORKLOADS, Workload
 
@@ -67,10 +68,10 @@ def turn(track: Track, folder: Path, workload: Workload) -> Heat:
 def test_the_bare_loop_does_the_whole_work(track: Track, tmp_path: Path) -> None:
     """The limit counts only because it fetches, follows and writes like all others."""
     workload = BY_NAME["links"].scaled(1000)
-    figures = heat.run(others.Bare(turn(track, tmp_path, workload)), Cores.of_this_machine())
-    assert figures.cpu_us > 10
-    assert figures.peak_bytes > 10_000_000
-    assert figures.latencies is None
+    found = heat.run(others.Bare(turn(track, tmp_path, workload)), Cores.of_this_machine())
+    assert found.cpu_us > 10
+    assert found.peak_bytes > 10_000_000
+    assert found.latencies is None
 
 
 class Script(FileContestant):
@@ -126,13 +127,51 @@ def test_the_start_is_not_counted_and_the_end_is() -> None:
         return Reading(at, served, cpu, 10, 20, cpu / 10, cpu / 2, cpu + at / 100)
 
     readings = [reading(0, 0, 5), reading(10, 50, 6), reading(11, 1000, 7), reading(12, 1000, 7.9)]
-    figures = reckoned(readings, 1000, last_served=11, connections=3, latencies=None)
-    assert figures.cpu_us == pytest.approx(1.9 / 950 * 1e6)
-    assert figures.pages_per_second == pytest.approx(950)
-    assert figures.disturbance == pytest.approx(0.01)
-    assert figures.site_cpu_us == pytest.approx(0.19 / 950 * 1e6)
+    found = reckoned(readings, 1000, last_served=11, connections=3, latencies=None)
+    assert found.cpu_us == pytest.approx(1.9 / 950 * 1e6)
+    assert found.pages_per_second == pytest.approx(950)
+    assert found.disturbance == pytest.approx(0.01)
+    assert found.site_cpu_us == pytest.approx(0.19 / 950 * 1e6)
     with pytest.raises(ValueError, match="--pages"):
         reckoned([reading(0, 0, 1), reading(1, 1000, 2)], 1000, 1, 1, None)
+
+
+def figures(cpu_us: float) -> Figures:
+    return Figures(
+        cpu_us=cpu_us,
+        early_cpu_us=1,
+        late_cpu_us=2,
+        pages_per_second=100,
+        early_bytes=1_000_000,
+        late_bytes=2_000_000,
+        peak_bytes=3_000_000,
+        site_cpu_us=20,
+        servers_cpu_us=30,
+        disturbance=0.5,
+        connections=4,
+        latencies=None,
+    )
+
+
+def test_the_table_has_medians_with_their_spread_and_how_many_times_stock_they_are() -> None:
+    workload = BY_NAME["links"]
+    results = {
+        (workload.key, "stock"): [figures(4000), figures(3000), figures(8000)],
+        (workload.key, "ours"): [figures(1000), figures(500), figures(800)],
+    }
+    head, ours, stock = report.lines(Mode.RACE, [workload], results)
+    assert "x stock" in head
+    assert ours.split()[:5] == ["links", "site_spider", "800", "500-1,000", "5.00"]
+    assert stock.split()[:5] == ["links", "Scrapy", "4,000", "3,000-8,000", "1.00"]
+    assert "50,000 a second" in next(report.capacities([workload], results))
+    assert "50% of the time" in next(report.disturbances(results))
+
+
+def test_a_table_of_growth_has_the_first_and_the_last_pages() -> None:
+    workload = BY_NAME["small"].scaled(2000)
+    results = {(workload.key, "ours"): [figures(800)]}
+    _, row = report.lines(Mode.FLAT, [workload], results)
+    assert row.split() == ["2,000", "8", "site_spider", "800", "1", "2", "100", "4", "1", "2", "3"]
 
 
 def test_no_page_is_asked_for_that_is_not_there(track: Track) -> None:

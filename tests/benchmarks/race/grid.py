@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.benchmarks.race.contestant import Contestant
 from tests.benchmarks.race.others import Bare, Crawlee, LeanCrawlee, QuietStock, ScrapyRedis, Stock
-from tests.benchmarks.race.ours import Ours, Pair, Single
+from tests.benchmarks.race.ours import Ours, Pair, Single, ToElasticsearch, ToLocal
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,11 @@ CONTESTANTS: Mapping[str, Entry] = {
     "crawlee": Entry(Crawlee),
     "crawlee-lean": Entry(LeanCrawlee),
     "bare": Entry(Bare),
+    "ours-local": Entry(ToLocal, ("kafka",)),
+    "ours-elasticsearch": Entry(ToElasticsearch, ("elasticsearch", "kafka")),
     "single": Entry(Single, ("kafka",)),
     "pair": Entry(Pair, ("kafka",)),
 }
 PAIR = ("single", "pair")
-RACERS = tuple(name for name in CONTESTANTS if name not in PAIR)
+RACERS = ("ours", "stock", "stock-quiet", "scrapy-redis", "crawlee", "crawlee-lean", "bare")
 BASE = "stock"  # whose CPU is divided by the others', for the ratio

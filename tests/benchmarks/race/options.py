@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     workloads, peers = [one.name for one in WORKLOADS], list(CONTESTANTS)
     add = parser.add_argument
     add("--workload", nargs="+", choices=workloads, metavar="NAME", help=f"of {', '.join(workloads)} (all)")
-    add("--peers", type=_names(peers), metavar="LIST", help=f"of {','.join(peers)} (all but the last two)")
+    add("--peers", type=_names(peers), metavar="LIST", help=f"of {','.join(peers)} ({','.join(RACERS)})")
     add("--runs", type=_whole(1, 100), metavar="N", help="of each, alternating (5; 1 with --flat)")
     add("--pages", type=_whole(20, 10_000_000), metavar="N", help="of each workload (800 to 6,000)")
     add("--quick", action="store_true", help=f"one run, {QUICK_PAGES} pages: to see that it works")

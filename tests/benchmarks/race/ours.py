@@ -6,12 +6,15 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its stubs
 
+from site_spider.crawl import parts
+from site_spider.errors import SiteSpiderError
 from tests.acceptance.deployment import SCRIPT, Deployment
 from tests.benchmarks.race.contestant import CONCURRENCY, PER_HOST, Contestant, Heat, HeatFailed, Record
 from tests.chaos.processes import Process, is_crawler
@@ -24,6 +27,7 @@ class Ours(Contestant):
 
     name = "site_spider"
     writes = "Kafka topic, acknowledged"
+    sink = "kafka"
     processes = 1
 
     def __init__(self, heat: Heat) -> None:
@@ -31,7 +35,7 @@ class Ours(Contestant):
         self._deployment = Deployment(heat.folder, dict(self.variables))
         self._results = f"{self._deployment.topic}.results"
         self._deployment.settings |= {
-            "SITE_SINKS": "kafka",
+            "SITE_SINKS": self.sink,
             "SITE_RESULTS_TOPIC": self._results,
             "SITE_STATS_INTERVAL_SECONDS": "10",
             "CONCURRENT_REQUESTS_PER_DOMAIN": str(PER_HOST),
@@ -94,7 +98,7 @@ class Ours(Contestant):
         while left:
             for message in self._consumer.consume(min(left, 500), timeout=10):
                 left -= 1
-                found = json.loads(message.value())
+                found = json.loads(message.value() or b"")
                 _, milliseconds = message.timestamp()
                 yield Record(found["url"], found["status"], len(found["body"]), milliseconds / 1000)
 
@@ -136,3 +140,39 @@ class Single(Pair):
 
     name = "site_spider -n 1"
     processes = 1
+
+
+class _Stored(Ours):
+    """Results go to a store that is read back; when it had them, nothing says."""
+
+    def __init__(self, heat: Heat) -> None:
+        super().__init__(heat)
+        self._deployment.scrapy_settings.set("SITE_SINKS", self.sink, priority="cmdline")
+
+    def recorded(self) -> int:
+        try:
+            with closing(parts.reader(self._deployment.scrapy_settings)) as reader:
+                return reader.count()
+        except SiteSpiderError:  # nothing was written yet
+            return 0
+
+    def records(self) -> Iterator[Record]:
+        with closing(parts.reader(self._deployment.scrapy_settings)) as reader:
+            for found in reader.search(limit=None):
+                yield Record(found["url"], found["status"], len(found["body"]), None)
+
+
+class ToLocal(_Stored):
+    """Into SQLite."""
+
+    name = "site_spider, local"
+    writes = "SQLite, committed"
+    sink = "local"
+
+
+class ToElasticsearch(_Stored):
+    """Into Elasticsearch."""
+
+    name = "site_spider, elasticsearch"
+    writes = "Elasticsearch, acknowledged"
+    sink = "elasticsearch"
