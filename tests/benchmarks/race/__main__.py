@@ -48,7 +48,8 @@ class Race:
         for number in range(self._options.runs):
             for workload in self._options.workloads:
                 for name in self._options.peers:
-                    self._heat(number, workload, name)
+                    if CONTESTANTS[name].kind.takes_part(workload):
+                        self._heat(number, workload, name)
 
     def _heat(self, number: int, workload: Workload, name: str) -> None:
         folder = self._options.folder / f"{number}-{workload.key}-{name}"

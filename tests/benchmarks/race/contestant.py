@@ -56,10 +56,16 @@ class Contestant(ABC):
     writes: str  # what and where, for the reader of the table
     variables: ClassVar[Mapping[str, str]] = {}  # where the servers are: SITE_KAFKA_BROKERS, ...
     requirements = ""  # the file of an environment of its own; empty: the project's
-    stops_itself = True  # when all is done; the others are sent SIGTERM then
+    stops_itself = True  # when all is done; the others are sent SIGTERM
+    holds_back = False  # its last records come out when it is stopped
 
     def __init__(self, heat: Heat) -> None:
         self.heat = heat
+
+    @classmethod
+    def takes_part(cls, _workload: Workload) -> bool:
+        """Whether it would do anything else than another one."""
+        return True
 
     @abstractmethod
     def prepare(self) -> None:

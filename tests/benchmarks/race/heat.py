@@ -19,7 +19,7 @@ from tests.chaos.processes import LEASH, Process
 LOOK_SECONDS = 0.02
 LONGEST_SECONDS = 300  # and as much again for every LONGEST_PAGES
 LONGEST_PAGES = 10_000
-QUIET_SECONDS = 0.3  # after the last page, until those that do not end by themselves are told to
+QUIET_SECONDS = 0.3  # after the last page, until those that hold records back are stopped
 
 
 class Running:
@@ -41,20 +41,19 @@ class Running:
             )
         self.meter = Meter(self.process.pid, contestant.counts, cores)
         self.readings: list[Reading] = []
+        self._told = False
 
     def follow(self, track: Track, total: int) -> None:
         """Read until every record is out. Raises HeatFailed."""
         longest_seconds = LONGEST_SECONDS * (1 + total // LONGEST_PAGES)
         deadline = time.monotonic() + longest_seconds
-        told = False
         while self._read(track) < total or self.contestant.recorded() < total:
             if self.process.poll() is not None:
                 break
             if time.monotonic() > deadline:
                 raise HeatFailed(f"not done within {longest_seconds} s: {self._told_of(track)}")
-            if not told and not self.contestant.stops_itself and self._is_quiet(total):
-                told = True
-                self.process.send_signal(signal.SIGTERM)
+            if self.contestant.holds_back and self._is_quiet(total):
+                self._stop()
             time.sleep(LOOK_SECONDS)
         self._read(track)
         if (found := self.contestant.recorded()) < total:
@@ -75,13 +74,21 @@ class Running:
     def end(self) -> None:
         """Wait for it, or stop it."""
         below = descendants(self.process.pid)
+        if not self.contestant.stops_itself:
+            self._stop()
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
-            self.process.terminate()
+            self._stop()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(10)
         self.kill(below)
+
+    def _stop(self) -> None:
+        """Once only: a second signal would cut it short."""
+        if not self._told:
+            self._told = True
+            self.process.terminate()
 
     def kill(self, below: list[Process] | None = None) -> None:
         """At once, with all that it started."""

@@ -13,7 +13,7 @@ from tests.benchmarks.race.workload import WORKLOADS, Workload
 
 QUICK_PAGES = 400
 FLAT_PAGES, FLAT_HOSTS = (10_000, 100_000), (10, 10_000)
-CORES_HOSTS = 64  # so that both members have a like share of them
+CORES_PAGES, CORES_HOSTS = 6_400, 64  # many hosts, so that both members have a like share of them
 DESCRIPTION = """\
 Crawls the same pages with this project and with others, and prints what a page costs each of them.
 
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--workload", nargs="+", choices=workloads, metavar="NAME", help=f"of {', '.join(workloads)} (all)")
     add("--peers", type=_names(peers), metavar="LIST", help=f"of {','.join(peers)} ({','.join(RACERS)})")
     add("--runs", type=_whole(1, 100), metavar="N", help="of each, alternating (5; 1 with --flat)")
-    add("--pages", type=_whole(20, 10_000_000), metavar="N", help="of each workload (800 to 6,000)")
+    add("--pages", type=_whole(20, 10_000_000), metavar="N", help="of each workload (480 to 4,000)")
     add("--quick", action="store_true", help=f"one run, {QUICK_PAGES} pages: to see that it works")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--cores", action="store_true", help="instead: one process against two on all cores")
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _counts(text: str) -> tuple[int, ...]:
-    return tuple(map(_whole(20, 10_000_000), text.split(",")))
+    return tuple(map(_whole(1, 10_000_000), text.split(",")))
 
 
 def read_options(arguments: Sequence[str]) -> Options:
@@ -118,8 +118,7 @@ def _workloads(mode: Mode, given: argparse.Namespace) -> Iterator[Workload]:
                 yield replace(known["small"], total=total, hosts=min(hosts, total))
     elif mode is Mode.CORES:
         for name in given.workload or ("links",):
-            workload = replace(known[name], hosts=CORES_HOSTS)
-            yield workload if pages is None else workload.scaled(pages)
+            yield replace(known[name], hosts=CORES_HOSTS).scaled(pages or CORES_PAGES)
     else:
         for name in given.workload or known:
             yield known[name] if pages is None else known[name].scaled(pages)

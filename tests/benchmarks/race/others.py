@@ -11,6 +11,7 @@ from redis import Redis
 
 from tests.benchmarks.race.contestant import CONCURRENCY, PER_HOST, FileContestant
 from tests.benchmarks.race.track import ROOT
+from tests.benchmarks.race.workload import Workload
 
 PEERS = Path(__file__).with_name("peers")
 ENVIRONMENTS = ROOT / ".servers" / "bench"
@@ -83,6 +84,7 @@ class ScrapyRedis(Stock):
     name = "scrapy-redis"
     requirements = "scrapy-redis.txt"
     stops_itself = False  # it waits for more seeds
+    holds_back = True
     more_settings: ClassVar[dict[str, str]] = {
         "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
         "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
@@ -130,3 +132,8 @@ class LeanCrawlee(Crawlee):
 
     name = "crawlee-python, own links"
     way: ClassVar[list[str]] = ["--lean"]
+
+    @classmethod
+    def takes_part(cls, workload: Workload) -> bool:
+        """Without links it is the same."""
+        return workload.extracts

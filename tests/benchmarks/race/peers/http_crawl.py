@@ -46,7 +46,7 @@ class Pages:
         response = context.http_response
         body = await response.read()
         record = {
-            "url": context.request.url,
+            "url": context.request.url.partition("#")[0],
             "status": response.status_code,
             "headers": json.dumps(dict(response.headers)),
             "body": body.decode("utf-8", "replace"),
