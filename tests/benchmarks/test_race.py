@@ -164,6 +164,7 @@ def test_the_table_has_medians_with_their_spread_and_how_many_times_stock_they_a
     assert ours.split()[:5] == ["links", "site_spider", "800", "500-1,000", "5.00"]
     assert stock.split()[:5] == ["links", "Scrapy", "4,000", "3,000-8,000", "1.00"]
     assert "50,000 a second" in next(report.capacities([workload], results))
+    assert "for site_spider the servers took 30 µs" in next(report.servers([workload], results))
     assert "50% of the time" in next(report.disturbances(results))
 
 

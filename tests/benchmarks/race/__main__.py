@@ -79,7 +79,12 @@ def race(options: Options) -> list[str]:
         run = Race(options, track, cores)
         run.run()
     print("\n".join(report.lines(options.mode, options.workloads, run.results)))
-    notes = [cores.note, *report.capacities(options.workloads, run.results), *run.failures]
+    notes = [
+        cores.note,
+        *report.capacities(options.workloads, run.results),
+        *report.servers(options.workloads, run.results),
+        *run.failures,
+    ]
     if cores.are_apart:
         notes += report.disturbances(run.results)
     print("\n".join(["", *notes]), flush=True)

@@ -112,6 +112,15 @@ def capacities(workloads: Sequence[Workload], results: Results) -> Iterator[str]
             )
 
 
+def servers(workloads: Sequence[Workload], results: Results) -> Iterator[str]:
+    """What a page costs Kafka and the others, beside those who use them."""
+    for workload in workloads:
+        for name, entry in CONTESTANTS.items():
+            if entry.servers and (found := results.get((workload.key, name))):
+                cost = median(one.servers_cpu_us for one in found)
+                yield f"{workload.key}: for {entry.kind.name} the servers took {cost:,.0f} µs of CPU a page"
+
+
 def disturbances(results: Results) -> Iterator[str]:
     """Whether the figures can be relied on."""
     found = [one.disturbance for figures in results.values() for one in figures]
