@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urldefrag, urljoin
 from urllib.request import urlopen
 
@@ -48,6 +49,16 @@ def test_the_links_of_the_seeds_lead_to_every_other_page_and_to_no_seed(track: T
     assert len(set(seeds)) == workload.seeds
     assert not found & set(seeds)
     assert len(seeds) + len(found) == workload.total
+
+
+def test_a_page_is_there_on_its_own_host_only(track: Track) -> None:
+    workload = BY_NAME["links"]
+    track.reset(workload)
+    url = f"http://{workload.host(0)}:{track.plain_port}{workload.seed_path(1)}"
+    with pytest.raises(HTTPError, match="404") as raised:
+        urlopen(url)
+    raised.value.close()
+    assert track.state().missing == 1
 
 
 @pytest.mark.parametrize("name", [one.name for one in WORKLOADS if one.extracts])

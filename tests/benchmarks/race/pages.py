@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tests.benchmarks.race.workload import Workload
 
 ORIGIN = "http://ORIGIN"  # stands in a page where the server puts scheme, host and port
+SITE = "SITE"  # and here what stands in every path of the host
 _RICH_BYTES = 50_000  # pages from here on carry what large pages of today carry
 _WORDS = (
     *("water", "market", "quiet", "signal", "harbour", "letter", "winter", "engine", "garden", "silver"),
@@ -31,7 +32,7 @@ def render(workload: Workload, variant: int) -> str:
 
 def _item(workload: Workload, variant: int, number: int, rich: bool) -> str:
     hub = (variant * workload.targets + number % workload.targets) % workload.hubs
-    href = _spelled(workload.hub_path(hub), number)
+    href = _spelled(workload.hub_path(SITE, hub), number)
     if not rich:
         return f'<li class="item"><a href="{href}">Read about {_WORDS[hub % len(_WORDS)]} {hub}</a></li>\n'
     return (

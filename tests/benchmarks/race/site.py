@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import uvloop
 
-from tests.benchmarks.race.pages import ORIGIN, render
+from tests.benchmarks.race.pages import ORIGIN, SITE, render
 from tests.benchmarks.race.workload import WORKLOADS, Workload
 
 _HEAD = (
@@ -38,34 +38,48 @@ class Site:
     """The pages of one workload, and what was asked for."""
 
     def __init__(self) -> None:
-        self.pages: dict[bytes, list[bytes]] = {}  # by path: a page, cut where its origin goes
+        self.pages: dict[bytes, tuple[int, int]] = {}  # by path: the number of its host, and its variant
+        self.hosts: list[bytes] = []  # by number
+        self.variants: list[str] = []
+        self.workload = WORKLOADS[0]
+        self.ready: dict[tuple[int, int], bytes] = {}  # by the same pair: the whole response
         self.served: dict[bytes, float] = {}  # by host and path
         self.asked = self.missing = self.connections = 0
-        self.closes = False
 
     def reset(self, workload: Workload) -> None:
         """Serve these pages, and count anew."""
-        self.pages = {}
-        self.served = {}
+        self.workload = workload
+        self.served, self.ready, self.pages = {}, {}, {}
         self.asked = self.missing = self.connections = 0
-        self.closes = workload.tls
-        variants = max(1, workload.hubs)
-        parts = [render(workload, variant).encode().split(ORIGIN.encode()) for variant in range(variants)]
+        self.hosts = [workload.host(number).encode() for number in range(workload.hosts)]
+        count = max(1, workload.hubs)
+        self.variants = [render(workload, variant) for variant in range(count)]
         for number in range(workload.seeds):
-            self.pages[workload.seed_path(number).encode()] = parts[number // workload.hosts % variants]
-        for number in range(workload.hubs):
-            self.pages[workload.hub_path(number).encode()] = parts[(number + 1) % variants]
+            place = number % workload.hosts, number // workload.hosts % count
+            self.pages[workload.seed_path(number).encode()] = place
+        for host in range(workload.hosts):
+            for number in range(workload.hubs):
+                path = workload.hub_path(workload.site(host), number)
+                self.pages[path.encode()] = host, (number + 1) % count
 
     def answer(self, host: bytes, origin: bytes, path: bytes) -> bytes:
         """The whole response, and a note that it was given."""
         self.asked += 1
-        page = self.pages.get(path)
-        if page is None:
+        place = self.pages.get(path)
+        if place is None or self.hosts[place[0]] != host:
             self.missing += 1
             return _MISSING
-        body = origin.join(page)
+        response = self.ready.get(place)
+        if response is None:
+            response = self.ready[place] = self._response(place, origin)
         self.served[host + path] = time.time()
-        return b"%b%d\r\n\r\n%b" % (_CLOSED if self.closes else _OK, len(body), body)
+        return response
+
+    def _response(self, place: tuple[int, int], origin: bytes) -> bytes:
+        host, variant = place
+        page = self.variants[variant].replace(ORIGIN, origin.decode()).replace(SITE, self.workload.site(host))
+        body = page.encode()
+        return b"%b%d\r\n\r\n%b" % (_CLOSED if self.workload.tls else _OK, len(body), body)
 
     def state(self) -> dict[str, Any]:
         """Counts, and when the first and the last page were served."""
@@ -131,7 +145,7 @@ class Connection(asyncio.Protocol):
             self._site.connections -= 1
             return
         self._transport.write(self._site.answer(self._host, self._origin, path))
-        if self._site.closes:
+        if self._site.workload.tls:
             self._transport.close()
 
 

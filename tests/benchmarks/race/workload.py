@@ -56,13 +56,17 @@ class Workload:
         """A literal address of the loopback network, so no names are looked up."""
         return f"127.{1 + number // 62500}.{number // 250 % 250}.{1 + number % 250}"
 
+    def site(self, host: int) -> str:
+        """Stands in every path of a host: no two sites have the same links."""
+        return f"{self.name}-{host}"
+
     def seed_path(self, number: int) -> str:
         """The path of a seed; its host is `number % hosts`."""
-        return f"/{self.name}/seed/{number}.html"
+        return f"/{self.site(number % self.hosts)}/seed/{number}.html"
 
-    def hub_path(self, number: int) -> str:
-        """The path of a hub, which every host has."""
-        return f"/{self.name}/hub/{number}.html{_QUERY if number % 10 == 9 else ''}"
+    def hub_path(self, site: str, number: int) -> str:
+        """The path of a hub on the host with that site."""
+        return f"/{site}/hub/{number}.html{_QUERY if number % 10 == 9 else ''}"
 
     def seed_urls(self, port: int) -> Iterator[str]:
         """Where the crawl begins."""
