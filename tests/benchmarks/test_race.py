@@ -147,6 +147,13 @@ def test_the_start_is_not_counted_and_the_end_is() -> None:
         reckoned([reading(0, 0, 1), reading(1, 1000, 2)], 1000, 1, 1, None)
 
 
+def test_with_one_core_the_race_is_run_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {3})
+    cores = Cores.of_this_machine()
+    assert (cores.crawler, cores.servers, cores.are_apart) == ((3,), (3,), False)
+    assert "ONE CORE" in cores.note
+
+
 def figures(cpu_us: float) -> Figures:
     return Figures(
         cpu_us=cpu_us,
