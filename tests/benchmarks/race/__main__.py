@@ -113,6 +113,9 @@ def main(arguments: Sequence[str]) -> int:
     except subprocess.CalledProcessError as error:
         say(f"{error}: {error.stderr or ''}")
         return EXIT_UNAVAILABLE
+    except RuntimeError as error:  # a server or the site did not start
+        say(str(error))
+        return EXIT_UNAVAILABLE
     finally:
         shutil.rmtree(options.folder, ignore_errors=True)
 
