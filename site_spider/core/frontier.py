@@ -6,6 +6,7 @@ host is in one of three states:
 - *busy*: as many of its requests are out as it may have at a time; `release` ends that;
 - *waiting*: nothing of it may start before a moment (delay between requests, back-off); it
   is in the heap `_waiting` by that moment;
+- *closed*: nothing of it may start until `open` (its robots.txt is being fetched);
 - *ready*: it is in the heap `_ready`, by the level and the age of the item that it would
   serve. So hosts do not block each other, and `pop` is O(log hosts).
 
@@ -29,16 +30,11 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
+from site_spider.core.host_queue import URGENT, HostPolicy, HostQueue, Item
+
 T = TypeVar("T")
-
-_URGENT = -(10**12)  # before every level
-
-
-class HostPolicy(NamedTuple):
-    """How a host may be visited."""
-
-    concurrency: int = 8  # requests out at a time
-    delay_seconds: float = 0.0  # between the starts of two
+_Ready = tuple[int, float, int, int, HostQueue[T]]  # level, since, number, version, host
+_Alarm = tuple[float, int, int, HostQueue[T]]  # moment, number, version, host
 
 
 class HostView(NamedTuple):
@@ -48,66 +44,17 @@ class HostView(NamedTuple):
     waiting: int  # items, those that are not due yet not included
     out: int
     next_at: float  # when it may be served next; in the past when it is ready or busy
-    reason: str  # "ready", "busy", "delay" or what `hold` was given
+    reason: str  # "ready", "busy", "delay" or what `hold` or `close` was given
 
 
-class _Item(NamedTuple, Generic[T]):
-    since: float  # pushed, or due
-    number: int
-    value: T
+class _Turn(NamedTuple, Generic[T]):
+    """What `pop` gave last, and how its host was before."""
 
-
-class _Host(Generic[T]):
-    __slots__ = ("levels", "name", "next_at", "out", "policy", "queues", "reason", "urgent_at", "version")
-
-    def __init__(self, name: str, policy: HostPolicy) -> None:
-        self.name = name
-        self.policy = policy
-        self.queues: dict[int, deque[_Item[T]]] = {}
-        self.levels: list[int] = []  # heap of the keys of `queues`
-        self.out = 0
-        self.next_at = -inf
-        self.reason = "delay"  # why it waits until `next_at`
-        self.urgent_at = inf  # nothing of it is urgent before
-        self.version = 0
-
-    def add(self, level: int, item: _Item[T], max_wait_seconds: float) -> bool:
-        """True when the item is the first of its level."""
-        queue = self.queues.get(level)
-        if queue is not None:
-            queue.append(item)
-            return False
-        self.queues[level] = deque((item,))
-        heappush(self.levels, level)
-        self.urgent_at = min(self.urgent_at, item.since + max_wait_seconds)
-        return True
-
-    def best(self, now: float, max_wait_seconds: float) -> tuple[int, int]:
-        """The level to serve, and the one under which the host competes."""
-        if now >= self.urgent_at:
-            oldest = min(self.queues, key=lambda level: self.queues[level][0].since)
-            self.urgent_at = self.queues[oldest][0].since + max_wait_seconds
-            if now >= self.urgent_at:
-                return oldest, _URGENT
-        return self.levels[0], self.levels[0]
-
-    def take(self, level: int) -> T:
-        queue = self.queues[level]
-        value = queue.popleft().value
-        if not queue:
-            self.drop(level)
-        return value
-
-    def drop(self, level: int) -> None:
-        del self.queues[level]
-        if self.levels[0] == level:
-            heappop(self.levels)
-        else:
-            self.levels.remove(level)
-            heapify(self.levels)
-
-    def waiting(self) -> int:
-        return sum(map(len, self.queues.values()))
+    host: HostQueue[T]
+    level: int
+    item: Item[T]
+    next_at: float
+    reason: str
 
 
 class Frontier(Generic[T]):
@@ -122,12 +69,15 @@ class Frontier(Generic[T]):
         self._policy = policy
         self._spread = spread  # makes a delay vary
         self._max_wait_seconds = max_wait_seconds
-        self._hosts: dict[str, _Host[T]] = {}
-        self._ready: list[tuple[int, float, int, int, _Host[T]]] = []  # level, since, number, version, host
-        self._waiting: list[tuple[float, int, int, _Host[T]]] = []  # moment, number, version, host
-        self._ageing: list[tuple[float, int, int, _Host[T]]] = []  # likewise: when it becomes urgent
+        self._hosts: dict[str, HostQueue[T]] = {}
+        self._ready: list[
+            tuple[int, float, int, int, HostQueue[T]]
+        ] = []  # level, since, number, version, host
+        self._waiting: list[_Alarm[T]] = []
+        self._ageing: list[_Alarm[T]] = []  # when it becomes urgent
         self._later: list[tuple[float, int, int, str, T]] = []  # moment, number, level, host, value
         self._lengths: dict[int, int] = {}
+        self._turn: _Turn[T] | None = None
         self._numbers = 0
         self._length = 0
 
@@ -136,8 +86,7 @@ class Frontier(Generic[T]):
 
     def push(self, level: int, host: str, value: T, now: float, not_before: float = -inf) -> None:
         """Put an item behind those of its level and host; it counts as there from `not_before` on."""
-        self._length += 1
-        self._lengths[level] = self._lengths.get(level, 0) + 1
+        self._count_in(level)
         if not_before > now:
             heappush(self._later, (not_before, self._next_number(), level, host, value))
         else:
@@ -154,6 +103,41 @@ class Frontier(Generic[T]):
             if version == host.version:
                 return self._serve(host, now)
         return None
+
+    def forgo(self, now: float) -> None:
+        """What `pop` gave last is not sent: it has taken no turn of its host, and needs no `release`."""
+        self._give_up_turn(self._last_turn(), now)
+
+    def put_back(self, now: float, *, keeps_turn: bool = False) -> None:
+        """What `pop` gave last waits on, before all of its level and host.
+
+        With `keeps_turn` its turn is for something else of the host, until `release`.
+        """
+        turn = self._last_turn()
+        self._count_in(turn.level)
+        turn.host.restore(turn.level, turn.item, self._max_wait_seconds)
+        if keeps_turn:
+            self._place(turn.host, now)
+        else:
+            self._give_up_turn(turn, now)
+
+    def slow_down(self, seconds: float, now: float) -> None:
+        """After what `pop` gave last the host is left alone for at least so long."""
+        assert self._turn is not None
+        self.hold(self._turn.host.name, now + seconds, "delay", now)
+
+    def close(self, name: str, reason: str, now: float) -> None:
+        """Start nothing of this host until `open`."""
+        host = self._host(name)
+        host.closed = reason
+        self._place(host, now)
+
+    def open(self, name: str, now: float) -> None:
+        """A host may be served again; no matter if it is forgotten."""
+        host = self._hosts.get(name)
+        if host is not None:
+            host.closed = ""
+            self._place(host, now)
 
     def release(self, name: str, now: float) -> None:
         """A request of this host has come back (or was never sent)."""
@@ -199,38 +183,47 @@ class Frontier(Generic[T]):
     def hosts(self, now: float) -> Iterator[HostView]:
         """Every host of which something waits or is out."""
         for host in self._hosts.values():
-            if host.out >= host.policy.concurrency:
-                reason = "busy"
-            else:
-                reason = host.reason if host.next_at > now else "ready"
-            yield HostView(host.name, host.waiting(), host.out, host.next_at, reason)
+            yield HostView(host.name, host.waiting(), host.out, host.next_at, host.state(now))
 
     # --- one host -----------------------------------------------------------------------
 
-    def _host(self, name: str) -> _Host[T]:
+    def _host(self, name: str) -> HostQueue[T]:
         host = self._hosts.get(name)
         if host is None:
-            host = self._hosts[name] = _Host(name, self._policy(name))
+            host = self._hosts[name] = HostQueue(name, self._policy(name))
         return host
 
     def _add(self, level: int, name: str, value: T, now: float) -> None:
         host = self._host(name)
-        if host.add(level, _Item(now, self._next_number(), value), self._max_wait_seconds):
+        if host.add(level, Item(now, self._next_number(), value), self._max_wait_seconds):
             self._place(host, now)
 
-    def _serve(self, host: _Host[T], now: float) -> T:
+    def _serve(self, host: HostQueue[T], now: float) -> T:
         level, _ = host.best(now, self._max_wait_seconds)
-        value = host.take(level)
+        item = host.take(level)
+        self._turn = _Turn(host, level, item, host.next_at, host.reason)
         self._count_out(level)
         host.out += 1
         if host.policy.delay_seconds:
             host.next_at, host.reason = now + self._spread(host.policy.delay_seconds), "delay"
         self._place(host, now)
-        return value
+        return item.value
 
-    def _place(self, host: _Host[T], now: float) -> None:
+    def _last_turn(self) -> _Turn[T]:
+        turn, self._turn = self._turn, None
+        assert turn is not None, "nothing was popped since"
+        return turn
+
+    def _give_up_turn(self, turn: _Turn[T], now: float) -> None:
+        turn.host.out -= 1
+        turn.host.next_at, turn.host.reason = turn.next_at, turn.reason
+        self._place(turn.host, now)
+
+    def _place(self, host: HostQueue[T], now: float) -> None:
         """Put a host where it belongs now; its older entries in the heaps are void."""
         host.version += 1
+        if host.closed:
+            return
         if not host.queues:
             if host.out == 0 and host.next_at <= now:
                 self._hosts.pop(host.name, None)
@@ -243,14 +236,14 @@ class Frontier(Generic[T]):
         else:
             self._make_ready(host, now)
 
-    def _make_ready(self, host: _Host[T], now: float) -> None:
+    def _make_ready(self, host: HostQueue[T], now: float) -> None:
         level, rank = host.best(now, self._max_wait_seconds)
         head = host.queues[level][0]
         heappush(self._ready, (rank, head.since, head.number, host.version, host))
-        if host.urgent_at < inf and rank != _URGENT:
+        if host.urgent_at < inf and rank != URGENT:
             self._enter(self._ageing, host.urgent_at, host)
 
-    def _enter(self, heap: list[tuple[float, int, int, _Host[T]]], moment: float, host: _Host[T]) -> None:
+    def _enter(self, heap: list[_Alarm[T]], moment: float, host: HostQueue[T]) -> None:
         heappush(heap, (moment, self._next_number(), host.version, host))
 
     def _wake(self, now: float) -> None:
@@ -264,10 +257,10 @@ class Frontier(Generic[T]):
                 if version == host.version:
                     self._place(host, now)
 
-    def _remove_from(self, host: _Host[T], unwanted: Callable[[T], bool], removed: list[T]) -> bool:
+    def _remove_from(self, host: HostQueue[T], unwanted: Callable[[T], bool], removed: list[T]) -> bool:
         before = len(removed)
         for level, queue in list(host.queues.items()):
-            kept: deque[_Item[T]] = deque()
+            kept: deque[Item[T]] = deque()
             for item in queue:
                 if unwanted(item.value):
                     removed.append(item.value)
@@ -285,6 +278,10 @@ class Frontier(Generic[T]):
     def _next_number(self) -> int:
         self._numbers += 1
         return self._numbers
+
+    def _count_in(self, level: int) -> None:
+        self._length += 1
+        self._lengths[level] = self._lengths.get(level, 0) + 1
 
     def _count_out(self, level: int) -> None:
         self._length -= 1

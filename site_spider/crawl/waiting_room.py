@@ -12,7 +12,8 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider.core import options
-from site_spider.core.frontier import Frontier, HostPolicy
+from site_spider.core.frontier import Frontier
+from site_spider.core.host_queue import HostPolicy
 from site_spider.core.levels import level_of
 from site_spider.core.url import host_of
 from site_spider.crawl import lineage

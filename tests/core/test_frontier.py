@@ -10,7 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from site_spider.core.frontier import Frontier, HostPolicy
+from site_spider.core.frontier import Frontier
+from site_spider.core.host_queue import HostPolicy
 from site_spider.core.levels import level_of, placed_priority
 
 HOSTS = ["a", "b", "c", "slow"]
@@ -40,6 +41,7 @@ class Model(RuleBasedStateMachine):
         self.later: list[tuple[float, Item]] = []
         self.out = dict.fromkeys(HOSTS, 0)
         self.next_at = dict.fromkeys(HOSTS, -inf)
+        self.closed: set[str] = set()
 
     @rule(level=st.integers(-3, 3), host=hosts, wait=st.sampled_from([0.0, 0.0, 0.0, 5.0, 20.0]))
     def push(self, level: int, host: str, wait: float) -> None:
@@ -57,15 +59,55 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def pop(self) -> None:
-        self._arrivals()
-        expected = self._expected()
-        found = self.frontier.pop(self.now)
-        assert found == expected
+        found = self._pop()
         if found is not None:
             self.there = [pair for pair in self.there if pair[1] != found]
-            self.out[found.host] += 1
-            if found.host == "slow":
-                self.next_at["slow"] = self.now + 3.0
+            self._takes_a_turn(found)
+
+    @rule(seconds=st.sampled_from([1.0, 8.0]))
+    def pop_and_slow_down(self, seconds: float) -> None:
+        found = self._pop()
+        if found is not None:
+            self.there = [pair for pair in self.there if pair[1] != found]
+            self._takes_a_turn(found)
+            self.frontier.slow_down(seconds, self.now)
+            self.next_at[found.host] = max(self.next_at[found.host], self.now + seconds)
+
+    @rule()
+    def pop_and_forgo(self) -> None:
+        found = self._pop()
+        if found is not None:
+            self.there = [pair for pair in self.there if pair[1] != found]
+            self.frontier.forgo(self.now)
+
+    @rule(keeps_turn=st.booleans())
+    def pop_and_put_back(self, keeps_turn: bool) -> None:
+        found = self._pop()
+        if found is not None:
+            self.frontier.put_back(self.now, keeps_turn=keeps_turn)
+            if keeps_turn:
+                self._takes_a_turn(found)
+
+    def _pop(self) -> Item | None:
+        self._arrivals()
+        found = self.frontier.pop(self.now)
+        assert found == self._expected()
+        return found
+
+    def _takes_a_turn(self, item: Item) -> None:
+        self.out[item.host] += 1
+        if item.host == "slow":
+            self.next_at["slow"] = self.now + 3.0
+
+    @rule(host=hosts)
+    def close(self, host: str) -> None:
+        self.frontier.close(host, "robots", self.now)
+        self.closed.add(host)
+
+    @rule(host=hosts)
+    def open(self, host: str) -> None:
+        self.frontier.open(host, self.now)
+        self.closed.discard(host)
 
     def _arrivals(self) -> None:
         due = sorted((pair for pair in self.later if pair[0] <= self.now), key=lambda pair: pair[0])
@@ -76,7 +118,9 @@ class Model(RuleBasedStateMachine):
         free = [
             (since, item)
             for since, item in self.there
-            if self.out[item.host] < policy(item.host).concurrency and self.next_at[item.host] <= self.now
+            if self.out[item.host] < policy(item.host).concurrency
+            and self.next_at[item.host] <= self.now
+            and item.host not in self.closed
         ]
         urgent = [pair for pair in free if pair[0] + MAX_WAIT <= self.now]
         if urgent:
@@ -114,7 +158,7 @@ class Model(RuleBasedStateMachine):
     @invariant()
     def nothing_becomes_servable_before_it_was_announced(self) -> None:
         moments = [moment for moment, _ in self.later]
-        free = {h for h in HOSTS if self.out[h] < policy(h).concurrency}
+        free = {h for h in HOSTS if self.out[h] < policy(h).concurrency and h not in self.closed}
         waiting = {item.host for _, item in self.there} & free
         moments += [self.next_at[host] for host in waiting if self.next_at[host] > self.now]
         if moments:
@@ -178,6 +222,34 @@ def test_a_host_that_is_done_with_is_forgotten() -> None:
         frontier.release(f"h{number}", float(number))
     frontier.pop(2000.0)
     assert list(frontier.hosts(2000.0)) == []
+
+
+def test_an_item_that_is_put_back_is_the_first_again_and_its_host_waits_until_it_is_opened() -> None:
+    """As for a robots.txt that is fetched in its turn: the delay of the host begins with that."""
+    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(1, 2.0))
+    for number in (1, 2):
+        frontier.push(0, "h", number, 0.0)
+    assert frontier.pop(0.0) == 1
+    frontier.put_back(0.0, keeps_turn=True)
+    frontier.close("h", "robots", 0.0)
+    assert frontier.pop(100.0) is None
+    assert frontier.next_at() == inf
+    (view,) = frontier.hosts(1.0)
+    assert (view.reason, view.waiting, view.out, len(frontier)) == ("robots", 2, 1, 2)
+    frontier.release("h", 1.0)
+    frontier.open("h", 1.0)
+    assert frontier.pop(1.0) is None
+    assert [frontier.pop(2.0), frontier.pop(2.0)] == [1, None]
+
+
+def test_what_is_not_sent_takes_no_turn_of_its_host() -> None:
+    """A page that robots.txt forbids holds up neither the next one nor a place."""
+    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(1, 60.0))
+    for number in (1, 2):
+        frontier.push(0, "h", number, 0.0)
+    assert frontier.pop(0.0) == 1
+    frontier.forgo(0.0)
+    assert frontier.pop(0.0) == 2
 
 
 def test_a_host_says_why_it_waits() -> None:
