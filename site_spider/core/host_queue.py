@@ -69,7 +69,7 @@ class HostQueue(Generic[T]):
     def best(self, now: float, max_wait_seconds: float) -> tuple[int, int]:
         """The level to serve, and the one under which the host competes."""
         if now >= self.urgent_at:
-            oldest = min(self.queues, key=lambda level: self.queues[level][0].since)
+            oldest = min(self.queues, key=lambda level: self.queues[level][0][:2])  # since, number
             self.urgent_at = self.queues[oldest][0].since + max_wait_seconds
             if now >= self.urgent_at:
                 return oldest, URGENT

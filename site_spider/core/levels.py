@@ -4,18 +4,43 @@ A level is the negative of Scrapy's priority: the lowest level is served first. 
 the seeds' alone: a new request of priority 0 moves to priority 1, ahead of the seeds, so
 that begun work is finished first; a retry that comes out at 0 (a discovered link, lowered
 once) moves to -1, behind the seeds, as retries do.
+
+A redirect raises the priority. A retry counts from the priority before: so a redirected
+request that is retried waits behind the seeds as well, unless its seed or spider gave it a
+priority of its own, which it keeps.
 """
 
 from __future__ import annotations
 
+from enum import Enum, auto
+from typing import NamedTuple
+
 SEED_LEVEL = 0
 
 
-def placed_priority(priority: int, *, is_retry: bool) -> int:
-    """The priority under which a request is queued; never 0."""
-    if priority:
-        return priority
-    return -1 if is_retry else 1
+class Step(Enum):
+    """How a request came to be."""
+
+    NEW = auto()
+    RETRY = auto()
+    REDIRECT = auto()
+
+
+class Place(NamedTuple):
+    """The priority under which a request is queued, never 0, and what it was before redirects raised it."""
+
+    priority: int
+    unraised: int | None = None  # None: it is the priority
+
+
+def place(priority: int, step: Step, before: Place | None = None) -> Place:
+    """Where a request goes; `before` is the place of the request that was retried or redirected."""
+    if step is Step.NEW or before is None:
+        return Place(priority or (-1 if step is Step.RETRY else 1))
+    unraised = before.priority if before.unraised is None else before.unraised
+    if step is Step.REDIRECT:
+        return Place(priority or 1, unraised)
+    return Place(unraised + priority - before.priority or -1)
 
 
 def level_of(priority: int) -> int:

@@ -96,6 +96,12 @@ def current_job() -> Job | None:
     return None if request is None else job_of(request)
 
 
+def origin_of(request: Request) -> Request | None:
+    """The request that is being worked on in this context, if it serves the job of `request`."""
+    origin = _working_on.get()
+    return origin if origin is not None and job_of(origin) is job_of(request) else None
+
+
 def adopt(request: Request, is_being_scraped: Callable[[Request], bool]) -> Job | None:
     """Find (or begin) the job of a new request and note it in its meta; None without a seed."""
     origin = _working_on.get()

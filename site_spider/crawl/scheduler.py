@@ -12,7 +12,7 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from site_spider.core import options
-from site_spider.core.levels import placed_priority
+from site_spider.core.levels import Place, Step, place
 from site_spider.crawl import engine_hooks, lineage
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.cookies import use_jar_of
@@ -22,6 +22,8 @@ from site_spider.crawl.seed_filter import SeedFilter
 from site_spider.crawl.seed_queue import Waiting
 
 logger = logging.getLogger(__name__)
+
+_UNRAISED = "site_unraised_priority"  # key in Request.meta: what it was before redirects raised it
 
 
 class SeedScheduler(Scheduler):
@@ -106,7 +108,7 @@ class SeedScheduler(Scheduler):
             return False
         if job is not None:
             completion.accept(request, job)
-        request.priority = placed_priority(request.priority, is_retry=_is_retry(request, job, same_job))
+        _place(request, lineage.origin_of(request), is_new=job is not same_job)
         if not service.spills(request):
             service.waiting_room.put_request(request)
         self._count("scheduler/enqueued/memory")
@@ -171,8 +173,18 @@ class SeedScheduler(Scheduler):
         self.stats.inc_value(key)
 
 
-def _is_retry(request: Request, job: Job | None, same_job: Job | None) -> bool:
-    """Whether a request comes from a retry (whose meta a new link may have copied)."""
-    if not request.meta.get("retry_times"):
-        return False
-    return job is None or job is same_job
+def _place(request: Request, origin: Request | None, *, is_new: bool) -> None:
+    """Give a request the priority of its level. The meta of a new link may be copied from a retry."""
+    unraised = request.meta.pop(_UNRAISED, None)
+    retries = request.meta.get("retry_times", 0)
+    before = None
+    if is_new:
+        step = Step.NEW
+    elif origin is None:
+        step = Step.RETRY if retries else Step.NEW
+    else:
+        step = Step.RETRY if retries > origin.meta.get("retry_times", 0) else Step.REDIRECT
+        before = Place(origin.priority, unraised)
+    request.priority, unraised = place(request.priority, step, before)
+    if unraised is not None:
+        request.meta[_UNRAISED] = unraised

@@ -5,14 +5,12 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from site_spider.core.frontier import Frontier
 from site_spider.core.host_queue import HostPolicy
-from site_spider.core.levels import level_of, placed_priority
 
 HOSTS = ["a", "b", "c", "slow"]
 hosts = st.sampled_from(HOSTS)
@@ -167,15 +165,6 @@ class Model(RuleBasedStateMachine):
 
 Model.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
 test_the_frontier_agrees_with_a_brute_force_model = Model.TestCase
-
-
-@pytest.mark.parametrize(
-    ("priority", "is_retry", "level"),
-    [(0, False, -1), (1, False, -1), (2, False, -2), (-1, True, 1), (0, True, 1), (-7, False, 7)],
-)
-def test_a_request_waits_on_the_level_of_its_priority(priority: int, is_retry: bool, level: int) -> None:
-    """Priority 0 is the seeds' alone: new requests move ahead of them, retries behind."""
-    assert level_of(placed_priority(priority, is_retry=is_retry)) == level
 
 
 def test_redirects_come_before_links_before_seeds_before_retries() -> None:
