@@ -21,6 +21,8 @@ EXTENSIONS = {
     "site_spider.crawl.statistics.StatisticsExtension": 20,
 }
 DOWNLOADER_MIDDLEWARES = {
+    "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
+    "site_spider.crawl.robots_middleware.FrontierRobotsMiddleware": 100,  # in its place: the frontier waits
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
     "site_spider.crawl.retry.PatientRetryMiddleware": 550,  # in its place: retries wait
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
@@ -70,6 +72,11 @@ SITE_DATA_DIR = "data"  # everything the embedded default keeps
 SITE_MAX_WAIT_SECONDS = 600  # what waited longer comes before every level, so that nothing starves
 SITE_RETRY_PAUSE_SECONDS = 2.0  # before the first retry; doubled for each further one, plus up to half
 SITE_RETRY_LONGEST_PAUSE_SECONDS = 120.0  # also the most that a Retry-After header is kept to
+SITE_RETRY_TIMES_BY_REASON: dict[str, int] = {}  # JSON: {"503": 5, "TimeoutError": 1}; else RETRY_TIMES
+SITE_ROBOTS_CACHE = 2000  # origins whose robots.txt is kept, where ROBOTSTXT_OBEY is true
+SITE_ROBOTS_MAX_AGE_SECONDS = 86_400  # then it is fetched anew; RFC 9309 allows no more
+SITE_ROBOTS_WAIT_SECONDS = 60  # seeds wait so long for one that cannot be fetched; then they fail
+SITE_CRAWL_DELAY_MAX_SECONDS = 60  # the most that a Crawl-delay is kept to
 SITE_ALLOW_PRIVATE_HOSTS = False  # true lets seeds and redirects reach loopback and private addresses
 
 # --- Links -------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from site_spider.crawl.service_settings import ServiceSettings
 from site_spider.crawl.spill import Spill
 from site_spider.crawl.startup import until_there
 from site_spider.crawl.stop import Stop
-from site_spider.crawl.waiting_room import WaitingRoom, build_frontier
+from site_spider.crawl.waiting_room import WaitingRoom
 from site_spider.crawl.watchdog import Watchdog
 from site_spider.errors import ConfigError, SiteSpiderError
 
@@ -191,7 +191,7 @@ class SeedService:
     def waiting_room(self) -> WaitingRoom:
         """Where requests and seeds wait for their turn."""
         if self.room is None:
-            self.room = WaitingRoom(build_frontier(self.settings), self._wake)
+            self.room = WaitingRoom.from_crawler(self.crawler, self._wake)
             self.completion.drop_fenced = self._drop_fenced
         return self.room
 

@@ -10,6 +10,7 @@ requirements.txt pins Scrapy, and tests/crawl/test_endings.py holds the contract
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
+from math import inf
 
 from scrapy import Request
 from scrapy.core.engine import ExecutionEngine
@@ -52,6 +53,12 @@ def on_drain(engine: ExecutionEngine, call: Callable[[Drain], Awaitable[None]]) 
 def requests_in_progress(engine: ExecutionEngine) -> Collection[Request]:
     """The requests that were given out and have not ended."""
     return () if engine._slot is None else engine._slot.inprogress
+
+
+def free_places(engine: ExecutionEngine) -> float:
+    """How many downloads more CONCURRENT_REQUESTS lets begin now."""
+    downloader = engine.downloader
+    return (downloader.total_concurrency or inf) - len(downloader.active)
 
 
 def wake(engine: ExecutionEngine) -> None:

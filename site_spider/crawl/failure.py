@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from http import HTTPStatus
+from itertools import groupby
+from typing import Any
 
 from scrapy import Request
 from scrapy.exceptions import (
@@ -13,7 +16,38 @@ from scrapy.exceptions import (
 )
 from scrapy.utils.httpobj import urlparse_cached
 
+REASONS = "site_retry_reasons"  # key in Request.meta: why each earlier attempt failed
 _LONGEST = 500  # characters
+_NAMES: dict[type[BaseException], str] = {  # those of everybody's, where Scrapy has its own
+    CannotResolveHostError: "DNSLookupError",
+    DownloadConnectionRefusedError: "ConnectionRefusedError",
+    DownloadTimeoutError: "TimeoutError",
+}
+
+
+def name_of_class(kind: type[BaseException]) -> str:
+    """The name of an exception as descriptions and settings have it."""
+    return _NAMES.get(kind, kind.__name__)
+
+
+def name_of(error: BaseException | type[BaseException]) -> str:
+    """The name of the first of its classes that has one of everybody's; else that of its own."""
+    kind = error if isinstance(error, type) else type(error)
+    return next((_NAMES[base] for base in kind.__mro__ if base in _NAMES), kind.__name__)
+
+
+def describe_retries(meta: dict[str, Any]) -> str:
+    """Such as ` (after 2 retries: ConnectionRefusedError, HTTP 503)`; empty when there were none."""
+    retries, reasons = meta.get("retry_times", 0), meta.get(REASONS, ())
+    if not retries:
+        return ""
+    said = ": " + ", ".join(_counted(reasons)) if reasons else ""
+    return _cut(f" (after {retries} {'retry' if retries == 1 else 'retries'}{said}") + ")"
+
+
+def _counted(reasons: Sequence[str]) -> list[str]:
+    runs = [(reason, sum(1 for _ in run)) for reason, run in groupby(reasons)]
+    return [reason if count == 1 else f"{count} x {reason}" for reason, count in runs]
 
 
 def describe_status(status: int) -> str | None:
@@ -30,9 +64,9 @@ def describe_exception(error: BaseException, request: Request) -> str:
     """Such as `DNSLookupError: no address for host x.test`."""
     url = urlparse_cached(request)
     if isinstance(error, CannotResolveHostError):
-        return f"DNSLookupError: no address for host {url.hostname}"
+        return f"{name_of(error)}: no address for host {url.hostname}"
     if isinstance(error, DownloadConnectionRefusedError):
-        return f"ConnectionRefusedError: {url.netloc} refuses connections"
+        return f"{name_of(error)}: {url.netloc} refuses connections"
     if isinstance(error, DownloadTimeoutError):
         seconds = request.meta.get("download_timeout")
         return (
@@ -51,5 +85,8 @@ def _said_of_ignored(error: IgnoreRequest, request: Request) -> str:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
+    return _cut(" ".join(text.split()))
+
+
+def _cut(line: str) -> str:
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

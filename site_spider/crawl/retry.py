@@ -1,7 +1,8 @@
 """Retries that wait: in the frontier, not in the downloader, and not all at once.
 
-Scrapy's own middleware decides what is retried and how often (RETRY_TIMES, RETRY_HTTP_CODES,
-RETRY_EXCEPTIONS); this one adds when, and keeps the reasons for the final description.
+Scrapy's own middleware decides what is retried (RETRY_TIMES, RETRY_HTTP_CODES,
+RETRY_EXCEPTIONS); this one adds limits by reason and the moment, and keeps the reasons for the
+final description. A host that says it is overloaded is left alone as a whole.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ from typing import Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.downloadermiddlewares.retry import RetryMiddleware
+from scrapy.downloadermiddlewares.retry import RetryMiddleware, get_retry_request
 from scrapy.http import Response
+from scrapy.settings import BaseSettings
+from scrapy.utils.misc import load_object
 
 from site_spider.core import options
-from site_spider.core.retry import pause_seconds, retry_after_seconds
+from site_spider.core.retry import may_retry, pause_seconds, read_limits, retry_after_seconds
+from site_spider.crawl.failure import REASONS, name_of, name_of_class
 
 NOT_BEFORE = "site_not_before"  # key in Request.meta: event-loop time
-REASONS = "site_retry_reasons"  # likewise: why each earlier attempt failed
-_BACK_OFF_STATUSES = frozenset({429, 503})
+_OVERLOADED = frozenset({429, 503})
+_NO_LIMIT = 1_000_000
 
 
 class PatientRetryMiddleware(RetryMiddleware):
@@ -29,13 +33,20 @@ class PatientRetryMiddleware(RetryMiddleware):
 
     first_seconds: float
     longest_seconds: float
+    limits: dict[str, int]  # retries by reason
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """As Scrapy asks. Raises ConfigError."""
         middleware = super().from_crawler(crawler)
-        middleware.first_seconds = options.seconds(crawler.settings, "SITE_RETRY_PAUSE_SECONDS")
-        middleware.longest_seconds = options.seconds(crawler.settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS")
+        settings = crawler.settings
+        middleware.first_seconds = options.seconds(settings, "SITE_RETRY_PAUSE_SECONDS")
+        middleware.longest_seconds = options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS")
+        names = {name_of_class(kind) for kind in retried_exceptions(settings)}
+        middleware.limits = read_limits(settings, "SITE_RETRY_TIMES_BY_REASON", names)
+        middleware.retry_http_codes |= {
+            int(reason[5:]) for reason in middleware.limits if reason.startswith("HTTP ")
+        }
         return middleware
 
     def process_response(  # type: ignore[override] # without the spider argument, which is on its way out
@@ -43,11 +54,10 @@ class PatientRetryMiddleware(RetryMiddleware):
     ) -> Request | Response:
         """As Scrapy's; a Retry-After header is kept to, and a host that is overloaded is left alone."""
         result = super().process_response(request, response)
+        asked = self._asked_seconds(response)
         if isinstance(result, Request):
-            asked = self._asked_seconds(response)
-            pause = self._pause(result, asked)
-            if response.status in _BACK_OFF_STATUSES:
-                self._hold_host(request, pause)
+            self._pause(result, asked)
+        self._tell_host(request, response.status, asked or 0.0)
         return result
 
     def process_exception(  # type: ignore[override] # likewise
@@ -60,11 +70,26 @@ class PatientRetryMiddleware(RetryMiddleware):
         return result
 
     def _retry(self, request: Request, reason: str | Exception | type[Exception]) -> Request | None:
-        retry = super()._retry(request, reason)
+        said = f"HTTP {reason.split()[0]}" if isinstance(reason, str) else name_of(reason)
+        earlier = request.meta.get(REASONS, ())
+        assert self.crawler.spider
+        retry = get_retry_request(
+            request,
+            reason=reason,
+            spider=self.crawler.spider,
+            max_retry_times=_NO_LIMIT if self._may_retry(request, said, earlier) else 0,
+            priority_adjust=request.meta.get("priority_adjust", self.priority_adjust),
+            give_up_log_level=request.meta.get("give_up_log_level", self.give_up_log_level),
+        )
         if retry is not None:
-            said = reason if isinstance(reason, str) else type(reason).__name__
-            retry.meta[REASONS] = [*request.meta.get(REASONS, ()), said]
+            retry.meta[REASONS] = (*earlier, said)
         return retry
+
+    def _may_retry(self, request: Request, said: str, earlier: tuple[str, ...]) -> bool:
+        retries, wanted = request.meta.get("retry_times", 0), request.meta.get("max_retry_times")
+        if wanted is not None:  # by the seed or the spider, for this request
+            return bool(retries < wanted)
+        return may_retry(said, earlier, retries, self.max_retry_times, self.limits)
 
     def _asked_seconds(self, response: Response) -> float | None:
         value = response.headers.get("Retry-After") if response.headers else None
@@ -72,18 +97,26 @@ class PatientRetryMiddleware(RetryMiddleware):
             return None
         return retry_after_seconds(value.decode("latin-1"), time.time(), self.longest_seconds)
 
-    def _pause(self, retry: Request, asked_seconds: float | None) -> float:
+    def _pause(self, retry: Request, asked_seconds: float | None) -> None:
         jitter = random.random()  # noqa: S311 - spreads retries only
         attempt = retry.meta.get("retry_times", 1)
         pause = pause_seconds(attempt, self.first_seconds, self.longest_seconds, jitter)
         if asked_seconds is not None:
             pause = max(asked_seconds, min(pause, self.first_seconds))
         retry.meta[NOT_BEFORE] = asyncio.get_running_loop().time() + pause
-        return pause
 
-    def _hold_host(self, request: Request, seconds: float) -> None:
+    def _tell_host(self, request: Request, status: int, asked_seconds: float) -> None:
         from site_spider.crawl.assembly import SeedService  # noqa: PLC0415 - the service imports this module
 
         service = SeedService.of(self.crawler)
-        if service is not None and service.room is not None:
-            service.room.hold_host(request, seconds, "back-off")
+        if service is None or service.room is None:
+            return
+        if status in _OVERLOADED:
+            service.room.host_overloaded(request, asked_seconds)
+        elif status < 500:
+            service.room.host_answered(request)
+
+
+def retried_exceptions(settings: BaseSettings) -> tuple[type[Exception], ...]:
+    """The classes of RETRY_EXCEPTIONS: failures that may pass."""
+    return tuple(load_object(path) for path in settings.getlist("RETRY_EXCEPTIONS"))

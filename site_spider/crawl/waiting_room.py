@@ -6,18 +6,24 @@ import asyncio
 import random
 from collections.abc import Callable
 from math import inf
+from typing import NamedTuple, Self
 
 from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider.core import options
 from site_spider.core.frontier import Frontier
+from site_spider.core.host_backoff import HostBackoff
 from site_spider.core.host_queue import HostPolicy
 from site_spider.core.levels import level_of
+from site_spider.core.robots import State
 from site_spider.core.url import host_of
 from site_spider.crawl import lineage
 from site_spider.crawl.retry import NOT_BEFORE
+from site_spider.crawl.robots import Robots, is_subject
+from site_spider.crawl.robots_gate import RobotsGate
 from site_spider.crawl.seed_queue import Waiting
 
 _SLOT = "download_slot"  # key in Request.meta, as in Scrapy
@@ -25,54 +31,101 @@ _SLOT = "download_slot"  # key in Request.meta, as in Scrapy
 Waiter = Request | Waiting
 
 
+class _Out(NamedTuple):
+    host: str
+    began: float
+
+
 class WaitingRoom:
     """What waits, and which hosts have requests out. On the event loop's thread only."""
 
-    def __init__(self, frontier: Frontier[Waiter], wake: Callable[[], None]) -> None:
+    def __init__(self, frontier: Frontier[Waiter], backoff: HostBackoff, wake: Callable[[], None]) -> None:
         self.frontier = frontier
         self._wake = wake
         self._loop = asyncio.get_running_loop()
-        self._out: dict[Request, str] = {}
+        self._backoff = backoff
+        self._out: dict[Request, _Out] = {}
+        self.gate: RobotsGate | None = None  # where robots.txt is obeyed
         # a plain handle: uvloop gives no TimerHandle for a moment that has come
         self._alarm: asyncio.Handle | None = None
         self._alarm_at = inf
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, wake: Callable[[], None]) -> Self:
+        """With the frontier that the settings ask for. Raises ConfigError."""
+        backoff = HostBackoff(
+            options.seconds(crawler.settings, "SITE_RETRY_PAUSE_SECONDS"),
+            options.seconds(crawler.settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS"),
+        )
+        room = cls(build_frontier(crawler.settings), backoff, wake)
+        robots = Robots.from_crawler(crawler)
+        if robots is not None:
+            room.gate = RobotsGate(room.frontier, robots, wake)
+        return room
 
     def __len__(self) -> int:
         return len(self.frontier)
 
     def put_request(self, request: Request) -> None:
         """A request waits at the level of its priority; a retry not before its moment."""
-        now = self._loop.time()
-        not_before = request.meta.pop(NOT_BEFORE, -inf)
-        self.frontier.push(level_of(request.priority), host_key(request), request, now, not_before)
+        self._put(request, request.meta.pop(NOT_BEFORE, -inf))
 
     def put_seed(self, waiting: Waiting) -> None:
         """A seed waits at level 0, or where a priority of its own belongs."""
-        host = host_of(waiting.seed.url)
-        self.frontier.push(level_of(waiting.seed.priority), host, waiting, self._loop.time())
+        self._put(waiting, -inf)
+
+    def _put(self, waiter: Waiter, not_before: float) -> None:
+        priority = waiter.seed.priority if isinstance(waiter, Waiting) else waiter.priority
+        self.frontier.push(level_of(priority), _host_of(waiter), waiter, self._loop.time(), not_before)
 
     def next(self, build: Callable[[Waiting], Request | None]) -> Request | None:
         """The next request whose host is free; `build` makes it of a seed, or None when that fails."""
         while (waiter := self.frontier.pop(self._loop.time())) is not None:
-            host = host_of(waiter.seed.url) if isinstance(waiter, Waiting) else host_key(waiter)
+            host = _host_of(waiter)
+            if self.gate is not None and (state := self._ask(self.gate, waiter, host)) is not State.KNOWN:
+                if state is State.UNKNOWN:
+                    return None  # a download that ends has the engine ask again
+                continue
             request = build(waiter) if isinstance(waiter, Waiting) else waiter
-            if request is not None:
-                self._out[request] = host
-                return request
-            self.frontier.release(host, self._loop.time())
+            if request is None:
+                self.frontier.forgo(self._loop.time())
+                continue
+            if self.gate is None or self.gate.lets_pass(request):
+                self._out[request] = _Out(host, self._loop.time())
+            else:  # it is not sent: a middleware drops it
+                self.frontier.forgo(self._loop.time())
+            return request
         self._set_alarm()
         return None
 
+    def _ask(self, gate: RobotsGate, waiter: Waiter, host: str) -> State:
+        """KNOWN when what was popped can go on; else it waits again."""
+        if isinstance(waiter, Request) and not is_subject(waiter):
+            return State.KNOWN
+        look = gate.look(waiter.seed.url if isinstance(waiter, Waiting) else waiter.url, host)
+        if look.state is State.LATER:
+            self.frontier.forgo(self._loop.time())
+            self._put(waiter, look.until)
+        return State.KNOWN if look.state is State.UNREACHABLE else look.state
+
     def came_back(self, request: Request) -> None:
         """A request has left the downloader; its host may get another one."""
-        host = self._out.pop(request, None)
-        if host is not None:
-            self.frontier.release(host, self._loop.time())
+        out = self._out.pop(request, None)
+        if out is not None:
+            self.frontier.release(out.host, self._loop.time())
 
-    def hold_host(self, request: Request, seconds: float, reason: str) -> None:
-        """Start nothing of this request's host for a while."""
-        now = self._loop.time()
-        self.frontier.hold(host_key(request), now + seconds, reason, now)
+    def host_overloaded(self, request: Request, asked_seconds: float) -> None:
+        """The host has no room for this request: start nothing of it for a while."""
+        out, now = self._out.get(request), self._loop.time()
+        if out is not None:
+            jitter = random.random()  # noqa: S311 - varies a pause only
+            until = self._backoff.overloaded(out.host, out.began, now, jitter, asked_seconds)
+            self.frontier.hold(out.host, until, "back-off", now)
+
+    def host_answered(self, request: Request) -> None:
+        """The host has answered this request well."""
+        if self._backoff and (out := self._out.get(request)) is not None:
+            self._backoff.answered(out.host, out.began, self._loop.time())
 
     def remove_fenced(self) -> list[Waiter]:
         """Take out what waits for seeds that are another process's now."""
@@ -86,7 +139,12 @@ class WaitingRoom:
         return [waiter for waiter in removed if isinstance(waiter, Request)]
 
     def close(self) -> None:
-        """Wake nobody any more."""
+        """Wake nobody any more, and fetch no robots.txt."""
+        self._silence()
+        if self.gate is not None:
+            self.gate.robots.close()
+
+    def _silence(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm, self._alarm_at = None, inf
@@ -95,7 +153,7 @@ class WaitingRoom:
         moment = self.frontier.next_at()
         if moment >= self._alarm_at:
             return
-        self.close()
+        self._silence()
         if moment < inf:
             self._alarm_at = moment
             self._alarm = self._loop.call_at(moment, self._ring)
@@ -129,6 +187,10 @@ def build_frontier(settings: BaseSettings) -> Frontier[Waiter]:
         return max(0.0, seconds * random.uniform(1 - jitter, 1 + jitter))  # noqa: S311 - varies a delay only
 
     return Frontier(policy, options.seconds(settings, "SITE_MAX_WAIT_SECONDS", minimum=1), spread)
+
+
+def _host_of(waiter: Waiter) -> str:
+    return host_of(waiter.seed.url) if isinstance(waiter, Waiting) else host_key(waiter)
 
 
 def _is_fenced(waiter: Waiter) -> bool:

@@ -23,7 +23,7 @@ from site_spider.core.links import extract_links
 from site_spider.core.url import SCOPES, host_of, same_scope, site_of
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.environment import apply_environment
-from site_spider.crawl.failure import describe_exception, describe_status
+from site_spider.crawl.failure import describe_exception, describe_retries, describe_status
 from site_spider.crawl.lineage import Job, job_of
 from site_spider.crawl.redirect import NOT_FOLLOWED
 from site_spider.crawl.results import describe_job
@@ -104,7 +104,7 @@ class SeedSpider(Spider):
             _describe_response(result, response, read_page(response, False, False, self.body_limits))
         else:
             assert failure.value is not None
-            result.description = describe_exception(failure.value, request)
+            result.description = describe_exception(failure.value, request) + describe_retries(request.meta)
         return result
 
     def keep_seed_open(self, request: Request) -> AbstractContextManager[Any]:
@@ -179,6 +179,8 @@ def _describe_response(result: Result, response: Response, page: Page) -> None:
     result.description = describe_status(response.status)
     if result.description and (reason := response.meta.get(NOT_FOLLOWED)):
         result.description += f", not followed: {reason}"
+    if result.description:
+        result.description += describe_retries(response.meta)
     result.final_url = response.url
     result.content_type = media_type(_content_type(response)) or None
     result.encoding = page.encoding if response.body else None
