@@ -24,20 +24,24 @@ from site_spider.crawl.guard import CallbackCancelled, is_being_cancelled
 _NO_LIMIT = 1_000_000  # downloads of a host at a time: the frontier has the say
 
 
+class _Passage(Slot):
+    """A slot in which nothing waits."""
+
+    def download_delay(self) -> float:
+        return 0.0
+
+
 class SafeDownloader(Downloader):
     """Every download ends in a response, a request or an Exception.
 
     Where seeds are taken, politeness is decided in the frontier: what comes here is downloaded
-    at once, and its host is told when it is through.
+    at once, and its host is told when it is through. A slot's delay is only a number, which
+    AutoThrottle changes and the frontier keeps to.
     """
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._service = SeedService.of(crawler)
-        if self._service is not None and not crawler.settings.getbool("AUTOTHROTTLE_ENABLED"):
-            self.domain_concurrency = _NO_LIMIT
-            self._delay = 0.0
-            self.per_slot_settings = {}
 
     def fetch(self, request: Request, *arguments: Any) -> Deferred[Response | Request]:
         """As Scrapy's."""
@@ -48,6 +52,12 @@ class SafeDownloader(Downloader):
     def _through(self, result: Any, request: Request, service: SeedService) -> Any:
         service.waiting_room.came_back(request)
         return result
+
+    def _get_slot(self, request: Request, *arguments: Any) -> tuple[str, Slot]:
+        key, slot = super()._get_slot(request, *arguments)
+        if self._service is not None and not isinstance(slot, _Passage):
+            slot = self.slots[key] = _Passage(_NO_LIMIT, slot.delay, slot.jitter)
+        return key, slot
 
     async def _download(self, slot: Slot, request: Request) -> Response:
         try:

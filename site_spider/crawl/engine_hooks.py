@@ -61,6 +61,12 @@ def free_places(engine: ExecutionEngine) -> float:
     return (downloader.total_concurrency or inf) - len(downloader.active)
 
 
+def throttled_delay(engine: ExecutionEngine, host: str) -> float:
+    """The delay that AutoThrottle found right for a host, or begins with; in seconds."""
+    slot = engine.downloader.slots.get(host)
+    return engine.downloader._delay if slot is None else slot.delay
+
+
 def wake(engine: ExecutionEngine) -> None:
     """Let the engine ask the scheduler at once. On the event loop's thread only."""
     if engine._slot is not None and engine._slot.closing is None:

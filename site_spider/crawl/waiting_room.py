@@ -20,7 +20,7 @@ from site_spider.core.host_queue import HostPolicy
 from site_spider.core.levels import level_of
 from site_spider.core.robots import State
 from site_spider.core.url import host_of
-from site_spider.crawl import lineage
+from site_spider.crawl import engine_hooks, lineage
 from site_spider.crawl.retry import NOT_BEFORE
 from site_spider.crawl.robots import Robots, is_subject
 from site_spider.crawl.robots_gate import RobotsGate
@@ -46,6 +46,7 @@ class WaitingRoom:
         self._backoff = backoff
         self._out: dict[Request, _Out] = {}
         self.gate: RobotsGate | None = None  # where robots.txt is obeyed
+        self.throttled_delay: Callable[[str], float] | None = None  # of a host, where AutoThrottle finds it
         # a plain handle: uvloop gives no TimerHandle for a moment that has come
         self._alarm: asyncio.Handle | None = None
         self._alarm_at = inf
@@ -61,6 +62,9 @@ class WaitingRoom:
         robots = Robots.from_crawler(crawler)
         if robots is not None:
             room.gate = RobotsGate(room.frontier, robots, wake)
+        if options.boolean(crawler.settings, "AUTOTHROTTLE_ENABLED"):
+            spread = _spread(crawler.settings)
+            room.throttled_delay = lambda host: spread(engine_hooks.throttled_delay(crawler.engine, host))
         return room
 
     def __len__(self) -> int:
@@ -91,6 +95,8 @@ class WaitingRoom:
                 self.frontier.forgo(self._loop.time())
                 continue
             if self.gate is None or self.gate.lets_pass(request):
+                if self.throttled_delay is not None:
+                    self.frontier.slow_down(self.throttled_delay(host), self._loop.time())
                 self._out[request] = _Out(host, self._loop.time())
             else:  # it is not sent: a middleware drops it
                 self.frontier.forgo(self._loop.time())
@@ -173,7 +179,6 @@ def build_frontier(settings: BaseSettings) -> Frontier[Waiter]:
     """A frontier with Scrapy's settings of politeness. Raises ConfigError."""
     concurrency = options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN", minimum=1)
     delay_seconds = options.seconds(settings, "DOWNLOAD_DELAY")
-    jitter = options.seconds(settings, "DOWNLOAD_DELAY_JITTER")
     slots = options.mapping(settings, "DOWNLOAD_SLOTS")
     usual = HostPolicy(concurrency, delay_seconds)
 
@@ -183,10 +188,13 @@ def build_frontier(settings: BaseSettings) -> Frontier[Waiter]:
             return usual
         return HostPolicy(int(own.get("concurrency", concurrency)), float(own.get("delay", delay_seconds)))
 
-    def spread(seconds: float) -> float:
-        return max(0.0, seconds * random.uniform(1 - jitter, 1 + jitter))  # noqa: S311 - varies a delay only
+    return Frontier(policy, options.seconds(settings, "SITE_MAX_WAIT_SECONDS", minimum=1), _spread(settings))
 
-    return Frontier(policy, options.seconds(settings, "SITE_MAX_WAIT_SECONDS", minimum=1), spread)
+
+def _spread(settings: BaseSettings) -> Callable[[float], float]:
+    """Varies a delay. Raises ConfigError."""
+    jitter = options.seconds(settings, "DOWNLOAD_DELAY_JITTER")
+    return lambda seconds: max(0.0, seconds * random.uniform(1 - jitter, 1 + jitter))  # noqa: S311 - a delay
 
 
 def _host_of(waiter: Waiter) -> str:
