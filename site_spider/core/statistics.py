@@ -58,8 +58,8 @@ class NameCounts:
         self.counts[name] += 1
 
     def add_failure(self, description: str) -> None:
-        """Count a failure by its reason: what stands before the first colon of a description."""
-        self.add(description.partition(":")[0])
+        """Count a failure by its reason: what stands before the first colon, or what was retried."""
+        self.add(description.partition(":")[0].partition(" (after ")[0])
 
 
 def seed_counts(ledger: Ledger) -> dict[str, int]:

@@ -54,7 +54,8 @@ def test_names_from_outside_cannot_blow_up_the_index() -> None:
     counts = NameCounts()
     counts.add("x" * 10_000)
     counts.add_failure("Forbidden by robots.txt: no")
-    assert list(counts.counts) == ["x" * 80, "Forbidden by robots_txt"]
+    counts.add_failure("HTTP 503 Service Unavailable (after 2 retries: 2 x HTTP 503)")
+    assert list(counts.counts) == ["x" * 80, "Forbidden by robots_txt", "HTTP 503 Service Unavailable"]
 
 
 def test_levels_become_four_lengths() -> None:

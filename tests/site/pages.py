@@ -6,7 +6,7 @@ import json
 import random
 import re
 
-from tests.site.exchange import Answer, Ask, Framing, Lines, page
+from tests.site.exchange import Answer, Ask, Framing, Lines, host_name, page
 from tests.site.text import html, number, ordinary, paragraphs
 
 HTML: Lines = (("Content-Type", "text/html; charset=utf-8"),)
@@ -42,8 +42,9 @@ def plain_page(ask: Ask) -> Answer:
 
 @page("robots.txt")
 def robots(ask: Ask) -> Answer:
-    """Everything may be fetched but /disallowed/."""
-    return of_text("User-agent: *\nDisallow: /disallowed/\n", PLAIN)
+    """Everything may be fetched but /disallowed/. The third host asks for a Crawl-delay."""
+    delay = "Crawl-delay: 0.5\n" if ask.host == host_name(2) else ""
+    return of_text(f"User-agent: *\nDisallow: /disallowed/\n{delay}", PLAIN)
 
 
 @page("empty")

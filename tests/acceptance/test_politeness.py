@@ -1,0 +1,97 @@
+"""Politeness as the site's own log has it: one process, real connections, no server of ours."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.deployment import Deployment, opened, wait_until
+from tests.site.exchange import host_name
+from tests.site.handle import Site
+from tests.site.record import Entry
+
+CLOCK_SECONDS = 0.03  # the site notes when a request is complete, not when it was begun
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path / "record.jsonl", hosts=4) as site:
+        yield site
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    yield from opened(tmp_path, {})
+
+
+def produce(deployment: Deployment, site: Site, count: int, path: str = "page", hosts: int = 4) -> list[str]:
+    urls = [site.url(f"/{path}/{number}", host) for number in range(count) for host in range(hosts)]
+    seeds = [{"url": url, "meta": {"url_id": url, "NotExtract": True}} for url in urls]
+    deployment.produce([(b"k", json.dumps(seed).encode()) for seed in seeds])
+    return urls
+
+
+def by_host(site: Site) -> dict[str, list[Entry]]:
+    entries = sorted(site.entries(), key=lambda entry: entry.time)
+    return {name: [e for e in entries if e.host == name] for name in map(host_name, range(site.hosts))}
+
+
+def gaps(entries: list[Entry]) -> list[float]:
+    return [after.time - before.time for before, after in pairwise(entries)]
+
+
+def test_delays_and_crawl_delays_hold_in_the_log_of_the_site(deployment: Deployment, site: Site) -> None:
+    """robots.txt included, which is asked for once; a host with a Crawl-delay holds nobody up."""
+    urls = produce(deployment, site, 8)
+    forbidden = produce(deployment, site, 2, "disallowed")
+    deployment.start(
+        ROBOTSTXT_OBEY="1",
+        DOWNLOAD_DELAY="0.2",
+        DOWNLOAD_DELAY_JITTER="0",
+        CONCURRENT_REQUESTS_PER_DOMAIN="2",
+    ).wait_assigned()
+    wait_until(deployment.is_done, 60, "no lag")
+    documents = deployment.documents()
+    assert {documents[url]["status"] for url in urls} == {200}
+    assert {documents[url]["description"] for url in forbidden} == {"Forbidden by robots.txt"}
+    hosts = by_host(site)
+    assert [entry.path for entries in hosts.values() for entry in entries].count("/robots.txt") == 4
+    for name, entries in hosts.items():
+        least = 0.5 if name == host_name(2) else 0.2
+        assert entries[0].path == "/robots.txt"
+        assert len(entries) == 9
+        assert min(gaps(entries)) > least - CLOCK_SECONDS
+    ends = {name: entries[-1].time for name, entries in hosts.items()}
+    assert max(ends, key=lambda name: ends[name]) == host_name(2)
+
+
+def test_the_number_of_requests_at_a_time_holds_in_the_log_of_the_site(
+    deployment: Deployment, site: Site
+) -> None:
+    """CONCURRENT_REQUESTS_PER_DOMAIN, reached and not passed."""
+    produce(deployment, site, 30, "slow/50", hosts=2)
+    deployment.start(CONCURRENT_REQUESTS_PER_DOMAIN="3").wait_assigned()
+    wait_until(deployment.is_done, 60, "no lag")
+    entries = [entry for entry in site.entries() if entry.path.startswith("/slow/")]
+    assert len(entries) == 60
+    assert max(entry.in_progress for entry in entries) == 3
+
+
+def test_a_site_that_refuses_connections_for_five_seconds_fails_nothing(
+    deployment: Deployment, site: Site
+) -> None:
+    """With the defaults: two retries."""
+    urls = produce(deployment, site, 10)
+    site.stop()
+    deployment.start().wait_assigned()
+    time.sleep(5)
+    site.start()
+    wait_until(deployment.is_done, 60, "no lag")
+    documents = deployment.documents()
+    assert {documents[url]["status"] for url in urls} == {200}
+    assert sum(documents[url]["retries"] for url in urls) >= 20  # it was away when they were tried
