@@ -48,12 +48,20 @@ class Rules(NamedTuple):
     longest_delay_seconds: float
 
     def allows(self, url: str, agent: str) -> bool:
-        """Whether this user agent may fetch this URL."""
-        return self.parser is None or self.parser.allowed(url, agent)
+        """Whether this user agent may fetch this URL; yes, when the parser cannot tell."""
+        try:
+            return self.parser is None or self.parser.allowed(url, agent)
+        except Exception:
+            logger.exception("%s was not checked against robots.txt", url)
+            return True
 
     def delay_seconds(self, agent: str) -> float:
-        """The Crawl-delay, up to the longest that is kept to."""
-        asked = None if self.parser is None else self.parser.crawl_delay(agent)
+        """The Crawl-delay, up to the longest that is kept to; 0 when the parser cannot tell."""
+        try:
+            asked = None if self.parser is None else self.parser.crawl_delay(agent)
+        except Exception:
+            logger.exception("A Crawl-delay could not be read")
+            return 0.0
         return min(asked or 0.0, self.longest_delay_seconds)
 
 
@@ -163,15 +171,20 @@ class Robots:
         if response.status >= 500 or response.status == _TOO_MANY_REQUESTS:
             self._failed(origin, describe_status(response.status) or "", may_pass=True)
         elif 200 <= response.status < 300:
-            body = bounded(response.body)
-            parse = partial(self._parser.from_crawler, self._crawler, body)
-            parser = parse() if len(body) < _THREAD_BYTES else await asyncio.to_thread(parse)
-            self._found(origin, self._all_allowed._replace(parser=parser), len(body))
-            self._crawler.signals.send_catch_log(
-                signals.robots_parsed, robotparser=parser, request=response.request
-            )
+            await self._parse(origin, bounded(response.body), response.request)
         else:
             self._found(origin, self._all_allowed, 0)
+
+    async def _parse(self, origin: str, body: bytes, request: Request | None) -> None:
+        parse = partial(self._parser.from_crawler, self._crawler, body)
+        try:
+            parser = parse() if len(body) < _THREAD_BYTES else await asyncio.to_thread(parse)
+        except Exception:
+            logger.exception("%s/robots.txt cannot be parsed; all is allowed", origin)
+            self._found(origin, self._all_allowed, 0)
+            return
+        self._found(origin, self._all_allowed._replace(parser=parser), len(body))
+        self._crawler.signals.send_catch_log(signals.robots_parsed, robotparser=parser, request=request)
 
     def _found(self, origin: str, rules: Rules, size_bytes: int) -> None:
         self._cache.found(origin, rules, size_bytes, self._loop.time())

@@ -15,6 +15,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CannotResolveHostError, DownloadConnectionRefusedError
 from scrapy.http import Response
+from scrapy.robotstxt import RobotParser
 
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.download_handler import PrivateHostError
@@ -360,6 +361,31 @@ def test_a_file_that_is_none_allows_all(tmp_path: Path, hosts: Hosts, body: str)
     """Errors are passed over."""
     hosts.robots["h.test"] = body
     assert said(obeying(tmp_path, "http://h.test/private")) == {"http://h.test/private": None}
+
+
+class FailingParser(RobotParser):
+    """Somebody's own, with mistakes."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, robotstxt_body: bytes) -> FailingParser:
+        if robotstxt_body == b"unreadable":
+            raise ValueError("unreadable")
+        return cls()
+
+    def allowed(self, url: str | bytes, user_agent: str | bytes) -> bool:
+        raise ValueError("allowed")
+
+    def crawl_delay(self, user_agent: str | bytes) -> float | None:
+        raise ValueError("crawl_delay")
+
+
+@pytest.mark.parametrize("body", ["unreadable", "readable"])
+def test_a_parser_that_fails_allows_all(tmp_path: Path, hosts: Hosts, body: str) -> None:
+    """And ends no crawl."""
+    hosts.robots["h.test"] = body
+    parser = f"{__name__}.FailingParser"
+    found = obeying(tmp_path, "http://h.test/public", ROBOTSTXT_PARSER=parser)
+    assert said(found) == {"http://h.test/public": None}
 
 
 @pytest.mark.parametrize(
