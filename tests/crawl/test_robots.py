@@ -17,6 +17,7 @@ from scrapy.exceptions import CannotResolveHostError, DownloadConnectionRefusedE
 from scrapy.http import Response
 from scrapy.robotstxt import RobotParser
 
+from site_spider.crawl import lineage
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.download_handler import PrivateHostError
 from site_spider.crawl.robots import Robots
@@ -34,11 +35,14 @@ class Hosts:
     def __init__(self) -> None:
         self.robots: dict[str, Any] = {}  # host and port -> text, status or exception, or a list of such
         self.asked: list[tuple[float, str, str]] = []  # when, host and port, path
+        self.jobs: list[lineage.Job | None] = []  # for which robots.txt was asked for
 
     async def answer(self, request: Request) -> Response:
         url = urlsplit(request.url)
         self.asked.append((asyncio.get_running_loop().time(), url.netloc, url.path))
-        if url.path != "/robots.txt":
+        if url.path == "/robots.txt":
+            self.jobs.append(lineage.current_job())
+        else:
             await asyncio.sleep(0.01)
             return page(request, "<a href=/private/link><a href=/public/link>")
         said = self.robots.get(url.netloc, 404)
@@ -296,6 +300,7 @@ def test_a_spider_may_disobey_and_what_passes_the_scheduler_by_is_checked(
     )
     assert {document["description"] for document in found.documents.values()} == {None}
     assert found.stats["said"] == "Forbidden by robots.txt"
+    assert hosts.jobs == [None, None]  # the files belong to no seed
     assert hosts.count("/robots.txt") == {"h.test": 1, "other.test": 1}
 
 
@@ -338,6 +343,18 @@ def test_the_larger_of_crawl_delay_and_download_delay_counts(tmp_path: Path, hos
     moments = hosts.times("h.test")
     assert len(moments) == 4
     assert min(gaps(moments)) > 0.27
+
+
+def test_what_is_forbidden_takes_no_turn_of_its_host(tmp_path: Path, hosts: Hosts) -> None:
+    """Twenty of them hold up the page behind them for no delay."""
+    hosts.robots["h.test"] = "User-agent: *\nDisallow: /public/\n"
+    urls = [f"http://h.test/public/{number}" for number in range(20)]
+    found = obeying(
+        tmp_path, *urls, "http://h.test/public", DOWNLOAD_DELAY=0.5, CONCURRENT_REQUESTS_PER_DOMAIN=1
+    )
+    assert len(found.documents) == 21
+    (between,) = gaps(hosts.times("h.test"))
+    assert between < 4  # not ten seconds
 
 
 def test_when_it_is_too_old_it_is_fetched_anew_once(tmp_path: Path, hosts: Hosts) -> None:
