@@ -112,7 +112,7 @@ class RobotsCache(Generic[R]):
         origin.rules, origin.size_bytes = rules, size_bytes
         origin.moment = now + self._limits.age_seconds
         origin.attempts, origin.gave_up = 0, False
-        self._shrink()
+        self._shrink(name)
 
     def failed(self, name: str, reason: str, now: float, jitter: float, *, may_pass: bool) -> None:
         """The file could not be fetched; `may_pass` when another attempt may find it."""
@@ -127,7 +127,7 @@ class RobotsCache(Generic[R]):
         last = origin.failing_since + limits.wait_seconds
         origin.gave_up = not may_pass or now >= last
         origin.moment = now + pause if origin.gave_up or origin.rules is not None else min(now + pause, last)
-        self._shrink()
+        self._shrink(name)
 
     def _ended(self, name: str) -> _Origin[R]:
         origin = self._origins.setdefault(name, _Origin())
@@ -135,10 +135,10 @@ class RobotsCache(Generic[R]):
         origin.is_pending = False
         return origin
 
-    def _shrink(self) -> None:
-        """Forget the oldest; what is being fetched is asked for, and stays."""
+    def _shrink(self, newest: str) -> None:
+        """Forget the oldest; what is being fetched is asked for, and stays, as does the newest."""
         while len(self._origins) > self._limits.count or self._size_bytes > self._limits.size_bytes:
-            oldest = next((name for name, origin in self._origins.items() if not origin.is_pending), None)
-            if oldest is None:
+            oldest = next((name for name, origin in self._origins.items() if not origin.is_pending), newest)
+            if oldest == newest:
                 return
             self._size_bytes -= self._origins.pop(oldest).size_bytes

@@ -54,11 +54,10 @@ class Model(RuleBasedStateMachine):
         self.pending.discard(origin)
         self.rules[origin] = (f"{origin} at {self.now}", self.now)
         self.cache.found(origin, self.rules[origin][0], size, self.now)
-        if size <= LIMITS.size_bytes and len(self.pending) < LIMITS.count:
-            look = self.cache.look(origin, self.now)
-            assert (look.state, look.rules) == (State.KNOWN, self.rules[origin][0])
-            late = self.cache.look(origin, self.now + LIMITS.age_seconds)
-            assert late.state is State.UNKNOWN
+        look = self.cache.look(origin, self.now)
+        assert (look.state, look.rules) == (State.KNOWN, self.rules[origin][0])
+        late = self.cache.look(origin, self.now + LIMITS.age_seconds)
+        assert late.state is State.UNKNOWN
 
     @precondition(lambda self: self.pending)
     @rule(data=st.data(), may_pass=st.booleans())
