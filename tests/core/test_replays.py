@@ -167,7 +167,7 @@ class Model(RuleBasedStateMachine):
         self.committed = 0
         self.working: list[Entry] = []  # begun, whatever became of their epoch
         self.waiting: list[int] = []  # replays that wait for earlier work
-        self.dropped: set[int] = set()  # of what works without an epoch: ids of entries
+        self.dropped: set[Entry] = set()  # some of their work was dropped
         self.done: set[int] = set()  # offsets all of whose work was done at least once
 
     @rule(many=st.integers(1, 3))
@@ -200,18 +200,18 @@ class Model(RuleBasedStateMachine):
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
         entry = self.working.pop(data.draw(st.integers(0, len(self.working) - 1)))
-        if id(entry) not in self.dropped:
+        if entry not in self.dropped:
             self.done.add(entry.offset)
         self.desk.end(entry)
 
     @rule(drop=st.booleans())
     def lose(self, drop: bool) -> None:
-        working = set(map(id, self.working))
+        working = set(self.working)
         for entry in self.desk.ledger.revoke(P):
-            if id(entry) in working and not drop:
+            if entry in working and not drop:
                 self.desk.replays.fenced(entry)
             else:
-                self.dropped.add(id(entry))
+                self.dropped.add(entry)
                 self.desk.replays.broken(entry)
         self.desk.replays.left(P)
         self.desk.ledger.assign(P, Position(self.committed))
@@ -235,7 +235,7 @@ class Model(RuleBasedStateMachine):
                 self.poll()
             for entry in list(self.working):
                 self.working.remove(entry)
-                if id(entry) not in self.dropped:
+                if entry not in self.dropped:
                     self.done.add(entry.offset)
                 self.desk.end(entry)
         assert self.done == set(range(self.end))
