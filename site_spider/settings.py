@@ -17,14 +17,17 @@ ITEM_PROCESSOR = "site_spider.crawl.cancellation.SafeItemProcessor"
 DUPEFILTER_CLASS = "site_spider.crawl.dupefilter.SeenDupeFilter"
 TWISTED_DNS_RESOLVER = "site_spider.crawl.resolver.PublicHostResolver"
 EXTENSIONS = {
+    "site_spider.crawl.proxy_service.ProxyService": 5,  # only where SITE_PROXIES is set
     "site_spider.crawl.assembly.SeedService": 10,
     "site_spider.crawl.statistics.StatisticsExtension": 20,
 }
 DOWNLOADER_MIDDLEWARES = {
+    "site_spider.crawl.proxy_level.ProxyLevelMiddleware": 540,  # sees what the retries let pass
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
     "site_spider.crawl.retry.PatientRetryMiddleware": 550,  # in its place: retries wait
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
     "site_spider.crawl.redirect.CheckedRedirectMiddleware": 600,  # in its place: only to valid URLs
+    "site_spider.crawl.proxy_level.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
 }
 SPIDER_MIDDLEWARES = {"site_spider.crawl.seen_lookup.SeenLookup": 20}  # for a dupefilter that is elsewhere
 ITEM_PIPELINES = {"site_spider.crawl.pipeline.ResultPipeline": 900}
@@ -43,7 +46,7 @@ URLLENGTH_LIMIT = 8192  # characters, as for seeds
 HTTPERROR_ALLOW_ALL = True  # the spider writes a result for every status
 
 # --- Scrapy: hostile input -------------------------------------------------------------
-HTTPPROXY_ENABLED = False  # a proxy of the environment would resolve hosts past the guard for private ones
+HTTPPROXY_ENABLED = False  # SITE_PROXIES is ours; one of the environment would pass the guard for hosts
 TELNETCONSOLE_ENABLED = False  # executes code from a local port
 REMOTE_CONTROL_ENABLED = False  # likewise
 DOWNLOAD_HANDLERS = {
@@ -71,6 +74,13 @@ SITE_MAX_WAIT_SECONDS = 600  # what waited longer comes before every level, so t
 SITE_RETRY_PAUSE_SECONDS = 2.0  # before the first retry; doubled for each further one, plus up to half
 SITE_RETRY_LONGEST_PAUSE_SECONDS = 120.0  # also the most that a Retry-After header is kept to
 SITE_ALLOW_PRIVATE_HOSTS = False  # true lets seeds and redirects reach loopback and private addresses
+
+# --- Proxies: for requests that fail without -------------------------------------------------
+SITE_PROXIES = ""  # http://user:password@host:port,... or a file of them, one a line; empty: none
+SITE_PROXY_STATUSES = "403,407,429"  # answers after which a proxy is tried, when the retries are used up
+SITE_PROXY_BODY_PATTERNS: list[str] = []  # regular expressions for the first 8 KiB of a page; likewise
+SITE_PROXY_TIMEOUTS = 2  # attempts without an answer, of the last retry and before; 0: no proxy for that
+SITE_PROXY_ATTEMPTS = 3  # through proxies, of one page; then the last answer is the result
 
 # --- Links -------------------------------------------------------------------------------
 SITE_LINK_SCOPE = "host"  # which links are followed: host, domain (registrable) or any
