@@ -20,6 +20,7 @@ EXTENSIONS = {
     "site_spider.crawl.proxy_service.ProxyService": 5,  # only where SITE_PROXIES is set
     "site_spider.crawl.assembly.SeedService": 10,
     "site_spider.crawl.statistics.StatisticsExtension": 20,
+    "site_spider.crawl.frontier_server.FrontierServer": 30,  # for `scrapy frontier`
 }
 DOWNLOADER_MIDDLEWARES = {
     "site_spider.crawl.proxy_level.ProxyLevelMiddleware": 540,  # sees what the retries let pass
@@ -122,6 +123,7 @@ SITE_DUPEFILTER_WAIT_SECONDS = 10  # of an outage of redis or local; then links 
 
 # --- Service -----------------------------------------------------------------------------
 SITE_STATS_INTERVAL_SECONDS = 10
+SITE_FRONTIER_SOCKET = True  # lets `scrapy frontier` of the same user ask what waits; it changes nothing
 SITE_STOP_GRACE_SECONDS = 30  # how long a graceful stop may take
 SITE_REVOKE_GRACE_SECONDS = 3  # for downloads of partitions that the group asks back; the rest is done again
 SITE_STARTUP_WAIT_SECONDS = 30  # how long to wait at start for a server that does not answer

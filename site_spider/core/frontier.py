@@ -197,8 +197,8 @@ class Frontier(Generic[T]):
         return dict(sorted(self._lengths.items()))
 
     def hosts(self, now: float) -> Iterator[HostView]:
-        """Every host of which something waits or is out."""
-        for host in self._hosts.values():
+        """Every host of which something waits or is out; the frontier may change between two of them."""
+        for host in list(self._hosts.values()):
             if host.out >= host.policy.concurrency:
                 reason = "busy"
             else:

@@ -42,6 +42,7 @@ class Snapshot:
     failures: Mapping[str, int] = field(default_factory=dict)  # by reason
     seeds: Mapping[str, int] = field(default_factory=dict)
     queues: Mapping[str, int] = field(default_factory=dict)
+    hosts: Mapping[str, int] = field(default_factory=dict)  # of which something waits, by reason
     unknown_fields: Mapping[str, int] = field(default_factory=dict)  # of seeds: ignored, by name
 
 
@@ -122,6 +123,7 @@ def document(
         "failures": dict(state.failures),
         "seeds": dict(state.seeds),
         "queues": dict(state.queues),
+        "hosts": dict(state.hosts),
         "unknown_fields": dict(state.unknown_fields),
     }
 
