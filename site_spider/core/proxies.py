@@ -30,6 +30,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 _SHARE = 0.2  # of the newest attempt in the averages
 _SILENT_IN_A_ROW = 3
 _MOST_DOUBLINGS = 30
+_MOST_CANDIDATES = 32  # that are weighed against each other
 _SOONEST_SECONDS = 1.0  # what waits for a proxy waits at least so long
 
 
@@ -155,7 +156,8 @@ class ProxyPool:
         self._first_rest_seconds = first_rest_seconds
         self._longest_rest_seconds = longest_rest_seconds
         self._trial_seconds = trial_seconds
-        self._health: dict[Proxy, _Health] = {proxy: _Health() for proxy in proxies}
+        self._health: dict[Proxy, _Health] = {}
+        self.replace(proxies)
 
     def __len__(self) -> int:
         return len(self._health)
@@ -163,15 +165,15 @@ class ProxyPool:
     def replace(self, proxies: Iterable[Proxy]) -> None:
         """Other proxies from now on; those that stay keep their health."""
         self._health = {proxy: self._health.get(proxy) or _Health() for proxy in proxies}
+        self._order = list(self._health)
 
     def take(self, now: float, tried: Collection[Proxy], chance: float) -> Attempt | None:
         """A proxy for a request that has `tried` some; None when all rest.
 
         Those that were not tried come first. `chance` (0 to 1) chooses among them.
         """
-        free = [proxy for proxy, health in self._health.items() if health.rests_until <= now]
-        fresh = [proxy for proxy in free if proxy not in tried]
-        chosen = self._chosen(fresh or free, chance)
+        place = chance * len(self._order)
+        chosen = self._chosen(self._candidates(now, tried, int(place)), place % 1)
         if chosen is None:
             return None
         health = self._health[chosen]
@@ -179,6 +181,18 @@ class ProxyPool:
         if health.rests:  # a trial
             health.rests_until = now + self._trial_seconds
         return Attempt(chosen, now)
+
+    def _candidates(self, now: float, tried: Collection[Proxy], start: int) -> list[Proxy]:
+        """Some that do not rest, from one of them on round: looking at all of a long list takes long."""
+        fresh: list[Proxy] = []
+        others: list[Proxy] = []
+        for number in range(len(self._order)):
+            proxy = self._order[(start + number) % len(self._order)]
+            if self._health[proxy].rests_until <= now:
+                (others if proxy in tried else fresh).append(proxy)
+                if len(fresh) == _MOST_CANDIDATES:
+                    break
+        return fresh or others
 
     def _chosen(self, proxies: list[Proxy], chance: float) -> Proxy | None:
         weights = [self._health[proxy].weight() for proxy in proxies]
