@@ -55,7 +55,7 @@ async def look(service: SeedService, most: int) -> dict[str, Any]:
         "hosts": found.counts(),
         "largest_hosts": found.largest(asyncio.get_running_loop().time()),
         "requests_out": found.out,
-        "requests_in_progress": engine_hooks.requests_in_progress(service.crawler.engine),
+        "requests_in_progress": len(engine_hooks.requests_in_progress(service.crawler.engine)),
         "seeds_in_flight": {} if seeds is None else _in_flight(seeds),
         "paused": {} if seeds is None else _paused(service, seeds),
         "sinks": [

@@ -363,6 +363,16 @@ def test_no_proxy_is_asked_for_a_private_host(
     assert network.ways("refused") == [None]
 
 
+def test_a_redirect_through_a_proxy_does_not_lead_to_a_private_host(tmp_path: Path, network: Network) -> None:
+    """Each hop is looked at."""
+    network.has("begin", 403, lambda request: page(request, "", 302, Location="http://10.0.0.1/inside"))
+    network.has("inside", 403)
+    seed = {"url": "http://8.8.8.8/begin", "meta": {"url_id": "begin"}}
+    crawled = run(tmp_path, seed, SITE_ALLOW_PRIVATE_HOSTS=False)
+    assert crawled.documents["begin"]["description"].startswith("PrivateHostError: 10.0.0.1 has a private")
+    assert network.asked == [("begin", None), ("begin", ONE)]
+
+
 def test_a_name_without_an_address_is_not_asked_for(tmp_path: Path, network: Network) -> None:
     """It could have one where the proxy is; a public one passes."""
     network.has("refused", 403)
