@@ -33,6 +33,7 @@ class Result:
     body_base64: str | None = None  # binary content, with SITE_KEEP_BINARY
     body_truncated: bool = False  # True: the beginning, up to SITE_BODY_MAX_BYTES
     response_size: int | None = None  # bytes of the whole body, decompressed
+    proxy: str | None = None  # that the answer came through, without credentials; None when directly
     latency_ms: float | None = None  # from sending the request to the end of the answer's head
     retries: int | None = None
     redirects: int | None = None
@@ -49,5 +50,5 @@ class Result:
 # Written also when they are empty, so that nothing of an earlier crawl of the same page stays.
 _ALWAYS = frozenset({
     "url_id", "status", "headers", "body", "description", "content_type", "encoding", "response_size",
-    "latency_ms", "body_truncated",
+    "latency_ms", "body_truncated", "proxy",
 })  # fmt: skip

@@ -17,16 +17,20 @@ ITEM_PROCESSOR = "site_spider.crawl.cancellation.SafeItemProcessor"
 DUPEFILTER_CLASS = "site_spider.crawl.dupefilter.SeenDupeFilter"
 TWISTED_DNS_RESOLVER = "site_spider.crawl.resolver.PublicHostResolver"
 EXTENSIONS = {
+    "site_spider.crawl.proxy_service.ProxyService": 5,  # only where SITE_PROXIES is set
     "site_spider.crawl.assembly.SeedService": 10,
     "site_spider.crawl.statistics.StatisticsExtension": 20,
+    "site_spider.crawl.frontier_server.FrontierServer": 30,  # for `scrapy frontier`
 }
 DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
     "site_spider.crawl.robots_middleware.FrontierRobotsMiddleware": 100,  # in its place: the frontier waits
+    "site_spider.crawl.proxy_level.ProxyLevelMiddleware": 540,  # sees what the retries let pass
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
     "site_spider.crawl.retry.PatientRetryMiddleware": 550,  # in its place: retries wait
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
     "site_spider.crawl.redirect.CheckedRedirectMiddleware": 600,  # in its place: only to valid URLs
+    "site_spider.crawl.proxy_level.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
 }
 SPIDER_MIDDLEWARES = {"site_spider.crawl.seen_lookup.SeenLookup": 20}  # for a dupefilter that is elsewhere
 ITEM_PIPELINES = {"site_spider.crawl.pipeline.ResultPipeline": 900}
@@ -45,7 +49,7 @@ URLLENGTH_LIMIT = 8192  # characters, as for seeds
 HTTPERROR_ALLOW_ALL = True  # the spider writes a result for every status
 
 # --- Scrapy: hostile input -------------------------------------------------------------
-HTTPPROXY_ENABLED = False  # a proxy of the environment would resolve hosts past the guard for private ones
+HTTPPROXY_ENABLED = False  # SITE_PROXIES is ours; one of the environment would pass the guard for hosts
 TELNETCONSOLE_ENABLED = False  # executes code from a local port
 REMOTE_CONTROL_ENABLED = False  # likewise
 DOWNLOAD_HANDLERS = {
@@ -78,6 +82,13 @@ SITE_ROBOTS_MAX_AGE_SECONDS = 86_400  # then it is fetched anew; RFC 9309 allows
 SITE_ROBOTS_WAIT_SECONDS = 60  # seeds wait so long for one that cannot be fetched; then they fail
 SITE_CRAWL_DELAY_MAX_SECONDS = 60  # the most that a Crawl-delay is kept to
 SITE_ALLOW_PRIVATE_HOSTS = False  # true lets seeds and redirects reach loopback and private addresses
+
+# --- Proxies: for requests that fail without -------------------------------------------------
+SITE_PROXIES = ""  # http://user:password@host:port,... or a file of them, one a line; empty: none
+SITE_PROXY_STATUSES = "403,407,429"  # answers after which a proxy is tried, when the retries are used up
+SITE_PROXY_BODY_PATTERNS: list[str] = []  # regular expressions for the first 8 KiB of a page; likewise
+SITE_PROXY_TIMEOUTS = 2  # attempts without an answer, of the last retry and before; 0: no proxy for that
+SITE_PROXY_ATTEMPTS = 3  # through proxies, of one page; then the last answer is the result
 
 # --- Links -------------------------------------------------------------------------------
 SITE_LINK_SCOPE = "host"  # which links are followed: host, domain (registrable) or any
@@ -119,6 +130,7 @@ SITE_DUPEFILTER_WAIT_SECONDS = 10  # of an outage of redis or local; then links 
 
 # --- Service -----------------------------------------------------------------------------
 SITE_STATS_INTERVAL_SECONDS = 10
+SITE_FRONTIER_SOCKET = True  # lets `scrapy frontier` of the same user ask what waits; it changes nothing
 SITE_STOP_GRACE_SECONDS = 30  # how long a graceful stop may take
 SITE_REVOKE_GRACE_SECONDS = 3  # for downloads of partitions that the group asks back; the rest is done again
 SITE_STARTUP_WAIT_SECONDS = 30  # how long to wait at start for a server that does not answer

@@ -181,8 +181,8 @@ class Frontier(Generic[T]):
         return dict(sorted(self._lengths.items()))
 
     def hosts(self, now: float) -> Iterator[HostView]:
-        """Every host of which something waits or is out."""
-        for host in self._hosts.values():
+        """Every host of which something waits or is out; the frontier may change between two of them."""
+        for host in list(self._hosts.values()):
             yield HostView(host.name, host.waiting(), host.out, host.next_at, host.state(now))
 
     # --- one host -----------------------------------------------------------------------

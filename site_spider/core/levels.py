@@ -3,7 +3,8 @@
 A level is the negative of Scrapy's priority: the lowest level is served first. Level 0 is
 the seeds' alone: a new request of priority 0 moves to priority 1, ahead of the seeds, so
 that begun work is finished first; a retry that comes out at 0 (a discovered link, lowered
-once) moves to -1, behind the seeds, as retries do.
+once) moves to -1, behind the seeds, as retries do. Far behind the retries is the level of
+requests that need a proxy.
 
 A redirect raises the priority. A retry counts from the priority before: so a redirected
 request that is retried waits behind the seeds as well, unless its seed or spider gave it a
@@ -16,6 +17,10 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 SEED_LEVEL = 0
+PROXY_LEVEL = (
+    10_000_000  # behind every retry, whatever the priority of its seed; a redirect lowers it a little
+)
+_LOWEST_OF_PROXIES = PROXY_LEVEL // 2
 
 
 class Step(Enum):
@@ -41,6 +46,11 @@ def place(priority: int, step: Step, before: Place | None = None) -> Place:
     if step is Step.REDIRECT:
         return Place(priority or 1, unraised)
     return Place(unraised + priority - before.priority or -1)
+
+
+def needs_proxy(level: int) -> bool:
+    """Whether requests that go through a proxy wait on this level."""
+    return level >= _LOWEST_OF_PROXIES
 
 
 def level_of(priority: int) -> int:

@@ -17,6 +17,7 @@ N = TypeVar("N", int, float)
 
 _LONGEST_TOPIC = 249  # characters
 _TOPIC = re.compile(rf"[A-Za-z0-9._-]{{1,{_LONGEST_TOPIC}}}", re.ASCII)
+_TEXTS = re.compile(r'\[\s*("|\])')  # the beginning of a JSON array of texts
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
 
@@ -94,6 +95,22 @@ def names(settings: SettingsView, name: str) -> list[str]:
     value = settings.get(name) or []
     words = value.split(",") if isinstance(value, str) else list(value)
     return list(dict.fromkeys(word for word in (str(word).strip() for word in words) if word))
+
+
+def texts(settings: SettingsView, name: str) -> list[str]:
+    """A list of texts, or a JSON array of them; any other text is the only one. Raises ConfigError."""
+    value = settings.get(name) or []
+    if isinstance(value, str):
+        value = value.strip()
+        if not _TEXTS.match(value):
+            return [value] if value else []
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise ConfigError(f"{name} must be a JSON array of texts, but cannot be read: {error}.") from None
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise ConfigError(f"{name} is {value!r}, but must be texts in a list.")
+    return list(value)
 
 
 def mapping(settings: SettingsView, name: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from site_spider.core import levels
 from site_spider.core.ledger import Ledger, Outcome
 
 _MOST_NAMES = 100  # distinct ones: each becomes a field of the index
@@ -41,6 +42,7 @@ class Snapshot:
     failures: Mapping[str, int] = field(default_factory=dict)  # by reason
     seeds: Mapping[str, int] = field(default_factory=dict)
     queues: Mapping[str, int] = field(default_factory=dict)
+    hosts: Mapping[str, int] = field(default_factory=dict)  # of which something waits, by reason
     unknown_fields: Mapping[str, int] = field(default_factory=dict)  # of seeds: ignored, by name
 
 
@@ -87,12 +89,13 @@ def is_conserved(seeds: Mapping[str, int]) -> bool:
 
 
 def queue_lengths(by_level: Mapping[int, int]) -> dict[str, int]:
-    """Lengths under the names of design section 2; levels without bound become four fields."""
+    """Lengths under the names of design section 2; levels without bound become five fields."""
     return {
         "redirected": sum(n for level, n in by_level.items() if level < -1),
         "discovered": by_level.get(-1, 0),
         "seeds": by_level.get(0, 0),
-        "retried": sum(n for level, n in by_level.items() if level > 0),
+        "retried": sum(n for level, n in by_level.items() if level > 0 and not levels.needs_proxy(level)),
+        "proxied": sum(n for level, n in by_level.items() if levels.needs_proxy(level)),
     }
 
 
@@ -120,6 +123,7 @@ def document(
         "failures": dict(state.failures),
         "seeds": dict(state.seeds),
         "queues": dict(state.queues),
+        "hosts": dict(state.hosts),
         "unknown_fields": dict(state.unknown_fields),
     }
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from urllib.parse import urlsplit
+
 from scrapy import Request
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.exceptions import CannotResolveHostError, DownloadFailedError
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
-from site_spider.crawl.resolver import is_refused
+from site_spider.crawl.resolver import is_refused, proxy_address
 from site_spider.errors import SiteSpiderError
 
 _WRONG_CERTIFICATE = "certificate verify failed"  # in the words of OpenSSL
+_PROXY = "proxy"  # key in Request.meta, as in Scrapy; no seed can set it
 
 
 class PrivateHostError(SiteSpiderError):
@@ -23,15 +28,18 @@ class CertificateError(SiteSpiderError):
 
 
 class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
-    """Tells a refused host from one that does not exist, or that fails for a while."""
+    """Tells a refused host from one that does not exist; a proxy may have a private address."""
 
     async def download_request(self, request: Request) -> Response:
         """Download. Raises PrivateHostError and CertificateError besides what Scrapy's own handler raises."""
+        proxy = request.meta.get(_PROXY)
         try:
+            if proxy:
+                return await self._download_through(proxy, request)
             return await super().download_request(request)
         except CannotResolveHostError as error:
             host = urlparse_cached(request).hostname or ""
-            if is_refused(host):
+            if not proxy and is_refused(host):
                 raise PrivateHostError(
                     f"{host} has no public address; set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones"
                 ) from error
@@ -44,3 +52,24 @@ class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
                     "to take any"
                 ) from error
             raise
+
+    async def _download_through(self, proxy: str, request: Request) -> Response:
+        """By the proxy's address: of its name, Twisted would ask the resolver at a later moment."""
+        parts = urlsplit(proxy)
+        address = await _address_of(parts.hostname or "", parts.port)
+        shown = f"[{address}]" if ":" in address else address
+        request.meta[_PROXY] = f"{parts.scheme or 'http'}://{shown}:{parts.port or 80}"
+        proxy_address.set(address)
+        try:
+            return await super().download_request(request)
+        finally:
+            proxy_address.set(None)
+            request.meta[_PROXY] = proxy
+
+
+async def _address_of(host: str, port: int | None) -> str:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise CannotResolveHostError(f"no address for the proxy {host}") from error
+    return str(found[0][4][0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any, Self
 
 from scrapy.crawler import Crawler
@@ -21,6 +22,9 @@ from site_spider.core.address import is_public
 
 _TTL_SECONDS = 60.0
 _MOST_HOSTS = 10_000
+# The proxy that a download connects to: it is the operator's choice and may have a private address.
+# Only for that one connection, or a seed could ask for what else listens there.
+proxy_address: ContextVar[str | None] = ContextVar("proxy_address", default=None)
 _refused: OrderedDict[str, None] = OrderedDict()  # hosts that have private addresses only
 
 
@@ -75,7 +79,8 @@ class PublicHostResolver:
         transportSemantics: str = "TCP",  # noqa: N803
     ) -> Any:
         """Addresses of a host, private ones left out."""
-        receiver = _Filter(resolutionReceiver, hostName, portNumber, self._cache, self._allow_private)
+        may_be_private = self._allow_private or hostName == proxy_address.get()
+        receiver = _Filter(resolutionReceiver, hostName, portNumber, self._cache, may_be_private)
         known = self._cache.get(hostName)
         if known is None:
             return self._original.resolveHostName(

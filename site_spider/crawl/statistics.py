@@ -19,6 +19,7 @@ from site_spider.core.statistics import Snapshot, Totals
 from site_spider.crawl import parts
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.delivery import Delivery
+from site_spider.crawl.frontier_look import survey
 from site_spider.errors import SiteSpiderError
 
 logger = logging.getLogger(__name__)
@@ -82,18 +83,19 @@ class StatisticsExtension:
     async def _push_regularly(self, interval_seconds: float) -> None:
         while True:
             await asyncio.sleep(interval_seconds)
-            self._push()
+            await self._push()
 
     async def _spider_closed(self) -> None:
         for task in self._tasks[1:]:
             task.cancel()
         if self._delivery is not None:
-            self._push()
+            await self._push()
             self._tasks[0].cancel()
             await self._delivery.close(_CLOSE_SECONDS)
 
-    def _push(self) -> None:
-        state = self._snapshot()
+    async def _push(self) -> None:
+        hosts = (await survey(self._service)).counts()
+        state = self._snapshot(hosts)
         if not statistics.is_conserved(state.seeds):
             logger.error("Seeds are not conserved, which is a bug: %s", dict(state.seeds))
         now = time.monotonic()
@@ -108,7 +110,7 @@ class StatisticsExtension:
         self._since = now
         self._before = state.totals
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self, hosts: dict[str, int]) -> Snapshot:
         service = self._service
         stats: dict[str, Any] = self._crawler.stats.get_stats()
         seeds = statistics.seed_counts(service.completion.ledger)
@@ -126,6 +128,7 @@ class StatisticsExtension:
             failures=dict(service.failures.counts),
             seeds=seeds,
             queues=service.queue_lengths(),
+            hosts=hosts,
             unknown_fields={} if service.seeds is None else dict(service.seeds.unknown_fields.counts),
         )
 

@@ -25,6 +25,7 @@ from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.environment import apply_environment
 from site_spider.crawl.failure import describe_exception, describe_retries, describe_status
 from site_spider.crawl.lineage import Job, job_of
+from site_spider.crawl.proxy_level import proxied_by
 from site_spider.crawl.redirect import NOT_FOLLOWED
 from site_spider.crawl.results import describe_job
 from site_spider.crawl.scrapy_settings import check_scrapy_settings
@@ -132,6 +133,7 @@ class SeedSpider(Spider):
         result.retries = meta.get("retry_times", 0)
         result.redirects = meta.get("redirect_times", 0)
         result.final_url = request.url
+        result.proxy = proxied_by(request)
         result.spider = self.name
         result.fetched_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from site_spider.core import statistics
 from site_spider.core.ledger import Ledger, Outcome
+from site_spider.core.levels import PROXY_LEVEL
 from site_spider.core.seed_log import Partition
 from site_spider.core.statistics import NameCounts, Snapshot, Totals
 
@@ -58,7 +59,9 @@ def test_names_from_outside_cannot_blow_up_the_index() -> None:
     assert list(counts.counts) == ["x" * 80, "Forbidden by robots_txt", "HTTP 503 Service Unavailable"]
 
 
-def test_levels_become_four_lengths() -> None:
+def test_levels_become_five_lengths() -> None:
     """However many levels there are, the document has the same fields."""
-    lengths = statistics.queue_lengths({-9: 1, -2: 2, -1: 3, 0: 6, 1: 4, 100: 5})
-    assert lengths == {"redirected": 3, "discovered": 3, "seeds": 6, "retried": 9}
+    lengths = statistics.queue_lengths(
+        {-9: 1, -2: 2, -1: 3, 0: 6, 1: 4, 100: 5, PROXY_LEVEL - 2: 3, PROXY_LEVEL: 4}
+    )
+    assert lengths == {"redirected": 3, "discovered": 3, "seeds": 6, "retried": 9, "proxied": 7}

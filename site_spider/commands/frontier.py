@@ -1,0 +1,145 @@
+"""`scrapy frontier`: what waits in the running crawls of this machine, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from site_spider.commands.output import add_format_option, print_json, print_table
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
+from site_spider.core.frontier_view import MOST_HOSTS
+from site_spider.core.table import Column, clean
+from site_spider.crawl import frontier_sockets
+from site_spider.errors import SiteSpiderError
+
+_DEFAULT_HOSTS = 20
+_SECONDS = 10.0  # that a process may take to answer
+_LARGEST_ANSWER_BYTES = 10_000_000
+_HOSTS = (
+    Column("HOST", shrinks=True),
+    Column("WAITING", right=True),
+    Column("OUT", right=True),
+    Column("REASON"),
+    Column("NEXT IN S", right=True),
+)
+
+
+class NoAnswer(SiteSpiderError):
+    """A process does not say anything, or nothing that can be read."""
+
+
+class Command(SiteCommand):
+    """Asks each running process on its socket; changes nothing."""
+
+    description = (
+        "What waits in the frontier of each crawl that runs on this machine as this user: queue lengths by "
+        "level, hosts with the reason why nothing of them starts (busy, delay, back-off, ...) and when it "
+        "may, requests out, seeds in flight, paused partitions, what waits for the sinks. It is only looked "
+        "at. The exit code is 1 if no crawl runs."
+    )
+    examples = """
+        scrapy frontier
+        scrapy frontier --hosts 100
+        scrapy frontier --process 4711 --format json
+    """
+
+    def syntax(self) -> str:
+        """As Scrapy asks."""
+        return "[options]"
+
+    def short_desc(self) -> str:
+        """As Scrapy asks."""
+        return "Show what waits in running crawls, and why"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As Scrapy asks."""
+        super().add_options(parser)
+        parser.add_argument(
+            "--hosts",
+            metavar="N",
+            type=int,
+            default=_DEFAULT_HOSTS,
+            help=f"show the N hosts of which most waits (default: {_DEFAULT_HOSTS}, at most {MOST_HOSTS})",
+        )
+        parser.add_argument("--process", metavar="PID", type=int, help="only this process (default: all)")
+        add_format_option(parser)
+
+    def work(self, opts: argparse.Namespace) -> None:
+        """Show. Raises SiteSpiderError when there is nothing to ask."""
+        if not 0 <= opts.hosts <= MOST_HOSTS:
+            self.refuse(f"--hosts is {opts.hosts}, but must be 0 to {MOST_HOSTS}")
+        answers = 0
+        for path, pid in _wanted(opts.process).items():
+            try:
+                document = _asked(path, opts.hosts)
+            except (OSError, NoAnswer) as error:
+                self.complain(f"process {pid} does not answer: {error}")
+                self.exitcode = EXIT_FAILED
+                continue
+            if opts.format == "json":
+                print_json(document)
+            else:
+                if answers:
+                    print()
+                _print(document)
+            answers += 1
+
+
+def _wanted(pid: int | None) -> dict[Path, int]:
+    found = {path: owner for path, owner in frontier_sockets.running().items() if pid in (None, owner)}
+    alive = {path: owner for path, owner in found.items() if not frontier_sockets.has_ended(owner)}
+    if not alive:
+        where = " or ".join(str(folder) for folder in frontier_sockets.folders())
+        what = "no crawl runs" if pid is None else f"no crawl runs as process {pid}"
+        raise SiteSpiderError(
+            f"{what} that could be asked: there is no socket in {where}. Run this on the same machine, as "
+            "the same user and with the same XDG_RUNTIME_DIR as the crawl, which needs "
+            "SITE_FRONTIER_SOCKET=true."
+        )
+    return alive
+
+
+def _asked(path: Path, hosts: int) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_SECONDS)
+        connection.connect(str(path))
+        connection.sendall(f"{hosts}\n".encode())
+        answer = b""
+        while (part := connection.recv(65536)) and len(answer) < _LARGEST_ANSWER_BYTES:
+            answer += part
+    try:
+        document = json.loads(answer)
+    except ValueError:
+        raise NoAnswer("it may be busy with others that ask; try again") from None
+    if not isinstance(document, dict) or "error" in document:
+        raise NoAnswer(clean(answer[:200].decode("utf-8", "replace")))
+    return document
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    print(f"Process {found['pid']}: {found['spider']} of group {found['group']} on topic {found['topic']}")
+    print(f"  queues           {_pairs(found['queues'])}")
+    print(f"  waiting          {found['waiting']}, {found['waiting_for_their_moment']} not due yet")
+    print(f"  hosts            {_pairs(found['hosts'])}")
+    print(f"  requests         {found['requests_out']} out, {found['requests_in_progress']} in progress")
+    print(f"  seeds in flight  {_pairs(found['seeds_in_flight']) or 'none'}")
+    for partition, why in found["paused"].items():
+        print(f"  paused           {clean(partition)}: {clean(why)}")
+    for sink in found["sinks"]:
+        state = "" if sink["available"] else ", AWAY"
+        backlog = f"{sink['backlog']} wait, {sink['backlog_bytes']} B{state}"
+        print(f"  sink             {clean(sink['name'])}: {backlog}")
+    if found["proxies"] is not None:
+        print(f"  proxies          {_pairs(found['proxies'])}")
+    hosts = found["largest_hosts"]
+    if hosts:
+        names = ("host", "waiting", "out", "reason", "next_in_seconds")
+        print_table(_HOSTS, [[host[name] for name in names] for host in hosts])
+
+
+def _pairs(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{clean(name)} {count}" for name, count in counts.items())

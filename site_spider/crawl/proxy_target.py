@@ -1,0 +1,52 @@
+"""Keeps what goes through a proxy away from private addresses as well.
+
+A proxy resolves the name by itself, out of our sight. So we resolve it first, and refuse a host
+that has any private address. A proxy that sees other addresses than we do is not caught by this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import OrderedDict
+
+from scrapy.exceptions import CannotResolveHostError
+
+from site_spider.core.address import is_public
+from site_spider.crawl.download_handler import PrivateHostError
+
+_TTL_SECONDS = 60.0
+_MOST_HOSTS = 10_000
+
+
+class PublicTargets:
+    """Remembers for a minute which hosts may be asked for through a proxy."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[float, bool]] = OrderedDict()
+
+    async def check(self, host: str) -> None:
+        """Raises PrivateHostError, or CannotResolveHostError when we find no address."""
+        loop = asyncio.get_running_loop()
+        until, may_pass = self._known.get(host, (0.0, False))
+        if until <= loop.time():
+            may_pass = all(is_public(address) for address in await _addresses(host))
+            self._known.pop(host, None)
+            self._known[host] = (loop.time() + _TTL_SECONDS, may_pass)
+            if len(self._known) > _MOST_HOSTS:
+                self._known.popitem(last=False)
+        if not may_pass:
+            raise PrivateHostError(
+                f"{host} has a private address, and no proxy is asked for such a host; "
+                "set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones"
+            )
+
+
+async def _addresses(host: str) -> list[str]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise CannotResolveHostError(f"no address for host {host}") from error
+    if not found:
+        raise CannotResolveHostError(f"no address for host {host}")
+    return [str(entry[4][0]) for entry in found]

@@ -1,0 +1,23 @@
+"""`scrapy` with one loopback address that counts as public, so that the guard against private ones can be on.
+
+Run as: python -m tests.acceptance.crawl_of_proxies ADDRESS SCRAPY-ARGUMENTS...
+"""
+
+from __future__ import annotations
+
+import sys
+
+from scrapy.cmdline import execute
+
+from site_spider.crawl import proxy_target, resolver
+
+
+def main(address: str, arguments: list[str]) -> None:
+    """Run until scrapy ends."""
+    for module in (resolver, proxy_target):
+        module.is_public = lambda found: found == address  # type: ignore[attr-defined]
+    execute(["scrapy", *arguments])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
