@@ -125,7 +125,7 @@ class StatisticsExtension:
             },
             failures=dict(service.failures.counts),
             seeds=seeds,
-            queues=service.queue_lengths(),
+            queues=service.queues.lengths(),
             unknown_fields={} if service.seeds is None else dict(service.seeds.unknown_fields.counts),
         )
 
