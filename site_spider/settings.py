@@ -72,6 +72,11 @@ SITE_DEAD_LETTER_TOPIC = ""  # empty: <SITE_SEED_TOPIC>.dead-letters
 SITE_MAX_SEEDS_IN_FLIGHT = 1000  # polled and not complete, a process; intake pauses there
 SITE_SEED_MAX_OPEN_SECONDS = 600  # then the links of a tree that still wait go back to the seed topic
 SITE_MAX_SPAN_OFFSETS = 50_000  # from the slowest seed of a partition to what is polled next; it pauses there
+SITE_FRONTIER_MAX_REQUESTS = 100_000  # waiting in a process; links beyond it go to the seed topic
+SITE_FRONTIER_MAX_BYTES = 256_000_000  # of them, of seeds in flight and of what is sent; likewise
+SITE_HOST_OWNERSHIP = (
+    False  # true: links and redirects to hosts of other processes go there by the seed topic
+)
 SITE_DATA_DIR = "data"  # everything the embedded default keeps
 SITE_MAX_WAIT_SECONDS = 600  # what waited longer comes before every level, so that nothing starves
 SITE_RETRY_PAUSE_SECONDS = 2.0  # before the first retry; doubled for each further one, plus up to half
@@ -92,6 +97,7 @@ SITE_PROXY_ATTEMPTS = 3  # through proxies, of one page; then the last answer is
 
 # --- Links -------------------------------------------------------------------------------
 SITE_LINK_SCOPE = "host"  # which links are followed: host, domain (registrable) or any
+SITE_LINKS_TO = "memory"  # or kafka: every link found becomes a seed, for whichever process owns its host
 SITE_FOLLOW_NOFOLLOW = False  # true follows links marked rel=nofollow as well
 
 # --- Results -----------------------------------------------------------------------------

@@ -88,6 +88,13 @@ class KafkaSeedLog:
             for partition in partitions
         ]
 
+    def partitions(self, topic: str) -> int:
+        """See `site_spider.core.seed_log.SeedLog`."""
+        try:
+            return len(self._partitions(topic))
+        except TopicMissing:
+            return 0
+
     def read(self, topic: str) -> Iterator[Message]:
         """See `site_spider.core.seed_log.SeedLog`."""
         partitions = self._partitions(topic)

@@ -73,6 +73,12 @@ class LocalSeedLog:
                 for partition, identifier, start, end in _extents(file, topic)
             ]
 
+    def partitions(self, topic: str) -> int:
+        """See `site_spider.core.seed_log.SeedLog`."""
+        with closing(LogFile(self._folder)) as file:
+            [(count,)] = file.query("SELECT count(*) FROM partitions WHERE topic = ?", (topic,))
+        return int(count)
+
     def read(self, topic: str) -> Iterator[Message]:
         """See `site_spider.core.seed_log.SeedLog`."""
         with closing(LogFile(self._folder)) as file:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from site_spider.adapters.local_log_file import LogFile, is_busy, message_id
-from site_spider.adapters.murmur2 import partition_of
+from site_spider.core.murmur2 import partition_of
 from site_spider.core.seed_log import Headers
 from site_spider.errors import LogUnavailable, SinkRejected
 

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from site_spider.core import moved
 from site_spider.core import seed_fields as check
+from site_spider.core.moved import Moved
 from site_spider.core.reason import refused, shown
 from site_spider.core.seed_json import read_object
 from site_spider.core.url import check_url, url_id
@@ -33,7 +35,9 @@ _FIELDS: Final = frozenset({
     "url", "meta", "method", "_encoding", "headers", "cookies", "body", "priority", "dont_filter", "callback",
 })  # fmt: skip
 _MUST_BE_EMPTY: Final = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
-_META: Final = frozenset({"url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id"})
+_META: Final = frozenset(
+    {"url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", moved.KEY}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Seed:
     `body` is encoded with `encoding`, None when absent. `callback` is the name of an
     entry of the allow-list, None for the default. `directives` are the keys for
     `Request.meta`; `extra` is the rest of meta as given, for the result document.
-    `parent_url_id` and `seed_url_id` come with links that were spilled.
+    `parent_url_id`, `seed_url_id` and `moved` come with what another process sent on.
     """
 
     url: str
@@ -64,6 +68,7 @@ class Seed:
     directives: dict[str, Any]
     extra: dict[str, Any]
     unknown_fields: tuple[str, ...]
+    moved: Moved | None = None
 
 
 def parse_seed(value: bytes | None, callbacks: frozenset[str] = CALLBACKS) -> Seed:
@@ -99,6 +104,7 @@ def parse_seed(value: bytes | None, callbacks: frozenset[str] = CALLBACKS) -> Se
         directives=directives,
         extra=extra,
         unknown_fields=unknown,
+        moved=Moved.read(meta.get(moved.KEY)),
     )
 
 
@@ -167,3 +173,4 @@ _DIRECTIVES: Final[dict[str, Callable[[str, object], bool | float]]] = {
     "max_retry_times": _retry_times,
     "download_timeout": _timeout,
 }
+DIRECTIVES: Final = frozenset(_DIRECTIVES)

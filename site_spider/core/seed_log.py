@@ -138,6 +138,9 @@ class SeedLog(Protocol):
     def progress(self, topic: str, group: str) -> list[PartitionProgress]:
         """Every partition of the topic, in order. Raises LogUnavailable, TopicMissing."""
 
+    def partitions(self, topic: str) -> int:
+        """How many the topic has, 0 while it does not exist. Raises LogUnavailable."""
+
     def read(self, topic: str) -> Iterator[Message]:
         """All messages from the beginning up to the present end, without a group.
 

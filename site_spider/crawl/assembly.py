@@ -14,7 +14,7 @@ from scrapy.exceptions import CloseSpider, NotConfigured
 
 from site_spider.core.ledger import Ledger
 from site_spider.core.seed_log import Producer, SeedLog
-from site_spider.core.statistics import NameCounts, queue_lengths
+from site_spider.core.statistics import NameCounts
 from site_spider.crawl import engine_hooks, exit_code, parts
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.cookies import SeedCookies
@@ -23,11 +23,13 @@ from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.handover import Handover
 from site_spider.crawl.intake import Intake
 from site_spider.crawl.mishaps import Mishaps
+from site_spider.crawl.queues import Queues
 from site_spider.crawl.results import Results
-from site_spider.crawl.seed_queue import SeedQueue, Waiting
+from site_spider.crawl.seed_queue import Waiting
 from site_spider.crawl.seeds import Seeds
 from site_spider.crawl.service_settings import ServiceSettings
-from site_spider.crawl.spill import Spill
+from site_spider.crawl.spill import SentPages
+from site_spider.crawl.spilled_seed import SeedWriter
 from site_spider.crawl.startup import until_there
 from site_spider.crawl.stop import Stop
 from site_spider.crawl.waiting_room import WaitingRoom
@@ -55,7 +57,7 @@ class SeedService:
         self.results: Results
         self.failures = NameCounts()
         self.deliveries: list[Delivery] = []
-        self.seed_queue = SeedQueue()  # level 0: made with the scheduler, never reclaimed
+        self.queues = Queues(crawler, self.completion, self._wake)
         self.seeds: Seeds | None = None
         self.dead_letters: DeadLetters | None = None
         self._log: SeedLog | None = None
@@ -63,9 +65,8 @@ class SeedService:
         self._intake: Intake | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._watchdog: Watchdog | None = None
-        self.room: WaitingRoom | None = None
         self.handover: Handover | None = None
-        self._spill: Spill | None = None
+        self._pages: SentPages | None = None  # the dupefilter, if it is one of ours
         self._mishaps = Mishaps(crawler.signals)
         self._closing: asyncio.Future[None] | None = None
         self._stop: Stop | None = None
@@ -90,6 +91,7 @@ class SeedService:
     def attach(self, scheduler: SeedScheduler) -> None:
         """Called by the scheduler as it opens."""
         self.completion.seen = getattr(scheduler.df, "seen", self.completion.seen)
+        self._pages = scheduler.df if isinstance(scheduler.df, SentPages) else None
         engine_hooks.on_request_ended(self.crawler.engine, self.completion.ended)
         engine_hooks.on_drain(self.crawler.engine, self._drain)
 
@@ -119,6 +121,8 @@ class SeedService:
             await delivery.open(config.startup_wait_seconds)
             self.deliveries.append(delivery)
         self._wire(config, log)
+        if config.host_ownership:
+            await self.queues.share_hosts(config.seed_topic, log.partitions)
         self._start(config, log)
 
     def _wire(self, config: ServiceSettings, log: SeedLog) -> None:
@@ -128,17 +132,19 @@ class SeedService:
         self.results = Results(self.deliveries, completion, self.dead_letters.set_aside, self.failures)
         completion.write_missing = self.results.write_missing
         completion.give_up = self.results.give_up
-        completion.on_seed_ended.append(SeedCookies(self.crawler).forget)
-        self._spill = Spill(
-            self._producer, config.seed_topic, completion, self.waiting_room, config.limits.open_seconds
-        )
+        cookies = SeedCookies(self.crawler)
+        completion.on_seed_ended.append(cookies.forget)
+        assert self.crawler.spider is not None
+        writer = SeedWriter(self.crawler.spider, cookies.for_request)
+        self.queues.open_spill(config.spill, self._producer, writer, self._pages, self._count)
 
     def _start(self, config: ServiceSettings, log: SeedLog) -> None:
         spider, stop = self.crawler.spider, self._stop
         assert spider is not None
         assert stop is not None
         assert self.dead_letters is not None
-        seeds = Seeds(self.seed_queue, self.completion, self.dead_letters, config.limits, spider)
+        seeds = Seeds(self.queues.seeds, self.completion, self.dead_letters, config.limits, spider)
+        seeds.load = self.waiting_room.load
         intake = Intake(
             lambda listener: log.consumer(config.seed_topic, config.consumer_group, listener),
             seeds,
@@ -160,7 +166,7 @@ class SeedService:
                 config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE)
             )
         intake.start()
-        self._ticker = asyncio.create_task(self._tick(seeds, intake, self._spill))
+        self._ticker = asyncio.create_task(self._tick(seeds, intake))
         logger.info(
             "Taking seeds from %s of %s as a member of %s",
             config.seed_topic,
@@ -168,19 +174,20 @@ class SeedService:
             config.consumer_group,
         )
 
-    async def _tick(self, seeds: Seeds, intake: Intake, spill: Spill | None) -> None:
+    async def _tick(self, seeds: Seeds, intake: Intake) -> None:
         while True:
             seeds.look()
-            if spill is not None:
-                spill.look()
+            self.queues.look()
             intake.want_committed(self.completion.positions())
             await asyncio.sleep(_TICK_SECONDS)
 
     # --- while crawling -----------------------------------------------------------------------
 
     def may_download(self) -> bool:
-        """False while a sink is away, too much waits for it, partitions leave or the crawl stops."""
+        """False while a sink or the seed topic takes nothing, partitions leave or the crawl stops."""
         if self.handover is not None and (self.handover.stop.has_begun or self.handover.active):
+            return False
+        if not self.waiting_room.load.may_download:
             return False
         return all(
             delivery.available and delivery.backlog_bytes < self.config.backlog_bytes
@@ -190,15 +197,11 @@ class SeedService:
     @property
     def waiting_room(self) -> WaitingRoom:
         """Where requests and seeds wait for their turn."""
-        if self.room is None:
-            self.room = WaitingRoom.from_crawler(self.crawler, self._wake)
-            self.completion.drop_fenced = self._drop_fenced
-        return self.room
+        return self.queues.room
 
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
-        while (waiting := self.seed_queue.pop()) is not None:
-            self.waiting_room.put_seed(waiting)
+        self.queues.admit_seeds()
         if self.seeds is not None:
             self.seeds.isolation.proceed()
 
@@ -206,16 +209,9 @@ class SeedService:
         """The first request of a seed; None when there can be none."""
         return None if self.seeds is None else self.seeds.begin(waiting)
 
-    def _drop_fenced(self) -> list[Request]:
-        return [waiter for waiter in self.waiting_room.remove_fenced() if isinstance(waiter, Request)]
-
-    def queue_lengths(self) -> dict[str, int]:
-        """How many requests wait, by the names of the levels."""
-        return queue_lengths({} if self.room is None else self.room.frontier.lengths())
-
-    def spills(self, request: Request) -> bool:
-        """Whether an accepted request goes back to the seed topic instead of waiting here."""
-        return self._spill is not None and self._spill.takes(request)
+    def _count(self, key: str) -> None:
+        assert self.crawler.stats is not None
+        self.crawler.stats.inc_value(key)
 
     def _wake(self) -> None:
         engine_hooks.wake(self.crawler.engine)
@@ -284,8 +280,7 @@ class SeedService:
             self._ticker.cancel()
         if self._watchdog is not None:
             self._watchdog.stop()
-        if self.room is not None:
-            self.room.close()
+        self.queues.close()
         if self._intake is not None:
             ledger = self.completion.ledger
             logger.info("Seeds: %d complete, %d in flight", sum(ledger.outcomes.values()), ledger.in_flight)

@@ -19,6 +19,7 @@ from site_spider.core.seed_log import Message, Partition, Position
 from site_spider.core.seen import Seen
 from site_spider.crawl import lineage
 from site_spider.crawl.lineage import Job, Root
+from site_spider.crawl.waiting_link import WaitingLink, as_request
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,8 @@ class Completion:
         self.write_missing: Callable[[Job], None]  # writes a failure result; set by the assembly
         self.give_up: Callable[[Job, str], None]  # sets the seed aside; set by the assembly
         self.on_seed_ended: list[Callable[[Entry], None]] = []  # complete, or another process's now
-        self.drop_fenced: Callable[[], Iterable[Request]] = list  # empties the frontier of them; set later
+        # empties the frontier of what waits for them; set later
+        self.drop_fenced: Callable[[], Iterable[Request | WaitingLink]] = list
         self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
         self._roots: dict[Entry, Root] = {}  # of seeds that began and have not ended
 
@@ -55,6 +57,17 @@ class Completion:
         self.ledger.hold(job.entry)
         job.requests += 1
         self._alive[request] = job
+
+    def accept_link(self, entry: Entry) -> None:
+        """A link waits as less than a request, and holds its seed."""
+        self.ledger.hold(entry)
+
+    def begin_link(self, link: WaitingLink) -> Request:
+        """The request of a link that waited; it takes over the hold."""
+        request, job = as_request(link)
+        job.requests += 1
+        self._alive[request] = job
+        return request
 
     def ended(self, request: Request) -> None:
         """A request has ended, in whatever way; others that follow from it were accepted before."""
@@ -149,10 +162,16 @@ class Completion:
                 for entry in self.ledger.revoke(partition):
                     self._fence(entry)
                 self.replays.left(partition)
-        for request in self.drop_fenced():
-            if (job := self._alive.get(request)) is not None:
-                self.replays.broken(job.entry)
-            self.ended(request)
+        for waiter in self.drop_fenced():
+            self._drop(waiter)
+
+    def _drop(self, waiter: Request | WaitingLink) -> None:
+        if isinstance(waiter, WaitingLink):
+            self.replays.broken(waiter.parent.entry)
+            self.release(waiter.parent.entry)
+        elif (job := self._alive.get(waiter)) is not None:
+            self.replays.broken(job.entry)
+            self.ended(waiter)
 
     def _fence(self, entry: Entry) -> None:
         if entry in self._roots:

@@ -26,6 +26,18 @@ class SeedCookies:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
 
+    def for_request(self, request: Request, entry: Entry) -> dict[str, str]:
+        """The cookies that would go out with a request of this seed."""
+        middleware = self._crawler.get_downloader_middleware(CookiesMiddleware)
+        if middleware is None or entry not in middleware.jars:
+            return {}
+        asked = request.copy()
+        asked.headers.pop("Cookie", None)
+        middleware.jars[entry].add_cookie_header(asked)
+        sent = (asked.headers.get("Cookie") or b"").decode("latin-1")
+        pairs = (pair.partition("=")[::2] for pair in sent.split("; ") if "=" in pair)
+        return dict(pairs)
+
     def forget(self, entry: Entry) -> None:
         """The seed has ended."""
         middleware = self._crawler.get_downloader_middleware(CookiesMiddleware)

@@ -20,7 +20,7 @@ from site_spider.core.done_store import DoneStore
 from site_spider.core.seen import Seen
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.done_courier import DoneCourier
-from site_spider.crawl.lineage import job_of
+from site_spider.crawl.lineage import Job, first_request, job_of
 from site_spider.errors import ConfigError, SiteSpiderError
 
 MEMORY = "memory"
@@ -95,6 +95,20 @@ class SeenDupeFilter(RFPDupeFilter):
         if job is None:
             return super().request_seen(request)
         return not self.seen.begin(self._fingerprint(request), job.entry)
+
+    def sent(self, request: Request, job: Job) -> None:
+        """The page of this job goes to the seed topic: see core.seen."""
+        self.seen.send(self._fingerprint(first_request(request, job)), job.entry)
+
+    def not_sent(self, request: Request, job: Job) -> None:
+        """It stays after all."""
+        self.arrived(request, job)
+        if job.entry.live:
+            self.seen.begin(self._fingerprint(first_request(request, job)), job.entry)
+
+    def arrived(self, request: Request, job: Job) -> None:
+        """The page of this job has come from the seed topic."""
+        self.seen.arrive(self._fingerprint(first_request(request, job)))
 
     def close(self, reason: str) -> Deferred[None] | None:  # type: ignore[override]  # as BaseDupeFilter's
         """Called when nothing else happens any more: the last marks are written."""

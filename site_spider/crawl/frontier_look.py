@@ -18,15 +18,16 @@ _SLICE = 200  # hosts looked at before the clock is
 _SLICE_SECONDS = 0.002  # then others have the event loop
 _MOST_LEVELS = 50
 _MOST_PARTITIONS = 1000
+_LEFT_ALONE = (
+    "its slowest seed is too far behind (SITE_MAX_SPAN_OFFSETS), or too many of the seeds in flight are its"
+)
 
 
 async def survey(service: SeedService, most: int = 0) -> Survey:
     """Every host of the frontier. It goes on meanwhile: what moves may be seen as it was or as it is."""
     found = Survey(most)
-    if service.room is None:
-        return found
     loop = asyncio.get_running_loop()
-    views = service.room.frontier.hosts(loop.time())
+    views = service.queues.room.frontier.hosts(loop.time())
     began = loop.time()
     while some := list(islice(views, _SLICE)):
         found.add(some)
@@ -39,16 +40,15 @@ async def survey(service: SeedService, most: int = 0) -> Survey:
 async def look(service: SeedService, most: int) -> dict[str, Any]:
     """One document, of bounded size."""
     found = await survey(service, most)
-    room = service.room
-    waiting = 0 if room is None else len(room)
-    levels = {} if room is None else room.frontier.lengths()
+    room = service.queues.room
+    waiting, levels = len(room), room.frontier.lengths()
     seeds = service.seeds
     return {
         "pid": os.getpid(),
         "spider": service.crawler.spidercls.name,
         "group": service.config.consumer_group,
         "topic": service.config.seed_topic,
-        "queues": service.queue_lengths(),
+        "queues": service.queues.lengths(),
         "levels": {str(level): length for level, length in islice(levels.items(), _MOST_LEVELS)},
         "waiting": waiting,
         "waiting_for_their_moment": max(0, waiting - found.items),
@@ -85,11 +85,7 @@ def _paused(service: SeedService, seeds: Seeds) -> dict[str, str]:
     wide = seeds.too_wide()
     reason = _why_nothing_is_polled(service, seeds)
     mine = islice(seeds.ledger.partitions(), _MOST_PARTITIONS)
-    found = {
-        _named(partition): reason
-        or ("its slowest seed is too far behind (SITE_MAX_SPAN_OFFSETS)" if partition in wide else "")
-        for partition in mine
-    }
+    found = {_named(partition): reason or (_LEFT_ALONE if partition in wide else "") for partition in mine}
     return {name: why for name, why in found.items() if why}
 
 
@@ -102,7 +98,10 @@ def _why_nothing_is_polled(service: SeedService, seeds: Seeds) -> str:
     if not service.may_download():
         return "too many results wait for a sink (SITE_SINK_BACKLOG_BYTES), or the crawl stops"
     if seeds.room() <= 0:
-        return "as many seeds are in flight as may be (SITE_MAX_SEEDS_IN_FLIGHT)"
+        return (
+            "as many seeds are in flight as may be (SITE_MAX_SEEDS_IN_FLIGHT), or memory is full "
+            "(SITE_FRONTIER_MAX_REQUESTS, SITE_FRONTIER_MAX_BYTES)"
+        )
     return ""
 
 

@@ -45,8 +45,13 @@ def guarded(callback: Callback, timeout_seconds: float) -> Callback:
             return _uncancelled_items(output)
         return output
 
-    setattr(call, _GUARD, True)
+    setattr(call, _GUARD, callback)
     return call
+
+
+def unguarded(callback: Callback | None) -> Callback | None:
+    """What `guarded` was given."""
+    return getattr(callback, _GUARD, callback)
 
 
 async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout_seconds: float) -> Any:

@@ -68,21 +68,38 @@ class Root(Job):
 
     def __init__(self, request: Request, entry: Entry, seed: Seed, message: Message) -> None:
         super().__init__(request, None)
-        self.url = seed.url
+        moved = seed.moved
+        if moved is not None and not moved.is_link:  # another process began it
+            self.url, self.method = moved.url, moved.method
+        else:
+            self.url = seed.url
         self.began = time.monotonic()
         self.is_overdue = False  # its links are spilled
         self.is_set_aside = False  # a dead letter is on its way, or there
-        self.anchor_host = ""  # where its redirects ended: links are followed from there
+        # where the redirects of its seed ended: links are followed from there
+        self.anchor_host = "" if moved is None else moved.anchor_host
         self.seed_entry = entry
         self.seed = seed
         self.message = message
         self._url_id = seed.url_id
+
+    def found_at(self, host: str) -> None:
+        """Its page was found there; what another process found before it was sent here stands."""
+        if self.seed.moved is None or not self.seed.moved.anchor_host:
+            self.anchor_host = host
 
 
 def job_of(request: Request) -> Job | None:
     """The job that a request serves; None when it descends from no seed."""
     job: Any = request.meta.get(JOB)
     return job if isinstance(job, Job) else None
+
+
+def first_request(request: Request, job: Job) -> Request:
+    """What a job's page was first asked for with: `request` itself, unless it is a later attempt."""
+    if request.url == job.url and request.method == job.method:
+        return request
+    return Request(job.url, method=job.method, meta={JOB: job})
 
 
 def work_on(request: Request | None) -> None:

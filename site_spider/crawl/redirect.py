@@ -5,11 +5,13 @@ from __future__ import annotations
 from scrapy import Request
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware
 from scrapy.http import Response
+from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider.core.url import check_url
 from site_spider.errors import SeedError
 
 NOT_FOLLOWED = "site_not_followed"  # key in Request.meta: why
+_SLOT = "download_slot"  # likewise, of Scrapy: the downloader notes there which one it took
 
 
 class CheckedRedirectMiddleware(RedirectMiddleware):
@@ -23,8 +25,15 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
             result = super().process_response(request, response)
             if isinstance(result, Request):
                 check_url(result.url)
+                _leave_slot(result, request)
         except (SeedError, ValueError) as error:
             reason = error.reason if isinstance(error, SeedError) else "the Location is no valid URL"
             request.meta[NOT_FOLLOWED] = reason
             return response
         return result
+
+
+def _leave_slot(redirected: Request, request: Request) -> None:
+    """Scrapy copies the download slot with the meta: the new host would be visited at the old one's pace."""
+    if redirected.meta.get(_SLOT) == urlparse_cached(request).hostname:
+        del redirected.meta[_SLOT]

@@ -109,12 +109,12 @@ class PatientRetryMiddleware(RetryMiddleware):
         from site_spider.crawl.assembly import SeedService  # noqa: PLC0415 - the service imports this module
 
         service = SeedService.of(self.crawler)
-        if service is None or service.room is None:
+        if service is None:
             return
         if status in _OVERLOADED:
-            service.room.host_overloaded(request, asked_seconds)
+            service.waiting_room.host_overloaded(request, asked_seconds)
         elif status < 500:
-            service.room.host_answered(request)
+            service.waiting_room.host_answered(request)
 
 
 def retried_exceptions(settings: BaseSettings) -> tuple[type[Exception], ...]:

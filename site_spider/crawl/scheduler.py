@@ -16,10 +16,12 @@ from site_spider.core.levels import Place, Step, place
 from site_spider.crawl import engine_hooks, lineage
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.cookies import use_jar_of
+from site_spider.crawl.dupefilter import SeenDupeFilter
 from site_spider.crawl.guard import guarded
 from site_spider.crawl.lineage import Job
 from site_spider.crawl.seed_filter import SeedFilter
 from site_spider.crawl.seed_queue import Waiting
+from site_spider.crawl.waiting_link import WaitingLink
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +42,9 @@ class SeedScheduler(Scheduler):
         """As Scrapy asks; the dupefilter is DUPEFILTER_CLASS. Raises ConfigError."""
         scheduler = super().from_crawler(crawler)
         scheduler.service = SeedService.of(crawler)
-        if scheduler.service is not None and options.boolean(crawler.settings, "SITE_FILTER_SEEDS"):
-            scheduler.seed_filter = SeedFilter(scheduler.df, scheduler.service)
+        if scheduler.service is not None:
+            all_seeds = options.boolean(crawler.settings, "SITE_FILTER_SEEDS")
+            scheduler.seed_filter = SeedFilter.over(scheduler.df, scheduler.service, all_seeds=all_seeds)
         return scheduler
 
     def open(self, spider: Spider) -> Deferred[None] | None:
@@ -67,7 +70,7 @@ class SeedScheduler(Scheduler):
     def __len__(self) -> int:
         if self.service is None:
             return super().__len__()
-        return len(self.service.waiting_room) + len(self.service.seed_queue)
+        return len(self.service.waiting_room) + len(self.service.queues.seeds)
 
     def enqueue_request(self, request: Request) -> bool:
         """Queue a request unless it is a duplicate.
@@ -106,11 +109,8 @@ class SeedScheduler(Scheduler):
         if not (request.dont_filter or is_another_attempt) and self.df.request_seen(request):
             self.df.log(request, self.spider)
             return False
-        if job is not None:
-            completion.accept(request, job)
         _place(request, lineage.origin_of(request), is_new=job is not same_job)
-        if not service.spills(request):
-            service.waiting_room.put_request(request)
+        service.queues.put(request, job, is_link=job is not None and not is_another_attempt)
         self._count("scheduler/enqueued/memory")
         self._count("scheduler/enqueued")
         return True
@@ -134,21 +134,30 @@ class SeedScheduler(Scheduler):
         if self.seed_filter is not None:
             self.seed_filter.sort()
         service.admit_seeds()
-        request = service.waiting_room.next(self._build)
+        request = service.waiting_room.next(self)
         if request is not None:
             self._count("scheduler/dequeued/memory")
             self._count("scheduler/dequeued")
             self._complete(request, service)
         return request
 
-    def _build(self, waiting: Waiting) -> Request | None:
+    def build_seed(self, waiting: Waiting) -> Request | None:
         """The first request of a seed; None when there can be none, and the seed is dealt with."""
         assert self.service is not None
         request = self.service.begin_seed(waiting)
-        if request is not None:
-            # remembered, so that links to it are not fetched once more; not filtered here
-            self.df.request_seen(request)
+        job = None if request is None else lineage.job_of(request)
+        if request is None or job is None:
+            return request
+        # remembered, so that links to it are not fetched once more; not filtered here
+        if isinstance(self.df, SeenDupeFilter):
+            self.df.arrived(request, job)
+        self.df.request_seen(lineage.first_request(request, job))
         return request
+
+    def build_link(self, link: WaitingLink) -> Request:
+        """The request of a link that waited."""
+        assert self.service is not None
+        return self.service.completion.begin_link(link)
 
     def _complete(self, request: Request, service: SeedService) -> None:
         """Add callback and errback, which requests of seeds do without while they wait."""

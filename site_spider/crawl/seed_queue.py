@@ -15,6 +15,7 @@ from scrapy import Request, Spider
 from site_spider.core.ledger import Entry
 from site_spider.core.seed import Seed
 from site_spider.core.seed_log import Message
+from site_spider.crawl.failure import REASONS
 from site_spider.crawl.lineage import Root
 
 
@@ -61,7 +62,7 @@ def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
         headers=_headers(seed),
         body=seed.body,
         cookies=_cookies(seed) or None,  # type: ignore[arg-type]
-        meta={"depth": seed.depth, **seed.directives},
+        meta={"depth": seed.depth, **seed.directives, **_attempts(seed)},
         encoding=seed.encoding,
         priority=seed.priority,
         dont_filter=seed.dont_filter,
@@ -85,3 +86,20 @@ def _cookies(seed: Seed) -> dict[str, Any] | list[Any]:
     if isinstance(seed.cookies, dict):
         return {**written, **seed.cookies}
     return [*({"name": name, "value": value} for name, value in written.items()), *seed.cookies]
+
+
+def _attempts(seed: Seed) -> dict[str, Any]:
+    """What Scrapy notes of the attempts that were made before; they were made by another process."""
+    moved = seed.moved
+    if moved is None or moved.is_link:
+        return {}
+    meta: dict[str, Any] = {}
+    if moved.retry_times:
+        meta |= {"retry_times": moved.retry_times, REASONS: list(moved.retry_reasons)}
+    if moved.redirect_times:
+        meta["redirect_times"] = moved.redirect_times
+        meta["redirect_urls"] = list(moved.redirect_urls)
+        meta["redirect_reasons"] = list(moved.redirect_reasons)
+    if moved.redirect_ttl is not None:
+        meta["redirect_ttl"] = moved.redirect_ttl
+    return meta

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from scrapy import Request, Spider
 
 from site_spider.core.ledger import Entry, Outcome
+from site_spider.core.load import Load
 from site_spider.core.seed import Seed
 from site_spider.core.seed_log import Message, Partition, Position
+from site_spider.core.shares import Shares
 from site_spider.core.statistics import NameCounts
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.dead_letters import DeadLetters
@@ -21,6 +23,8 @@ from site_spider.crawl.service_settings import SeedLimits
 from site_spider.errors import LedgerError, SeedError
 
 logger = logging.getLogger(__name__)
+
+_SEED_BYTES = 1_400  # in flight, besides what its message weighs; see tests/benchmarks/frontier_memory.py
 
 
 class Seeds:
@@ -39,6 +43,7 @@ class Seeds:
         self.ledger = completion.ledger
         self.unknown_fields = NameCounts()
         # set by the assembly:
+        self.load: Load  # what is in memory, which a seed adds to until it is complete
         self.may_poll: Callable[[], bool] = lambda: True  # read on the intake's thread
         self.on_arrival: Callable[[], None] = lambda: None  # wakes the engine
         self.on_failure: Callable[[BaseException], None]
@@ -51,6 +56,10 @@ class Seeds:
         self._fresh: set[Partition] = set()  # assigned, and nothing committed by us
         self._capacity = limits.seeds
         self._too_wide: Set[Partition] = frozenset()
+        self._left_alone: Set[Partition] = frozenset()
+        self._shares = Shares()
+        self._sizes: dict[Entry, int] = {}  # of seeds in flight, in bytes
+        completion.on_seed_ended.append(self._ended)
 
     # --- for the scheduler --------------------------------------------------------------------
 
@@ -79,7 +88,7 @@ class Seeds:
         """How many more seeds may be polled."""
         if self.isolation.active or not self.may_poll():
             return 0
-        return self.capacity() - self.ledger.in_flight
+        return min(self._capacity - self.ledger.in_flight, self.load.seed_room())
 
     @property
     def is_cautious(self) -> bool:
@@ -87,12 +96,12 @@ class Seeds:
         return self.isolation.active or self._capacity < self._limits.seeds
 
     def capacity(self) -> int:
-        """How many seeds may be in flight."""
-        return self._capacity
+        """How many seeds may be polled while none is in flight."""
+        return min(self._capacity, self.load.seed_capacity())
 
     def too_wide(self) -> Set[Partition]:
-        """Partitions whose slowest seed is too far behind."""
-        return self._too_wide
+        """Partitions whose slowest seed is too far behind, or that have more than their share."""
+        return self._left_alone
 
     # --- Owner of the intake, on the event loop's thread ----------------------------------------
 
@@ -134,6 +143,7 @@ class Seeds:
         if (outcome := self.completion.replays.outcome(message)) is not None:
             self.completion.end_as(entry, outcome)  # done here before its partition left and came back
             return None
+        self._weigh(entry, message)
         if isinstance(seed, SeedError):
             self._dead_letters.set_aside(message, seed.reason, entry)
             return None
@@ -155,6 +165,14 @@ class Seeds:
             self.on_arrival()
         else:
             self.completion.end_as(waiting.entry, outcome)
+
+    def _weigh(self, entry: Entry, message: Message) -> None:
+        # the message, its texts once more in the seed, and most of them in the request
+        self._sizes[entry] = size_bytes = _SEED_BYTES + 3 * len(message.value or b"")
+        self.load.seed_bytes += size_bytes
+
+    def _ended(self, entry: Entry) -> None:
+        self.load.seed_bytes -= self._sizes.pop(entry, 0)
 
     def _entry(self, message: Message) -> Entry | None:
         partition, position = message.partition, self.ledger.next_offset(message.partition)
@@ -225,3 +243,5 @@ class Seeds:
                 ledger.span(partition),
             )
         self._too_wide = wide
+        in_flight = {partition: len(ledger.open_entries(partition)) for partition in mine}
+        self._left_alone = wide | self._shares.over(in_flight, self._capacity)

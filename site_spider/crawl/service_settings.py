@@ -8,6 +8,7 @@ from typing import Self
 from site_spider.core import options
 from site_spider.core.batch import BatchLimits
 from site_spider.core.options import SettingsView
+from site_spider.crawl.spill import SpillRules
 from site_spider.errors import ConfigError
 
 _FEWEST_CAUTIOUS = 16  # seeds in flight after two deaths, or after one with few downloads at a time
@@ -21,7 +22,6 @@ class SeedLimits:
     cautious_seeds: int  # after a death: fewer suspects at the next one
     fewest_seeds: int  # after two: fewer to be done one by one after the third
     span_offsets: int  # from the watermark of a partition to what is polled next
-    open_seconds: float  # of a tree, before its links are spilled
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class ServiceSettings:
     consumer_group: str
     dead_letter_topic: str
     limits: SeedLimits
+    spill: SpillRules
+    host_ownership: bool
     batch: BatchLimits
     backlog_bytes: int
     startup_wait_seconds: float
@@ -54,6 +56,12 @@ class ServiceSettings:
             consumer_group=options.text(settings, "SITE_CONSUMER_GROUP", required=True),
             dead_letter_topic=dead_letter_topic,
             limits=_limits(settings),
+            spill=SpillRules(
+                topic,
+                open_seconds=options.seconds(settings, "SITE_SEED_MAX_OPEN_SECONDS", minimum=0.001),
+                all_links=options.choice(settings, "SITE_LINKS_TO", ("memory", "kafka")) == "kafka",
+            ),
+            host_ownership=options.boolean(settings, "SITE_HOST_OWNERSHIP"),
             batch=BatchLimits(
                 size_bytes=options.integer(settings, "SITE_SINK_BATCH_BYTES", minimum=1),
                 age_seconds=options.seconds(settings, "SITE_SINK_FLUSH_SECONDS"),
@@ -76,5 +84,4 @@ def _limits(settings: SettingsView) -> SeedLimits:
         cautious_seeds=min(seeds, max(_FEWEST_CAUTIOUS, 2 * downloads)),
         fewest_seeds=min(seeds, _FEWEST_CAUTIOUS),
         span_offsets=options.integer(settings, "SITE_MAX_SPAN_OFFSETS", minimum=1),
-        open_seconds=options.seconds(settings, "SITE_SEED_MAX_OPEN_SECONDS", minimum=0.001),
     )

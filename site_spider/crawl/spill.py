@@ -1,121 +1,213 @@
-"""Hands the rest of a long tree back to the seed topic, so that the watermark moves.
+"""Sends requests to the seed topic, where they go on as seeds of their own.
 
-A seed whose tree stays open longer than SITE_SEED_MAX_OPEN_SECONDS is overdue: its links that
-wait, and those found from then on, are sent to the seed topic as seeds of their own. Each is
-durable there before it leaves the tree. What is downloading ends here.
+Theory of operation. Four reasons:
+
+- a seed whose tree is open for longer than SITE_SEED_MAX_OPEN_SECONDS is overdue: its links
+  that wait, and those found from then on, leave, so that the watermark moves;
+- with SITE_LINKS_TO=kafka every link leaves;
+- links that find the memory full leave (core.load);
+- with SITE_HOST_OWNERSHIP a link, or a redirect, to a host of another process leaves.
+
+A request that leaves keeps its hold on its seed until the topic has acknowledged the message,
+so a crash repeats it rather than loses it. What a seed cannot say (crawl.spilled_seed), and what
+the topic refuses, is crawled here. A page that left is neither in flight nor done in this
+process (core.seen): it is compared where it arrives.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from scrapy import Request
 
-from site_spider.core.seed import parse_seed
+from site_spider.core.ledger import Outcome
+from site_spider.core.load import Load
 from site_spider.core.seed_log import Producer
 from site_spider.core.url import host_of
 from site_spider.crawl import lineage
 from site_spider.crawl.completion import Completion
-from site_spider.crawl.lineage import Job, Root
-from site_spider.crawl.waiting_room import WaitingRoom
-from site_spider.errors import SeedError
+from site_spider.crawl.lineage import Job
+from site_spider.crawl.ownership import Ownership
+from site_spider.crawl.spilled_seed import SeedWriter
+from site_spider.crawl.waiting_link import WaitingLink
+from site_spider.crawl.waiting_room import Waiter, WaitingRoom, seed_entry
+from site_spider.crawl.weight import size_bytes
 
 logger = logging.getLogger(__name__)
 
+_MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between
+_STAYS = "site_stays"  # key in Request.meta: no seed can say it
+
+
+@runtime_checkable
+class SentPages(Protocol):
+    """What a dupefilter has to know of pages that leave."""
+
+    def sent(self, request: Request, job: Job) -> None:
+        """The page of this job goes to the seed topic."""
+
+    def not_sent(self, request: Request, job: Job) -> None:
+        """It stays after all."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpillRules:
+    """What leaves besides what is too much."""
+
+    topic: str
+    open_seconds: float  # of a tree, before its links leave
+    all_links: bool
+
 
 class Spill:
-    """Finds overdue seeds and sends their links away. On the event loop's thread only."""
+    """On the event loop's thread only."""
 
     def __init__(
         self,
+        rules: SpillRules,
         producer: Producer,
-        topic: str,
+        writer: SeedWriter,
         completion: Completion,
         room: WaitingRoom,
-        limit_seconds: float,
+        pages: SentPages | None,
     ) -> None:
+        self._rules = rules
         self._producer = producer
-        self._topic = topic
+        self._writer = writer
         self._completion = completion
         self._room = room
-        self._limit_seconds = limit_seconds
+        self._pages = pages
+        self.ownership: Ownership | None = None  # set when hosts are shared out
+        self.count: Callable[[str], None] = lambda _key: None  # counts in Scrapy's statistics; set likewise
+        self._is_sweeping = False  # something that waits may have to leave
         self._loop = asyncio.get_running_loop()
-        self.links = 0  # spilled and durable
-        self.under_way = 0
+
+    @property
+    def _load(self) -> Load:
+        return self._room.load
 
     def look(self) -> None:
-        """Spill what waits for seeds that have become overdue; to be called now and then."""
-        before = time.monotonic() - self._limit_seconds
+        """Send away what waits and is not to wait here any more; to be called now and then."""
+        have_hosts_moved = self.ownership is not None and self.ownership.look()
+        if self._find_overdue() or have_hosts_moved:
+            self._is_sweeping = True
+        if self._is_sweeping and self._load.may_download:
+            found = self._room.remove(_at_most(_MOST_AT_ONCE, self._has_to_leave))
+            self._is_sweeping = len(found) == _MOST_AT_ONCE
+            for waiter in found:
+                self._send_or_put_back(waiter)
+
+    def _find_overdue(self) -> bool:
+        before = time.monotonic() - self._rules.open_seconds
         late = [root for root in self._completion.roots() if root.began < before and not root.is_overdue]
-        if not late:
-            return
         for root in late:
             root.is_overdue = True
             logger.info(
                 "The tree of %s is open for more than %.0f s; its links go back to %s as seeds",
                 root.url,
-                self._limit_seconds,
-                self._topic,
+                self._rules.open_seconds,
+                self._rules.topic,
             )
-        for request in self._room.remove_requests(self._is_overdue):
-            if not self.takes(request):
-                self._room.put_request(request)
+        return bool(late)
 
-    def takes(self, request: Request) -> bool:
-        """Whether an accepted request is spilled rather than queued."""
-        job = lineage.job_of(request)
-        if job is None or not self._is_overdue(request) or (value := _as_seed(request, job)) is None:
+    def _has_to_leave(self, waiter: Waiter) -> bool:
+        entry = seed_entry(waiter)
+        if entry is None or not entry.live:
             return False
-        self.under_way += 1
-        future = self._producer.send(self._topic, host_of(request.url).encode() or None, value)
-        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._sent, done, request, job))
+        if isinstance(waiter, WaitingLink):
+            return waiter.parent.root.is_overdue or not self._is_ours(waiter.url)
+        if not isinstance(waiter, Request) or _STAYS in waiter.meta:
+            return False
+        job = lineage.job_of(waiter)
+        return job is not None and self._leaves(waiter, job, is_link=_is_first_attempt(waiter, job))
+
+    def _send_or_put_back(self, waiter: Waiter) -> None:
+        if isinstance(waiter, WaitingLink):
+            request, is_link = self._completion.begin_link(waiter), True
+        else:
+            assert isinstance(waiter, Request)
+            request = waiter
+            is_link = _is_first_attempt(request, lineage.job_of(request))
+        job = lineage.job_of(request)
+        assert job is not None
+        if not self.send(request, job, is_link=is_link):
+            request.meta[_STAYS] = True
+            self._room.put_request(request)
+
+    def wants(self, request: Request, job: Job, *, is_link: bool) -> bool:
+        """Whether a request is to leave rather than wait. A link is a request with which its job begins."""
+        if not job.entry.live:
+            return False
+        return self._leaves(request, job, is_link=is_link) or (is_link and self._load.is_full)
+
+    def _leaves(self, request: Request, job: Job, *, is_link: bool) -> bool:
+        if is_link:
+            return self._rules.all_links or job.root.is_overdue or not self._is_ours(request.url)
+        came_from = request.meta.get("redirect_urls")
+        if not came_from:
+            return False
+        # what was polled here is crawled here, so only another host is another process'
+        return host_of(came_from[-1]) != host_of(request.url) and not self._is_ours(request.url)
+
+    def _is_ours(self, url: str) -> bool:
+        return self.ownership is None or self.ownership.owns(host_of(url))
+
+    def send(self, request: Request, job: Job, *, is_link: bool) -> bool:
+        """Send an accepted request on its way; False when no seed can say what it is."""
+        message = self._writer.write(request, job, is_link=is_link)
+        if message is None:
+            return False
+        key, value = message
+        weight_bytes = size_bytes(request) + len(value)
+        self._load.add_sending(weight_bytes)
+        if self._pages is not None:
+            self._pages.sent(request, job)
+        future = self._producer.send(self._rules.topic, key, value)
+        future.add_done_callback(
+            lambda done: self._loop.call_soon_threadsafe(self._sent, done, request, job, weight_bytes)
+        )
         return True
 
-    def _is_overdue(self, request: Request) -> bool:
-        job = lineage.job_of(request)
-        return job is not None and job is not job.root and job.root.is_overdue and job.entry.live
-
-    def _sent(self, future: Future[None], request: Request, job: Job) -> None:
-        self.under_way -= 1
+    def _sent(self, future: Future[None], request: Request, job: Job, weight_bytes: int) -> None:
+        self._load.remove_sending(weight_bytes)
         error = future.exception()
         if error is not None:
             logger.warning("A link could not be spilled and is crawled here: %s (%s)", request.url, error)
-            self._room.put_request(request)
-            return
-        self.links += 1
-        job.written = True  # by whoever takes the new seed
-        self._completion.ended(request)
+            if self._pages is not None:
+                self._pages.not_sent(request, job)
+            if job.entry.live:
+                self._room.put_request(request)
+            else:
+                self._completion.ended(request)
+        else:
+            self.count("spill/sent")
+            job.written = True  # by whoever takes the new seed
+            if job is job.root:
+                self._completion.ledger.decide(job.entry, Outcome.SPILLED)
+            self._completion.ended(request)
+        self._room.wake()
 
 
-def _as_seed(request: Request, job: Job) -> bytes | None:
-    """The message for a link; None for a request that a seed cannot express."""
-    root: Root = job.root
-    if request.callback is not None or request.errback is not None or request.cb_kwargs or request.cookies:
-        return None
-    fields = {
-        "url": request.url,
-        "method": request.method,
-        "headers": {name.decode("latin-1"): _texts(values) for name, values in request.headers.items()},
-        "dont_filter": request.dont_filter,
-        "meta": {
-            "url_id": job.url_id,
-            "depth": job.depth,
-            "parent_url_id": None if job.parent is None else job.parent.url_id,
-            "seed_url_id": root.seed.seed_url_id or root.url_id,
-            "task_id": root.seed.task_id,
-        },
-    }
-    value = json.dumps(fields).encode()
-    try:
-        parse_seed(value)
-    except SeedError:
-        return None
-    return None if request.body else value
+def _at_most(count: int, picks: Callable[[Waiter], bool]) -> Callable[[Waiter], bool]:
+    """The same choice, of so many."""
+    left = count
+
+    def pick(waiter: Waiter) -> bool:
+        nonlocal left
+        if not left or not picks(waiter):
+            return False
+        left -= 1
+        return True
+
+    return pick
 
 
-def _texts(values: list[bytes]) -> list[str]:
-    return [value.decode("latin-1") for value in values]
+def _is_first_attempt(request: Request, job: Job | None) -> bool:
+    tries = request.meta.get("retry_times"), request.meta.get("redirect_times")
+    return job is not None and job is not job.root and not any(tries)

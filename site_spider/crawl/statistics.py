@@ -127,7 +127,7 @@ class StatisticsExtension:
             },
             failures=dict(service.failures.counts),
             seeds=seeds,
-            queues=service.queue_lengths(),
+            queues=service.queues.lengths(),
             hosts=hosts,
             unknown_fields={} if service.seeds is None else dict(service.seeds.unknown_fields.counts),
         )

@@ -6,7 +6,8 @@ import asyncio
 import random
 from collections.abc import Callable
 from math import inf
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
+from urllib.parse import urlsplit
 
 from scrapy import Request
 from scrapy.crawler import Crawler
@@ -17,18 +18,33 @@ from site_spider.core import options
 from site_spider.core.frontier import Frontier
 from site_spider.core.host_backoff import HostBackoff
 from site_spider.core.host_queue import HostPolicy
+from site_spider.core.ledger import Entry
 from site_spider.core.levels import level_of
+from site_spider.core.load import Load
 from site_spider.core.robots import State
 from site_spider.core.url import host_of
 from site_spider.crawl import engine_hooks, lineage
+from site_spider.crawl.lineage import Job
 from site_spider.crawl.retry import NOT_BEFORE
 from site_spider.crawl.robots import Robots, is_subject
 from site_spider.crawl.robots_gate import RobotsGate
 from site_spider.crawl.seed_queue import Waiting
+from site_spider.crawl.waiting_link import WaitingLink, as_link
+from site_spider.crawl.weight import size_bytes
 
 _SLOT = "download_slot"  # key in Request.meta, as in Scrapy
 
-Waiter = Request | Waiting
+Waiter = Request | Waiting | WaitingLink
+
+
+class Builder(Protocol):
+    """Makes requests of what waits in another form."""
+
+    def build_seed(self, waiting: Waiting) -> Request | None:
+        """None when there can be none, and the seed is dealt with."""
+
+    def build_link(self, link: WaitingLink) -> Request:
+        """Its job begins."""
 
 
 class _Out(NamedTuple):
@@ -39,9 +55,12 @@ class _Out(NamedTuple):
 class WaitingRoom:
     """What waits, and which hosts have requests out. On the event loop's thread only."""
 
-    def __init__(self, frontier: Frontier[Waiter], backoff: HostBackoff, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, frontier: Frontier[Waiter], backoff: HostBackoff, load: Load, wake: Callable[[], None]
+    ) -> None:
         self.frontier = frontier
-        self._wake = wake
+        self.load = load
+        self.wake = wake
         self._loop = asyncio.get_running_loop()
         self._backoff = backoff
         self._out: dict[Request, _Out] = {}
@@ -58,7 +77,11 @@ class WaitingRoom:
             options.seconds(crawler.settings, "SITE_RETRY_PAUSE_SECONDS"),
             options.seconds(crawler.settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS"),
         )
-        room = cls(build_frontier(crawler.settings), backoff, wake)
+        load = Load(
+            options.integer(crawler.settings, "SITE_FRONTIER_MAX_REQUESTS", minimum=1),
+            options.integer(crawler.settings, "SITE_FRONTIER_MAX_BYTES", minimum=1),
+        )
+        room = cls(build_frontier(crawler.settings), backoff, load, wake)
         robots = Robots.from_crawler(crawler)
         if robots is not None:
             room.gate = RobotsGate(room.frontier, robots, wake)
@@ -70,6 +93,13 @@ class WaitingRoom:
     def __len__(self) -> int:
         return len(self.frontier)
 
+    def put_link(self, request: Request, job: Job) -> bool:
+        """A request with which its job begins waits, if it is plain, as less than a Request: True then."""
+        link = as_link(request, job)
+        if link is not None:
+            self._put(link, -inf)
+        return link is not None
+
     def put_request(self, request: Request) -> None:
         """A request waits at the level of its priority; a retry not before its moment."""
         self._put(request, request.meta.pop(NOT_BEFORE, -inf))
@@ -80,17 +110,20 @@ class WaitingRoom:
 
     def _put(self, waiter: Waiter, not_before: float) -> None:
         priority = waiter.seed.priority if isinstance(waiter, Waiting) else waiter.priority
+        if not isinstance(waiter, Waiting):
+            self.load.add_request(size_bytes(waiter))
         self.frontier.push(level_of(priority), _host_of(waiter), waiter, self._loop.time(), not_before)
 
-    def next(self, build: Callable[[Waiting], Request | None]) -> Request | None:
-        """The next request whose host is free; `build` makes it of a seed, or None when that fails."""
+    def next(self, builder: Builder) -> Request | None:
+        """The next request whose host is free."""
         while (waiter := self.frontier.pop(self._loop.time())) is not None:
             host = _host_of(waiter)
             if self.gate is not None and (state := self._ask(self.gate, waiter, host)) is not State.KNOWN:
                 if state is State.UNKNOWN:
                     return None  # a download that ends has the engine ask again
                 continue
-            request = build(waiter) if isinstance(waiter, Waiting) else waiter
+            self._left(waiter)
+            request = _built(waiter, builder)
             if request is None:
                 self.frontier.forgo(self._loop.time())
                 continue
@@ -111,8 +144,13 @@ class WaitingRoom:
         look = gate.look(waiter.seed.url if isinstance(waiter, Waiting) else waiter.url, host)
         if look.state is State.LATER:
             self.frontier.forgo(self._loop.time())
+            self._left(waiter)
             self._put(waiter, look.until)
         return State.KNOWN if look.state is State.UNREACHABLE else look.state
+
+    def _left(self, waiter: Waiter) -> None:
+        if not isinstance(waiter, Waiting):
+            self.load.remove_request(size_bytes(waiter))
 
     def came_back(self, request: Request) -> None:
         """A request has left the downloader; its host may get another one."""
@@ -133,16 +171,16 @@ class WaitingRoom:
         if self._backoff and (out := self._out.get(request)) is not None:
             self._backoff.answered(out.host, out.began, self._loop.time())
 
+    def remove(self, unwanted: Callable[[Waiter], bool]) -> list[Waiter]:
+        """Take out what `unwanted` picks."""
+        removed = self.frontier.remove(unwanted, self._loop.time())
+        for waiter in removed:
+            self._left(waiter)
+        return removed
+
     def remove_fenced(self) -> list[Waiter]:
         """Take out what waits for seeds that are another process's now."""
-        return self.frontier.remove(_is_fenced, self._loop.time())
-
-    def remove_requests(self, unwanted: Callable[[Request], bool]) -> list[Request]:
-        """Take out the requests that `unwanted` picks."""
-        removed = self.frontier.remove(
-            lambda waiter: isinstance(waiter, Request) and unwanted(waiter), self._loop.time()
-        )
-        return [waiter for waiter in removed if isinstance(waiter, Request)]
+        return self.remove(_is_fenced)
 
     def close(self) -> None:
         """Wake nobody any more, and fetch no robots.txt."""
@@ -166,7 +204,7 @@ class WaitingRoom:
 
     def _ring(self) -> None:
         self._alarm, self._alarm_at = None, inf
-        self._wake()
+        self.wake()
 
 
 def host_key(request: Request) -> str:
@@ -197,12 +235,26 @@ def _spread(settings: BaseSettings) -> Callable[[float], float]:
     return lambda seconds: max(0.0, seconds * random.uniform(1 - jitter, 1 + jitter))  # noqa: S311 - a delay
 
 
+def seed_entry(waiter: Waiter) -> Entry | None:
+    """The seed that it waits for; None when there is none."""
+    if isinstance(waiter, Waiting):
+        return waiter.entry
+    job = waiter.parent if isinstance(waiter, WaitingLink) else lineage.job_of(waiter)
+    return None if job is None else job.entry
+
+
+def _built(waiter: Waiter, builder: Builder) -> Request | None:
+    if isinstance(waiter, Waiting):
+        return builder.build_seed(waiter)
+    return builder.build_link(waiter) if isinstance(waiter, WaitingLink) else waiter
+
+
 def _host_of(waiter: Waiter) -> str:
-    return host_of(waiter.seed.url) if isinstance(waiter, Waiting) else host_key(waiter)
+    if isinstance(waiter, Waiting):
+        return host_of(waiter.seed.url)
+    return urlsplit(waiter.url).hostname or "" if isinstance(waiter, WaitingLink) else host_key(waiter)
 
 
 def _is_fenced(waiter: Waiter) -> bool:
-    if isinstance(waiter, Waiting):
-        return not waiter.entry.live
-    job = lineage.job_of(waiter)
-    return job is not None and not job.entry.live
+    entry = seed_entry(waiter)
+    return entry is not None and not entry.live

@@ -167,7 +167,7 @@ def _anchor_host(response: Response, job: Job | None) -> str:
     if job is None:
         return host
     if job is job.root:
-        job.root.anchor_host = host
+        job.root.found_at(host)
     return job.root.anchor_host or host
 
 

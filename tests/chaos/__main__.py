@@ -47,7 +47,7 @@ def rage(options: Options) -> list[str]:
 def _count(options: Options, scene: Scene, storm: Storm) -> list[str]:
     say("comparing")
     scene.site.stop()
-    verdict = _verdict(scene)
+    verdict = _verdict(scene, options)
     wrong = storm.happened.wrong + verdict.wrong
     if left := storm.left():
         wrong.append(f"{left} events never came: the crawl was over, or stood still")
@@ -63,8 +63,14 @@ def _count(options: Options, scene: Scene, storm: Storm) -> list[str]:
     return wrong
 
 
-def _verdict(scene: Scene) -> Verdict:
-    return judge(scene.wanted, scene.documents(), scene.deployment.dead_letters(), scene.site.read_on())
+def _verdict(scene: Scene, options: Options) -> Verdict:
+    return judge(
+        scene.wanted,
+        scene.documents(),
+        scene.deployment.dead_letters(),
+        scene.site.read_on(),
+        roots_come_again=options.settings.get("SITE_LINKS_TO") == "kafka",
+    )
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.pages import LARGEST_TREE
@@ -40,6 +40,7 @@ class Options:
     timeout: float
     keep: bool
     folder: Path
+    settings: dict[str, str] = field(default_factory=dict)  # of the crawlers, besides those of the run
 
     @property
     def pages(self) -> int:
@@ -55,6 +56,13 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=VALUE")
+    return name, value
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--concurrency", type=_whole(1, 1000), default=8, metavar="C", help="downloads of a process (8)")
     add("--random-seed", type=int, default=None, metavar="R", help="repeats the plan of a run")
     add("--timeout", type=float, default=600, metavar="S", help="when a crawl counts as stuck (600)")
+    add("--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="for the crawlers")
     add("--keep", action="store_true", help="keep logs and data, and say where (always when it fails)")
     add("--folder", type=Path, required=True, help=argparse.SUPPRESS)  # an empty one, made by chaos.sh
     return parser
@@ -88,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 def read_options(arguments: Sequence[str]) -> Options:
     """The options of a command line; ends the process with 2 when they are wrong."""
     values = vars(_parser().parse_args(arguments))
+    values["settings"] = dict(values.pop("set"))
     if values["random_seed"] is None:
         values["random_seed"] = random.randrange(1_000_000)
     if values["embedded"]:  # there are no servers to kill

@@ -70,7 +70,7 @@ def prepared(options: Options) -> Iterator[Scene]:
         settings = {"SITE_SINKS": "local" if options.embedded else "elasticsearch"}
         for server in servers.values():
             settings |= server.variables()
-        deployment = Deployment(folder, settings)
+        deployment = Deployment(folder, settings | options.settings)
         stack.callback(deployment.close)
         if not options.embedded:
             _make_topic(

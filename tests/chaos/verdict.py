@@ -70,12 +70,21 @@ def judge(
     documents: Iterable[Document],
     dead_letters: Sequence[Message],
     asked: Counter[str],
+    *,
+    roots_come_again: bool = False,
 ) -> Verdict:
-    """Look for every page."""
+    """Look for every page.
+
+    When links go by the topic, a page's link back to the root can reach a process that has not met the
+    root, because the one that had was killed: then it has a second document, as any link has.
+    """
     verdict = Verdict(len({page.seed for page in wanted}), len(wanted), dead_letters=len(dead_letters))
     missing = {page.key: page for page in wanted}
+    again = {url_id(page.url) for page in wanted if page.is_root} if roots_come_again else set()
     for document in documents:
         page = missing.pop(str(document.get("url_id")), None)
+        if page is None and document.get("url_id") in again:
+            continue
         if page is None:
             verdict.complain("a document that nothing asked for", str(document.get("url_id")))
         else:

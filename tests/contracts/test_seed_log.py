@@ -394,6 +394,13 @@ def test_a_missing_topic_has_no_progress_and_cannot_be_read(case: Case) -> None:
             next(case.log.read(case.topic))
 
 
+def test_a_topic_tells_how_many_partitions_it_has(case: Case) -> None:
+    """None while it does not exist; as many as messages are spread over."""
+    case.produce(10)
+    assert case.log.partitions(case.topic) == PARTITIONS
+    assert case.log.partitions(f"{case.topic}-missing") == 0
+
+
 def test_progress_tells_what_is_there_and_what_is_committed(case: Case) -> None:
     """Per partition, in order, before and after a commit."""
     case.produce(40)

@@ -245,7 +245,7 @@ def test_a_proxied_request_waits_behind_seeds_and_retries(tmp_path: Path, networ
         def parse(self, response: Response) -> Any:
             service = SeedService.of(self.crawler)
             assert service is not None
-            lengths.append(service.queue_lengths())
+            lengths.append(service.queues.lengths())
             return super().parse(response)
 
     seeds = [{"url": f"{HOST}/{path}", "meta": {"url_id": path}} for path in ["refused", *paths]]

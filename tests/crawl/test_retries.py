@@ -23,7 +23,8 @@ from scrapy.http import Response
 from site_spider.core.levels import level_of
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.retry import PatientRetryMiddleware
-from site_spider.crawl.waiting_room import WaitingRoom
+from site_spider.crawl.seed_queue import Waiting
+from site_spider.crawl.waiting_room import Waiter, WaitingRoom
 from site_spider.errors import ConfigError
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.crawl import engine
@@ -187,13 +188,14 @@ def test_retries_wait_behind_the_seeds_redirected_ones_too(
 ) -> None:
     """Links above the seeds, redirects above the links, retries of all of them below; own priorities stay."""
     levels: dict[str, list[int]] = defaultdict(list)
-    put = WaitingRoom.put_request
+    put = WaitingRoom._put
 
-    def noted(room: WaitingRoom, request: Request) -> None:
-        levels[urlsplit(request.url).path].append(level_of(request.priority))
-        put(room, request)
+    def noted(room: WaitingRoom, waiter: Waiter, not_before: float) -> None:
+        if not isinstance(waiter, Waiting):
+            levels[urlsplit(waiter.url).path].append(level_of(waiter.priority))
+        put(room, waiter, not_before)
 
-    monkeypatch.setattr(WaitingRoom, "put_request", noted)
+    monkeypatch.setattr(WaitingRoom, "_put", noted)
     script.has("/target", 503, 503, 200)
     script.has("/own-target", 503, 200)
     script.has("/link", 503, 503, 200)
@@ -264,7 +266,7 @@ def test_the_room_knows_the_host_of_a_request_that_is_out(tmp_path: Path, script
     def until(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
         assert service is not None
-        rooms.extend([service.room] if service.room is not None else [])
+        rooms.append(service.waiting_room)
         return service.completion.ledger.consumed == 1 and service.completion.ledger.in_flight == 0
 
     crawl(tmp_path, [seed("/a")], until=until)

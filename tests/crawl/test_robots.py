@@ -144,9 +144,9 @@ def test_a_slow_robots_txt_holds_up_its_host_alone_and_takes_one_place(tmp_path:
     def until(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
         assert service is not None
-        if service.room is not None:
+        if service is not None:
             now = asyncio.get_running_loop().time()
-            views.extend(v.reason for v in service.room.frontier.hosts(now) if v.host == "slow.test")
+            views.extend(v.reason for v in service.waiting_room.frontier.hosts(now) if v.host == "slow.test")
         return service.completion.ledger.consumed == 30 and service.completion.ledger.in_flight == 0
 
     slow_urls = [f"http://slow.test/public/{number}" for number in range(20)]

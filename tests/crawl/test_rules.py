@@ -122,12 +122,16 @@ def test_rule_3_what_is_lost_completes_nothing_and_leaves_nothing_behind(tmp_pat
 
     def lose(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        if service is None or service.room is None or len(service.room) < 20:
+        if service is None or len(service.waiting_room) < 20:
             return False
         assert service.seeds is not None
         service.seeds.lost(service.completion.ledger.partitions())
         left.extend(
-            [len(service.room), service.completion.ledger.in_flight, len(service.completion.seen._owners)]
+            [
+                len(service.waiting_room),
+                service.completion.ledger.in_flight,
+                len(service.completion.seen._owners),
+            ]
         )
         return True
 

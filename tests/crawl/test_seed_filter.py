@@ -18,7 +18,17 @@ from site_spider.errors import ConfigError
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.crawl import engine
 from tests.crawl.engine import crawl, page
-from tests.crawl.linked_site import Site, case, every_kind, kinds_elsewhere, outcomes, seed, settings, site
+from tests.crawl.linked_site import (
+    HOST,
+    Site,
+    case,
+    every_kind,
+    kinds_elsewhere,
+    outcomes,
+    seed,
+    settings,
+    site,
+)
 
 __all__ = ["case", "settings", "site"]
 
@@ -98,9 +108,13 @@ def test_a_dead_letter_that_is_put_back_is_not_filtered(
 
 @every_kind
 def test_some_seeds_are_never_filtered(tmp_path: Path, site: Site, settings: dict[str, Any]) -> None:
-    """With dont_filter, and links that were sent back to the topic: those were compared when found."""
+    """With dont_filter, and an attempt at a page that another process began."""
     site.has("a")
-    seeds = [seed("a"), seed("a", dont_filter=True), seed("a", meta={"seed_url_id": "its seed"})]
+    seeds = [
+        seed("a"),
+        seed("a", dont_filter=True),
+        seed("a", meta={"site_moved": {"url": f"{HOST}/before"}}),
+    ]
     crawled = crawl(tmp_path, seeds, SITE_FILTER_SEEDS=True, **settings)
     assert site.visits == {"a": 3}
     assert outcomes(crawled) == {"completed_with_result": 3}
@@ -139,4 +153,5 @@ def test_seeds_are_not_filtered_by_what_does_not_obey_the_rule() -> None:
     """Scrapy's own dupefilter would take a replayed seed for a duplicate of itself."""
     nothing: Any = None
     with pytest.raises(ConfigError, match="DUPEFILTER_CLASS is RFPDupeFilter"):
-        SeedFilter(RFPDupeFilter(), nothing)
+        SeedFilter.over(RFPDupeFilter(), nothing, all_seeds=True)
+    assert SeedFilter.over(RFPDupeFilter(), nothing, all_seeds=False) is None

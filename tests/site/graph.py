@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from tests.site.exchange import Answer, Ask, page
+from tests.site.exchange import Answer, Ask, host_name, page
 from tests.site.pages import HTML
 from tests.site.text import html, paragraphs
 
@@ -98,6 +98,16 @@ def traps(ask: Ask) -> Answer:
         f"<A HREF='{wanted[3]}'>upper case, single quotes</A>",
     ]
     return _page(ask, anchors, {*wanted, ask.target}, {f"/leaf/{name}/nofollow"})
+
+
+@page("crossing")
+def crossing(ask: Ask) -> Answer:
+    """/crossing/HOSTS/LEVEL/x: links to the page of the next of three levels, on every host."""
+    hosts, level, name = int(ask.parts[1]), int(ask.parts[2]), ask.identity
+    below = [ask.url(f"/crossing/{hosts}/{level + 1}/{name}", host_name(number)) for number in range(hosts)]
+    follow = below if level < 2 else []
+    text = html(f"Crossing {ask.target}", "\n".join(map(_link, follow)), "")
+    return Answer(headers=HTML, body=text.encode(), text=text, links=frozenset(follow))
 
 
 @page("based")

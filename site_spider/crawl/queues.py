@@ -1,0 +1,96 @@
+"""All that waits in a crawl: the frontier, seeds that may begin, requests on their way to the seed topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+
+from site_spider.core.seed_log import Producer
+from site_spider.core.statistics import queue_lengths
+from site_spider.crawl.completion import Completion
+from site_spider.crawl.lineage import Job
+from site_spider.crawl.ownership import Ownership
+from site_spider.crawl.seed_queue import SeedQueue, Waiting
+from site_spider.crawl.spill import SentPages, Spill, SpillRules
+from site_spider.crawl.spilled_seed import SeedWriter
+from site_spider.crawl.waiting_link import WaitingLink
+from site_spider.crawl.waiting_room import WaitingRoom
+
+
+class Queues:
+    """On the event loop's thread only. `wake` has the engine ask again."""
+
+    def __init__(self, crawler: Crawler, completion: Completion, wake: Callable[[], None]) -> None:
+        self.seeds = SeedQueue()  # level 0: made with the scheduler, never reclaimed
+        self.spill: Spill | None = None  # set as the spider opens
+        self._crawler = crawler
+        self._completion = completion
+        self._wake = wake
+        self._room: WaitingRoom | None = None
+
+    @property
+    def room(self) -> WaitingRoom:
+        """Where requests and seeds wait for their turn; made at the first call. Raises ConfigError."""
+        if self._room is None:
+            self._room = WaitingRoom.from_crawler(self._crawler, self._wake)
+            self._completion.drop_fenced = self._drop_fenced
+        return self._room
+
+    def open_spill(
+        self,
+        rules: SpillRules,
+        producer: Producer,
+        writer: SeedWriter,
+        pages: SentPages | None,
+        count: Callable[[str], None],
+    ) -> None:
+        """From now on requests can go to the seed topic."""
+        self.spill = Spill(rules, producer, writer, self._completion, self.room, pages)
+        self.spill.count = count
+
+    async def share_hosts(self, topic: str, count_partitions: Callable[[str], int]) -> None:
+        """From now on what is for a host of another process goes there by the seed topic."""
+        assert self.spill is not None
+        self.spill.ownership = Ownership(topic, self._completion.ledger, count_partitions)
+        await self.spill.ownership.ask()
+
+    def put(self, request: Request, job: Job | None, *, is_link: bool) -> None:
+        """A request waits, or goes to the seed topic; it holds its seed in either case."""
+        if job is None:
+            self.room.put_request(request)
+        elif self.spill is not None and self.spill.wants(request, job, is_link=is_link):
+            self._completion.accept(request, job)
+            if not self.spill.send(request, job, is_link=is_link):
+                self.room.put_request(request)
+        elif is_link and self.room.put_link(request, job):
+            self._completion.accept_link(job.entry)
+        else:
+            self._completion.accept(request, job)
+            self.room.put_request(request)
+
+    def admit_seeds(self) -> None:
+        """Let the seeds that may begin wait among the requests, each for its host."""
+        while (waiting := self.seeds.pop()) is not None:
+            self.room.put_seed(waiting)
+
+    def look(self) -> None:
+        """To be called now and then."""
+        self.room.load.look()
+        if self.spill is not None:
+            self.spill.look()
+
+    def lengths(self) -> dict[str, int]:
+        """How many requests wait, by the names of the levels; how many are leaving, and what all weighs."""
+        load = self.room.load
+        lengths = queue_lengths(self.room.frontier.lengths())
+        return {**lengths, "leaving": load.sending, "bytes": load.bytes}
+
+    def close(self) -> None:
+        """Wake nobody any more."""
+        if self._room is not None:
+            self._room.close()
+
+    def _drop_fenced(self) -> list[Request | WaitingLink]:
+        return [waiter for waiter in self.room.remove_fenced() if not isinstance(waiter, Waiting)]
