@@ -32,6 +32,8 @@ _FIXED: dict[str, tuple[tuple[str, ...], str]] = {
     "enable.auto.offset.store": (("false",), "a seed is committed when it is complete, not when it was read"),
     "auto.offset.reset": (("earliest", "smallest", "beginning"), "anything else skips seeds"),
     "enable.partition.eof": (("true",), "the end of a partition would not be noticed"),
+    "transactional.id": ((), "SITE_KAFKA_EXACTLY_ONCE makes one for each process"),
+    "isolation.level": (("read_committed",), "seeds of a transaction that was aborted are none"),
     "acks": (("all", "-1"), "a message must be durable before it is reported so"),
     "request.required.acks": (("all", "-1"), "a message must be durable before it is reported so"),
     "enable.idempotence": (("true",), "a resend would store a message twice or out of order"),

@@ -20,3 +20,17 @@ def encode(document: Mapping[str, Any]) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise SinkRejected(f"the document cannot be written as JSON: {error}") from None
     return text.encode("utf-8", "replace")
+
+
+def shortened(document: Mapping[str, Any], halvings: int) -> Mapping[str, Any] | None:
+    """The document with its body halved so often, and flagged; None when nothing is left to halve."""
+    if halvings == 0:
+        return document
+    field = "body_base64" if document.get("body") is None else "body"
+    body = document.get(field)
+    if not isinstance(body, str) or not len(body) >> (halvings - 1):
+        return None
+    length = len(body) >> halvings
+    if field == "body_base64":
+        length -= length % 4  # what can be decoded
+    return {**document, field: body[:length], "body_truncated": True}

@@ -23,11 +23,12 @@ from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.handover import Handover
 from site_spider.crawl.intake import Intake
 from site_spider.crawl.mishaps import Mishaps
+from site_spider.crawl.outlets import Outlets
 from site_spider.crawl.results import Results
 from site_spider.crawl.seed_queue import SeedQueue, Waiting
 from site_spider.crawl.seeds import Seeds
 from site_spider.crawl.service_settings import ServiceSettings
-from site_spider.crawl.spill import Spill
+from site_spider.crawl.spill import Spill, send_seed
 from site_spider.crawl.startup import until_there
 from site_spider.crawl.stop import Stop
 from site_spider.crawl.waiting_room import WaitingRoom, build_frontier
@@ -61,6 +62,7 @@ class SeedService:
         self._log: SeedLog | None = None
         self._producer: Producer | None = None
         self._intake: Intake | None = None
+        self._outlets: Outlets | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._watchdog: Watchdog | None = None
         self.room: WaitingRoom | None = None
@@ -112,55 +114,54 @@ class SeedService:
         self._stop = Stop(config.stop_grace_seconds, self._exit_code)
         self._stop.catch_signals()
         sinks = parts.sinks(self.settings)
+        self._outlets = Outlets(self.deliveries, config, self.completion)
         log = self._log = parts.seed_log(self.settings)
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), config.startup_wait_seconds)
-        for sink in sinks:
-            delivery = Delivery(sink, limits=config.batch, on_change=self._wake)
-            await delivery.open(config.startup_wait_seconds)
-            self.deliveries.append(delivery)
-        self._wire(config, log)
-        self._start(config, log)
+        await self._outlets.open(sinks, self._wake)
+        self._wire(config, log, self._outlets)
+        self._start(config, log, self._outlets)
 
-    def _wire(self, config: ServiceSettings, log: SeedLog) -> None:
+    def _wire(self, config: ServiceSettings, log: SeedLog, outlets: Outlets) -> None:
         completion = self.completion
-        self._producer = log.producer()
+        self._producer = producer = log.producer()
         self.dead_letters = DeadLetters(self._producer, config.dead_letter_topic, completion.set_aside)
         self.results = Results(self.deliveries, completion, self.dead_letters.set_aside, self.failures)
         completion.write_missing = self.results.write_missing
         completion.give_up = self.results.give_up
         completion.on_seed_ended.append(SeedCookies(self.crawler).forget)
-        self._spill = Spill(
-            self._producer, config.seed_topic, completion, self.waiting_room, config.limits.open_seconds
+        self._spill = outlets.spill(
+            partial(send_seed, producer, config.seed_topic), completion, self.waiting_room
         )
 
-    def _start(self, config: ServiceSettings, log: SeedLog) -> None:
+    def _start(self, config: ServiceSettings, log: SeedLog, outlets: Outlets) -> None:
         spider, stop = self.crawler.spider, self._stop
         assert spider is not None
         assert stop is not None
         assert self.dead_letters is not None
         seeds = Seeds(self.seed_queue, self.completion, self.dead_letters, config.limits, spider)
         intake = Intake(
-            lambda listener: log.consumer(config.seed_topic, config.consumer_group, listener),
+            lambda listener: outlets.consumer(log, listener),
             seeds,
             frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
             config.revoke_grace_seconds + _ANSWER_SECONDS,
+            outlets.commits_of_intake,
         )
         self.handover = seeds.handover = Handover(
             self.crawler.engine, self.deliveries, config.revoke_grace_seconds, stop
         )
         # few are in flight, and the next wait for these; or a partition is about to leave
-        self.results.is_urgent = lambda: seeds.is_cautious or seeds.handover.active
-        seeds.may_poll = self.may_download
+        outlets.join(self.results, lambda: seeds.is_cautious or seeds.handover.active, self._wake)
+        seeds.may_poll = lambda: self.may_download() and not outlets.is_crowded
         seeds.on_arrival = self._wake
         seeds.on_failure = self.fail
-        seeds.commit_first = intake.commit_first
+        seeds.commit_first = outlets.commits.commit_first
         self.seeds, self._intake = seeds, intake
         if stop.owns_process:
             self._watchdog = Watchdog(
                 config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE)
             )
         intake.start()
-        self._ticker = asyncio.create_task(self._tick(seeds, intake, self._spill))
+        self._ticker = asyncio.create_task(self._tick(seeds, outlets, self._spill))
         logger.info(
             "Taking seeds from %s of %s as a member of %s",
             config.seed_topic,
@@ -168,12 +169,12 @@ class SeedService:
             config.consumer_group,
         )
 
-    async def _tick(self, seeds: Seeds, intake: Intake, spill: Spill | None) -> None:
+    async def _tick(self, seeds: Seeds, outlets: Outlets, spill: Spill | None) -> None:
         while True:
             seeds.look()
             if spill is not None:
                 spill.look()
-            intake.want_committed(self.completion.positions())
+            outlets.commits.tick()
             await asyncio.sleep(_TICK_SECONDS)
 
     # --- while crawling -----------------------------------------------------------------------
@@ -182,10 +183,7 @@ class SeedService:
         """False while a sink is away, too much waits for it, partitions leave or the crawl stops."""
         if self.handover is not None and (self.handover.stop.has_begun or self.handover.active):
             return False
-        return all(
-            delivery.available and delivery.backlog_bytes < self.config.backlog_bytes
-            for delivery in self.deliveries
-        )
+        return self._outlets is not None and self._outlets.take_more()
 
     @property
     def waiting_room(self) -> WaitingRoom:
@@ -197,6 +195,11 @@ class SeedService:
 
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
+        assert self._outlets is not None
+        if self._outlets.is_crowded:
+            for early in self.waiting_room.remove_seeds():
+                self.seed_queue.push(early)
+            return
         while (waiting := self.seed_queue.pop()) is not None:
             self.waiting_room.put_seed(waiting)
         if self.seeds is not None:
@@ -264,14 +267,8 @@ class SeedService:
 
     async def flush(self) -> None:
         """Let every sink take what waits; what it does not take in time is replayed."""
-        if self._stop is None or not self.deliveries:
-            return
-        seconds = self._stop.seconds_left()
-        left = await asyncio.gather(*(delivery.close(seconds) for delivery in self.deliveries))
-        if sum(left):
-            logger.warning(
-                "%d results were not taken by their sinks; their seeds will be replayed", sum(left)
-            )
+        if self._stop is not None and self._outlets is not None:
+            await self._outlets.close(self._stop.seconds_left())
 
     async def leave(self) -> None:
         """Commit what is complete and leave the group; called when nothing else happens any more."""
@@ -289,7 +286,6 @@ class SeedService:
         if self._intake is not None:
             ledger = self.completion.ledger
             logger.info("Seeds: %d complete, %d in flight", sum(ledger.outcomes.values()), ledger.in_flight)
-            self._intake.want_committed(self.completion.positions())
             self._intake.stop()
             if not await self._intake.stopped(self._stop.seconds_left()):
                 logger.warning("The consumer did not leave its group in time")

@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from scrapy import Request
@@ -26,19 +27,22 @@ from site_spider.errors import SeedError
 
 logger = logging.getLogger(__name__)
 
+Send = Callable[[Job, bytes | None, bytes], Future[None]]  # of a tree's link, key and value
+
 
 class Spill:
     """Finds overdue seeds and sends their links away. On the event loop's thread only."""
 
     def __init__(
         self,
-        producer: Producer,
+        send: Send,
         topic: str,
         completion: Completion,
         room: WaitingRoom,
         limit_seconds: float,
     ) -> None:
-        self._producer = producer
+        self.is_crowded: Callable[[], bool] = lambda: False  # set where results are kept: no tree may go on
+        self._send = send
         self._topic = topic
         self._completion = completion
         self._room = room
@@ -50,15 +54,24 @@ class Spill:
     def look(self) -> None:
         """Spill what waits for seeds that have become overdue; to be called now and then."""
         before = time.monotonic() - self._limit_seconds
-        late = [root for root in self._completion.roots() if root.began < before and not root.is_overdue]
+        crowded = self.is_crowded()
+        roots = [root for root in self._completion.roots() if not root.is_overdue]
+        late = [root for root in roots if crowded or root.began < before]
         if not late:
             return
         for root in late:
             root.is_overdue = True
+            if not crowded:
+                logger.info(
+                    "The tree of %s is open for more than %.0f s; its links go back to %s as seeds",
+                    root.url,
+                    self._limit_seconds,
+                    self._topic,
+                )
+        if crowded:
             logger.info(
-                "The tree of %s is open for more than %.0f s; its links go back to %s as seeds",
-                root.url,
-                self._limit_seconds,
+                "%d open trees keep too many results; their links go back to %s as seeds",
+                len(late),
                 self._topic,
             )
         for request in self._room.remove_requests(self._is_overdue):
@@ -71,7 +84,7 @@ class Spill:
         if job is None or not self._is_overdue(request) or (value := _as_seed(request, job)) is None:
             return False
         self.under_way += 1
-        future = self._producer.send(self._topic, host_of(request.url).encode() or None, value)
+        future = self._send(job, host_of(request.url).encode() or None, value)
         future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._sent, done, request, job))
         return True
 
@@ -89,6 +102,11 @@ class Spill:
         self.links += 1
         job.written = True  # by whoever takes the new seed
         self._completion.ended(request)
+
+
+def send_seed(producer: Producer, topic: str, _job: Job, key: bytes | None, value: bytes) -> Future[None]:
+    """A `Send` that does not wait for the tree."""
+    return producer.send(topic, key, value)
 
 
 def _as_seed(request: Request, job: Job) -> bytes | None:

@@ -84,6 +84,11 @@ class WaitingRoom:
         )
         return [waiter for waiter in removed if isinstance(waiter, Request)]
 
+    def remove_seeds(self) -> list[Waiting]:
+        """Take out the seeds that have not begun."""
+        removed = self.frontier.remove(lambda waiter: isinstance(waiter, Waiting), self._loop.time())
+        return [waiter for waiter in removed if isinstance(waiter, Waiting)]
+
     def close(self) -> None:
         """Wake nobody any more."""
         if self._alarm is not None:

@@ -1,0 +1,321 @@
+"""Transactions of a member of a group: messages and the group's offsets, both or neither.
+
+Theory of operation. The offsets go with the member's own generation (KIP-447), so the coordinator refuses
+a member that the group went on without; nothing of its transaction becomes visible then. The id is the
+one of the member's slot, so a process that is started again after kill -9 ends at once what its
+predecessor had left open, and nobody waits for the transaction's timeout.
+
+Whatever goes wrong before the commit ends in an abort, and nothing is stored. When the end of a
+commit itself is not known, the client is thrown away. A new one with the same id makes the servers finish or
+abort what was open, and the positions that the group has then tell which.
+
+A batch with one message that is too large is refused as a whole. What was in it is then sent message
+by message, and what is refused even so with half of its body, a quarter, ...
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from site_spider.adapters.kafka_config import KafkaConfig
+from site_spider.core.document import encode, shortened
+from site_spider.core.exactly_once import Item, Link
+from site_spider.core.seed_log import Partition, Position
+from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable, SinkRejected
+
+logger = logging.getLogger(__name__)
+
+TRANSACTION_SECONDS = 30.0  # then the coordinator aborts; how long a dead process can hold up readers
+SEND_SECONDS = 15.0  # for all messages of a transaction
+ANSWER_SECONDS = 10.0  # for one answer of the coordinator
+_STEP_SECONDS = 0.02
+_RETRY_SECONDS = 0.1
+_METADATA_HEAD = 11  # of the client's form: its name, and the generation
+_REFUSED = frozenset({
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError._BAD_MSG,
+})  # fmt: skip
+
+
+class Topics(NamedTuple):
+    """Where items go: results, and links as seeds."""
+
+    results: str
+    seeds: str
+
+
+class _Attempt:
+    """What became of the messages of one transaction, by number."""
+
+    def __init__(self) -> None:
+        self.unanswered: set[int] = set()
+        self.failed: dict[int, KafkaError] = {}
+
+    def report(self, number: int, error: KafkaError | None, _message: object) -> None:
+        self.unanswered.discard(number)
+        if error is not None:
+            self.failed[number] = error
+
+
+class KafkaTransactions:
+    """Belongs to one consumer and to its thread. To be made before the consumer joins its group.
+
+    Raises ConfigError when the client refuses its options.
+    """
+
+    def __init__(self, config: KafkaConfig, identity: str, topics: Topics, member: Consumer) -> None:
+        self._config = config
+        self._identity = identity
+        self._topics = topics
+        self._member = member
+        self._outsider = bytes(member.consumer_group_metadata())[:_METADATA_HEAD]
+        self._client: Producer | None = None
+        self._in_doubt = False
+        self._trouble = ""  # the client's last words
+        try:
+            self._ready()
+        except LogUnavailable as error:
+            logger.warning("No transactions for now, trying again: %s", error)
+
+    def run(self, items: Sequence[Item], positions: Mapping[Partition, Position]) -> dict[int, str]:
+        """See `TransactionalConsumer.commit_with`."""
+        if self._in_doubt:
+            raise LogUnavailable("The end of an earlier transaction is not known yet.")
+        values, refused = _values(items)
+        halvings: dict[int, int] = {}
+        while not refused:
+            client = self._begun()
+            failed = self._sent(client, items, values, halvings)
+            if not failed:
+                self._finish(client, positions)
+                break
+            self._abort(client)
+            refused = self._after_refusal(items, values, halvings, failed)
+        return refused
+
+    def was_committed(self, positions: Mapping[Partition, Position]) -> bool:
+        """See `TransactionalConsumer.was_committed`."""
+        self._ready()
+        wanted = [TopicPartition(*partition) for partition in positions]
+        try:
+            found = self._member.committed(wanted, timeout=ANSWER_SECONDS) if wanted else []
+        except KafkaException as error:
+            raise LogUnavailable(f"Kafka did not say what is committed: {error}") from error
+        if errors := [answer.error for answer in found if answer.error]:
+            raise LogUnavailable(f"Kafka did not say what is committed: {errors[0]}")
+        self._in_doubt = False
+        committed = {
+            Partition(one.topic, one.partition): Position(one.offset, one.metadata or "") for one in found
+        }
+        return bool(positions) and committed == positions
+
+    def close(self) -> None:
+        """Release the client; what is open is aborted by the servers."""
+        self._throw_away()
+
+    # --- the messages ---------------------------------------------------------------------------
+
+    def _sent(
+        self,
+        client: Producer,
+        items: Sequence[Item],
+        values: Sequence[bytes],
+        halvings: Mapping[int, int],
+    ) -> dict[int, KafkaError]:
+        """Send everything, with what was refused in company by itself; returns what failed."""
+        attempt = _Attempt()
+        deadline = time.monotonic() + SEND_SECONDS
+        try:
+            for number, item in enumerate(items):
+                if number not in halvings:
+                    self._produce(client, attempt, number, (item, values[number]), deadline)
+            self._await_answers(client, attempt, deadline)
+            for number in halvings:
+                if attempt.failed:
+                    break
+                self._produce(client, attempt, number, (items[number], values[number]), deadline)
+                self._await_answers(client, attempt, deadline)
+        except KafkaException as error:
+            if not attempt.failed:
+                self._abort(client)
+                raise self._unavailable("send results", error) from error
+        except LogUnavailable:
+            self._abort(client)
+            raise
+        return attempt.failed
+
+    def _produce(
+        self, client: Producer, attempt: _Attempt, number: int, what: tuple[Item, bytes], deadline: float
+    ) -> None:
+        item, value = what
+        is_link = isinstance(item, Link)
+        topic = self._topics.seeds if is_link else self._topics.results
+        key = item.key if isinstance(item, Link) else item.key.encode("utf-8", "replace")
+        report = partial(attempt.report, number)
+        attempt.unanswered.add(number)
+        is_queued = False
+        while not is_queued and not attempt.failed:
+            try:
+                client.produce(topic, value, key, on_delivery=report)
+                is_queued = True
+                client.poll(0)
+            except BufferError:
+                client.poll(_STEP_SECONDS)
+                self._check(deadline)
+
+    def _await_answers(self, client: Producer, attempt: _Attempt, deadline: float) -> None:
+        while attempt.unanswered and not attempt.failed:
+            client.poll(_STEP_SECONDS)
+            self._check(deadline)
+        if attempt.failed:
+            client.poll(_STEP_SECONDS)  # the others of its batch
+
+    def _check(self, deadline: float) -> None:
+        if time.monotonic() > deadline:
+            why = self._trouble or "no answer"
+            raise LogUnavailable(f"Kafka did not take results within {SEND_SECONDS:.0f} s: {why}.")
+
+    def _after_refusal(
+        self,
+        items: Sequence[Item],
+        values: list[bytes],
+        halvings: dict[int, int],
+        failed: Mapping[int, KafkaError],
+    ) -> dict[int, str]:
+        """Shorten what is too large; returns what cannot be. Raises LogUnavailable for other failures."""
+        own_fault = {number: error for number, error in failed.items() if error.code() in _REFUSED}
+        if not own_fault:
+            raise LogUnavailable(f"Kafka did not take a result: {next(iter(failed.values())).str()}")
+        refused = {}
+        for number, error in own_fault.items():
+            if number not in halvings:
+                halvings[number] = 0  # it may only have been in bad company
+                continue
+            shorter = _shortened(items[number], halvings[number] + 1, error)
+            if shorter is None:
+                refused[number] = f"Kafka refuses the message: {error.str()}"
+            else:
+                halvings[number] += 1
+                values[number] = shorter
+        return refused
+
+    # --- beginning and ending -------------------------------------------------------------------
+
+    def _finish(self, client: Producer, positions: Mapping[Partition, Position]) -> None:
+        offsets = [TopicPartition(*partition, *position) for partition, position in positions.items()]
+        try:
+            if offsets:
+                self._send_offsets(client, offsets)
+        except KafkaException as error:
+            self._abort(client)
+            raise self._unavailable("commit", error) from error
+        except LogUnavailable:
+            self._abort(client)
+            raise
+        try:
+            client.commit_transaction(ANSWER_SECONDS)
+        except KafkaException as error:
+            self._in_doubt = True
+            self._throw_away()
+            raise CommitInDoubt(self._unavailable("commit", error)) from error
+
+    def _send_offsets(self, client: Producer, offsets: list[TopicPartition]) -> None:
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return client.send_offsets_to_transaction(offsets, self._membership(), ANSWER_SECONDS)
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+            time.sleep(_RETRY_SECONDS)
+
+    def _membership(self) -> Any:
+        """The member's generation. Without one the coordinator would let anything pass."""
+        metadata = self._member.consumer_group_metadata()
+        if metadata is None or bytes(metadata)[:_METADATA_HEAD] == self._outsider:
+            raise LogUnavailable("This process is no member of its group at the moment.")
+        return metadata
+
+    def _begun(self) -> Producer:
+        client = self._ready()
+        try:
+            client.begin_transaction()
+        except KafkaException as error:
+            self._throw_away()
+            raise self._unavailable("begin a transaction", error) from error
+        return client
+
+    def _abort(self, client: Producer) -> None:
+        try:
+            client.abort_transaction(ANSWER_SECONDS)
+        except KafkaException as error:
+            logger.debug("The transaction's client is replaced: %s", error)
+            self._throw_away()
+
+    def _ready(self) -> Producer:
+        """A client without a transaction. Raises LogUnavailable, ConfigError."""
+        if self._client is None:
+            try:
+                client = Producer(self._options())
+            except (KafkaException, ValueError, TypeError) as error:
+                raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+            try:
+                client.init_transactions(ANSWER_SECONDS)
+            except KafkaException as error:
+                raise self._unavailable("begin transactions", error) from error
+            self._client = client
+        return self._client
+
+    def _options(self) -> dict[str, Any]:
+        return self._config.producer(self._note_trouble) | {
+            "transactional.id": self._identity,
+            "transaction.timeout.ms": int(TRANSACTION_SECONDS * 1000),
+            "message.timeout.ms": int(TRANSACTION_SECONDS * 1000),
+            "linger.ms": 5,
+        }
+
+    def _throw_away(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.purge()
+
+    def _note_trouble(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._trouble = error.str()
+
+    def _unavailable(self, what: str, error: KafkaException) -> LogUnavailable:
+        said: KafkaError = error.args[0]
+        return LogUnavailable(f"Kafka at {self._config.brokers} did not let us {what}: {said.str()}")
+
+
+def _values(items: Sequence[Item]) -> tuple[list[bytes], dict[int, str]]:
+    """The items as messages, and those that cannot be any, with the reason."""
+    values: list[bytes] = []
+    refused: dict[int, str] = {}
+    for number, item in enumerate(items):
+        try:
+            values.append(item.value if isinstance(item, Link) else encode(item.document))
+        except SinkRejected as error:
+            values.append(b"")
+            refused[number] = str(error)
+    return values, refused
+
+
+def _shortened(item: Item, halvings: int, error: KafkaError) -> bytes | None:
+    if isinstance(item, Link) or error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+        return None
+    document = shortened(item.document, halvings)
+    return None if document is None else encode(document)
+
+
+Transactions = Callable[[str, Consumer], KafkaTransactions]  # of an identity and a member
