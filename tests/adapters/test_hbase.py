@@ -140,6 +140,13 @@ def test_text_in_our_own_fields_is_never_taken_for_a_number() -> None:
     assert layout.document(row.key, row.cells) == document
 
 
+def test_binary_content_of_an_earlier_result_does_not_stay() -> None:
+    """Its column is emptied by a later one without any, and by an item that has only a body."""
+    layout = RowLayout("url_id", 1000)
+    for document in ({"body": None, "body_base64": None}, {"body": "text"}):
+        assert layout.row(record("a", document)).cells[b"f:body_bytes"] == b""
+
+
 def test_a_text_is_cut_between_characters() -> None:
     """Wherever the limit falls, the rest is text, and as much of it as fits."""
     text = "aä漢🎉" * 3
@@ -327,7 +334,7 @@ def test_calls_are_bounded_in_bytes_and_rows(
     scripted: ScriptedHBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Thrift server has little memory; a row that alone is larger travels alone."""
-    monkeypatch.setattr(hbase_table, "CALL_BYTES", 1000)
+    monkeypatch.setattr(hbase_table, "CALL_BYTES", 1200)
     put(scripted, 10)
     assert scripted.calls == [4, 4, 2]
     scripted.calls.clear()
