@@ -63,7 +63,7 @@ class ElasticsearchOptions:
     def refused(self, reason: str, remedy: str) -> ConfigError:
         """The error to raise when waiting would not help."""
         return ConfigError(
-            f"{HOSTS} is {self.address!r}, which refuses us: {reason}. Set in {OPTIONS} {remedy}."
+            f"{HOSTS} is {self.address!r}, which cannot be used: {reason}. Set in {OPTIONS} {remedy}."
         )
 
 

@@ -373,7 +373,7 @@ def test_an_api_key_opens_the_server(own_settings: dict[str, Any]) -> None:
     sink = ElasticsearchSink.from_settings(own_settings)
     assert answers(write(sink, [record("a", {"status": 200})])) == [Answer.ACKNOWLEDGED]
     own_settings["SITE_ELASTICSEARCH_OPTIONS"] = json.dumps({"api_key": [made["id"], "wrong"]})
-    with pytest.raises(ConfigError, match="SITE_ELASTICSEARCH_OPTIONS.*api_key"):
+    with pytest.raises(ConfigError, match=r"SITE_ELASTICSEARCH_OPTIONS.*api_key"):
         write(ElasticsearchSink.from_settings(own_settings), [])
 
 
