@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from site_spider.core import commit_metadata
 from tests.acceptance.deployment import Deployment, Run, opened, wait_until
 from tests.acceptance.test_deaths import crawlers
 from tests.site.handle import Site
@@ -150,3 +151,6 @@ def test_trees_that_keep_too_much_go_on_as_seeds_and_each_result_is_there_once(
     assert len(counted) == len(singles) + PAGES_OF_A_TREE * len(trees)
     assert max(counted.values()) == 1
     assert deployment.lag() == 0
+    left = [at.committed for at in deployment.log.progress(deployment.topic, deployment.group)]
+    owners = {commit_metadata.decode(*position).owner for position in left if position is not None}
+    assert owners == {""}  # also what is committed when leaving is a transaction, and passes
