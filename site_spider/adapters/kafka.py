@@ -20,8 +20,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from site_spider.adapters.kafka_assignment import to_position
 from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.kafka_consumer import KafkaConsumer, to_message
+from site_spider.adapters.kafka_items import Topics
 from site_spider.adapters.kafka_producer import KafkaProducer
-from site_spider.adapters.kafka_transactions import KafkaTransactions, Topics
+from site_spider.adapters.kafka_transactions import KafkaTransactions
 from site_spider.core import options
 from site_spider.core.seed_log import Listener, Message, Partition, PartitionProgress, Position
 from site_spider.errors import ConfigError, LogUnavailable, TopicMissing

@@ -19,15 +19,15 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from site_spider.adapters.kafka_config import KafkaConfig
-from site_spider.core.document import encode, shortened
+from site_spider.adapters.kafka_items import REFUSED, Attempt, Topics, shorter, values_of
 from site_spider.core.exactly_once import Item, Link
 from site_spider.core.seed_log import Partition, Position
-from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable, SinkRejected
+from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -37,34 +37,6 @@ ANSWER_SECONDS = 10.0  # for one answer of the coordinator
 _STEP_SECONDS = 0.02
 _RETRY_SECONDS = 0.1
 _METADATA_HEAD = 11  # of the client's form: its name, and the generation
-_REFUSED = frozenset({
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.INVALID_MSG,
-    KafkaError.INVALID_MSG_SIZE,
-    KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
-    KafkaError._BAD_MSG,
-})  # fmt: skip
-
-
-class Topics(NamedTuple):
-    """Where items go: results, and links as seeds."""
-
-    results: str
-    seeds: str
-
-
-class _Attempt:
-    """What became of the messages of one transaction, by number."""
-
-    def __init__(self) -> None:
-        self.unanswered: set[int] = set()
-        self.failed: dict[int, KafkaError] = {}
-
-    def report(self, number: int, error: KafkaError | None, _message: object) -> None:
-        self.unanswered.discard(number)
-        if error is not None:
-            self.failed[number] = error
 
 
 class KafkaTransactions:
@@ -91,7 +63,7 @@ class KafkaTransactions:
         """See `TransactionalConsumer.commit_with`."""
         if self._in_doubt:
             raise LogUnavailable("The end of an earlier transaction is not known yet.")
-        values, refused = _values(items)
+        values, refused = values_of(items)
         halvings: dict[int, int] = {}
         while not refused:
             client = self._begun()
@@ -133,7 +105,7 @@ class KafkaTransactions:
         halvings: Mapping[int, int],
     ) -> dict[int, KafkaError]:
         """Send everything, with what was refused in company by itself; returns what failed."""
-        attempt = _Attempt()
+        attempt = Attempt()
         deadline = time.monotonic() + SEND_SECONDS
         try:
             for number, item in enumerate(items):
@@ -155,7 +127,7 @@ class KafkaTransactions:
         return attempt.failed
 
     def _produce(
-        self, client: Producer, attempt: _Attempt, number: int, what: tuple[Item, bytes], deadline: float
+        self, client: Producer, attempt: Attempt, number: int, what: tuple[Item, bytes], deadline: float
     ) -> None:
         item, value = what
         is_link = isinstance(item, Link)
@@ -173,7 +145,7 @@ class KafkaTransactions:
                 client.poll(_STEP_SECONDS)
                 self._check(deadline)
 
-    def _await_answers(self, client: Producer, attempt: _Attempt, deadline: float) -> None:
+    def _await_answers(self, client: Producer, attempt: Attempt, deadline: float) -> None:
         while attempt.unanswered and not attempt.failed:
             client.poll(_STEP_SECONDS)
             self._check(deadline)
@@ -193,7 +165,7 @@ class KafkaTransactions:
         failed: Mapping[int, KafkaError],
     ) -> dict[int, str]:
         """Shorten what is too large; returns what cannot be. Raises LogUnavailable for other failures."""
-        own_fault = {number: error for number, error in failed.items() if error.code() in _REFUSED}
+        own_fault = {number: error for number, error in failed.items() if error.code() in REFUSED}
         if not own_fault:
             raise LogUnavailable(f"Kafka did not take a result: {next(iter(failed.values())).str()}")
         refused = {}
@@ -201,12 +173,12 @@ class KafkaTransactions:
             if number not in halvings:
                 halvings[number] = 0  # it may only have been in bad company
                 continue
-            shorter = _shortened(items[number], halvings[number] + 1, error)
-            if shorter is None:
+            value = shorter(items[number], halvings[number] + 1, error)
+            if value is None:
                 refused[number] = f"Kafka refuses the message: {error.str()}"
             else:
                 halvings[number] += 1
-                values[number] = shorter
+                values[number] = value
         return refused
 
     # --- beginning and ending -------------------------------------------------------------------
@@ -296,26 +268,6 @@ class KafkaTransactions:
     def _unavailable(self, what: str, error: KafkaException) -> LogUnavailable:
         said: KafkaError = error.args[0]
         return LogUnavailable(f"Kafka at {self._config.brokers} did not let us {what}: {said.str()}")
-
-
-def _values(items: Sequence[Item]) -> tuple[list[bytes], dict[int, str]]:
-    """The items as messages, and those that cannot be any, with the reason."""
-    values: list[bytes] = []
-    refused: dict[int, str] = {}
-    for number, item in enumerate(items):
-        try:
-            values.append(item.value if isinstance(item, Link) else encode(item.document))
-        except SinkRejected as error:
-            values.append(b"")
-            refused[number] = str(error)
-    return values, refused
-
-
-def _shortened(item: Item, halvings: int, error: KafkaError) -> bytes | None:
-    if isinstance(item, Link) or error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
-        return None
-    document = shortened(item.document, halvings)
-    return None if document is None else encode(document)
 
 
 Transactions = Callable[[str, Consumer], KafkaTransactions]  # of an identity and a member

@@ -183,15 +183,18 @@ class HeldResults:
             self._drop(tree)
         return transaction.trees
 
-    def not_committed(self) -> None:
-        """Nothing of the transaction is stored: its trees wait in front again."""
-        self._put_back(self._answered().trees)
+    def not_committed(self) -> list[Entry]:
+        """Nothing of the transaction is stored: its trees wait in front again.
 
-    def refused(self, numbers: Collection[int]) -> list[Tree]:
+        Returns the seeds of those that are dropped, because their partition has left.
+        """
+        return self._put_back(self._answered().trees)
+
+    def refused(self, numbers: Collection[int]) -> tuple[list[Tree], list[Entry]]:
         """The server refuses these items of the transaction under way, by number; nothing of it is stored.
 
         They are dropped. Their trees, which are returned, are open again, so that something can be
-        done about it; the others wait in front.
+        done about it; the others wait in front. Returns also what `not_committed` does.
         """
         trees = self._answered().trees
         opened: list[Tree] = []
@@ -199,20 +202,23 @@ class HeldResults:
         for tree in trees:
             unwanted = {number - first for number in numbers if 0 <= number - first < len(tree.items)}
             first += len(tree.items)
-            if unwanted:
+            if unwanted and tree.is_wanted:
                 self._reopen(tree, unwanted)
                 opened.append(tree)
-        self._put_back([tree for tree in trees if tree not in opened])
-        return opened
+        return opened, self._put_back([tree for tree in trees if tree not in opened])
 
-    def forget(self, entry: Entry) -> None:
-        """The seed is complete or another process's: nothing of it is kept, but for what is under way."""
+    def forget(self, entry: Entry) -> bool:
+        """The seed is complete or another process's: nothing of it is kept, but for what is under way.
+
+        True when something was.
+        """
         tree = self._trees.get(entry)
         if tree is None or (self.under_way is not None and tree in self.under_way.trees):
-            return
+            return False
         if tree.is_ready:
             self._ready.remove(tree)
         self._drop(tree)
+        return True
 
     def forget_position(self, partition: Partition) -> None:
         """The partition has left: what was committed for it says nothing about a later assignment."""
@@ -228,7 +234,7 @@ class HeldResults:
         tree.is_ready = False
         tree.items = [item for number, item in enumerate(tree.items) if number not in unwanted]
         tree.size_bytes = sum(item.size_bytes for item in tree.items)
-        if tree.entry is not None and tree.is_wanted:
+        if tree.entry is not None:
             self._trees[tree.entry] = tree
             self.size_bytes += tree.size_bytes
 
@@ -246,12 +252,15 @@ class HeldResults:
         self._put_back(left_out)
         return [tree for tree in trees if tree not in left_out]
 
-    def _put_back(self, trees: Collection[Tree]) -> None:
+    def _put_back(self, trees: Collection[Tree]) -> list[Entry]:
+        dropped: list[Entry] = []
         for tree in reversed(tuple(trees)):
-            if tree.is_wanted:
+            if tree.entry is None or tree.entry.live:
                 self._ready.appendleft(tree)
             else:
                 self._drop(tree)
+                dropped.append(tree.entry)
+        return dropped
 
     def _answered(self) -> Transaction:
         transaction, self.under_way = self.under_way, None

@@ -130,7 +130,7 @@ class SeedService:
         completion.give_up = self.results.give_up
         completion.on_seed_ended.append(SeedCookies(self.crawler).forget)
         self._spill = outlets.spill(
-            partial(send_seed, producer, config.seed_topic), completion, self.waiting_room
+            lambda *link: send_seed(producer, config.seed_topic, *link), completion, self.waiting_room
         )
 
     def _start(self, config: ServiceSettings, log: SeedLog, outlets: Outlets) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 
 from site_spider.core.batch import BatchLimits
-from site_spider.core.exactly_once import HeldResults, Link, Tree
+from site_spider.core.exactly_once import HeldResults, Item, Link, Tree
 from site_spider.core.ledger import Entry
 from site_spider.core.seed_log import Partition, Position
 from site_spider.core.sink import Record
@@ -50,7 +50,7 @@ class ExactlyOnce:
         self._commit_at = 0.0
         self._hurried = False
         completion.on_last_hold = self._ended
-        completion.on_seed_ended.append(self._held.forget)
+        completion.on_seed_ended.append(self._forget)
 
     # --- what is kept -------------------------------------------------------------------------
 
@@ -68,16 +68,31 @@ class ExactlyOnce:
         """Keep a result until its seed is complete."""
         if job is None:
             self._held.keep_alone(record, self._loop.time())
-        elif job.entry.live and self._held.keep(job.entry, record, job.root):
-            self._completion.hold(job.entry)
+        else:
+            self._keep(job, record)
 
     def spill(self, job: Job, key: bytes | None, value: bytes) -> Future[None]:
         """Keep a link that becomes a seed when the tree it leaves is complete; the future is done."""
         kept: Future[None] = Future()
-        if job.entry.live and self._held.keep(job.entry, Link(key, value), job.root):
-            self._completion.hold(job.entry)
+        self._keep(job, Link(key, value))
         kept.set_result(None)
         return kept
+
+    def _keep(self, job: Job, item: Item) -> None:
+        if not job.entry.live:
+            self._completion.replays.broken(job.entry)  # stored by whoever has the partition now
+        elif self._held.keep(job.entry, item, job.root):
+            self._completion.hold(job.entry)
+
+    def _forget(self, entry: Entry) -> None:
+        """The partition of a seed has left, or it is complete and nothing is kept of it."""
+        if self._held.forget(entry):
+            self._drop([entry])
+
+    def _drop(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._completion.replays.broken(entry)  # should it come back, it has to be done anew
+            self._completion.release(entry)
 
     def _ended(self, entry: Entry) -> None:
         if entry.live and self._held.is_open(entry):
@@ -132,6 +147,8 @@ class ExactlyOnce:
         self.on_change()
 
     def _committed(self) -> None:
+        assert self._held.under_way is not None
+        self._completion.committed(self._held.under_way.positions)
         for tree in self._held.committed():
             if tree.entry is not None:
                 self._completion.release(tree.entry)
@@ -143,10 +160,12 @@ class ExactlyOnce:
         self._firsts = [*self._running, *self._firsts]
         self._running = []
         if outcome.refused:
-            for tree in self._held.refused(outcome.refused.keys()):
+            opened, dropped = self._held.refused(outcome.refused.keys())
+            for tree in opened:
                 self._give_up(tree, next(iter(outcome.refused.values())))
         else:
-            self._held.not_committed()
+            dropped = self._held.not_committed()
+        self._drop(dropped)
         pause = _RETRY_SECONDS if outcome.trouble else _PAUSE_SECONDS
         self._not_before = 0.0 if outcome.refused else self._loop.time() + pause
 

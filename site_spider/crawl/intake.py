@@ -29,8 +29,6 @@ _FIRST_BATCH = 16  # of a new assignment
 _BATCH = 200  # messages handed over at once: small enough not to hold up the loop
 
 
-
-
 class Intake(Listener):
     """Polls while there is room, pauses while there is none."""
 

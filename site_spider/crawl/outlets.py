@@ -27,9 +27,7 @@ class Outlets:
         self._deliveries = deliveries
         self._config = config
         self._together: ExactlyOnce | None = None
-        self.commits: OffsetCommits | ExactlyOnce = OffsetCommits(
-            completion.positions, completion.committed
-        )
+        self.commits: OffsetCommits | ExactlyOnce = OffsetCommits(completion.positions, completion.committed)
         if config.exactly_once:
             self.commits = self._together = ExactlyOnce(completion, config.batch, config.backlog_bytes)
 

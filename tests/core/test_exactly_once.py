@@ -129,9 +129,10 @@ def test_what_is_kept_for_a_partition_that_left_is_forgotten() -> None:
             if offset == 0:
                 crawl.end(entry)
     crawl.held.commit(with_trees=True)
-    for entry in crawl.ledger.revoke(Q):
-        crawl.held.forget(entry)
-    crawl.held.not_committed()
+    under_way, still_open = crawl.ledger.revoke(Q)
+    assert not crawl.held.forget(under_way)
+    assert crawl.held.forget(still_open)
+    assert crawl.held.not_committed() == [under_way]
     again = crawl.held.commit(with_trees=True)
     assert again is not None
     assert keys(again.items) == ["0/0"]
@@ -151,7 +152,8 @@ def test_a_refused_item_is_dropped_and_its_tree_open_again() -> None:
         crawl.end(entry)
     crawl.held.commit(with_trees=True)
     crawl.ledger.hold(bad)  # for the dead letter
-    (opened,) = crawl.held.refused([2])
+    (opened,), dropped = crawl.held.refused([2])
+    assert dropped == []
     assert opened.entry is bad
     assert crawl.held.is_open(bad)
     transaction = crawl.held.commit(with_trees=True)

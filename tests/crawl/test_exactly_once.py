@@ -18,7 +18,7 @@ from site_spider.core.seed_log import Message, Partition, Position
 from site_spider.core.sink import Record
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.exactly_once import ExactlyOnce
-from site_spider.crawl.lineage import Root
+from site_spider.crawl.lineage import Root, job_of
 from site_spider.crawl.service_settings import ServiceSettings
 from site_spider.crawl.transaction_commits import Outcome, TransactionCommits
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
@@ -165,6 +165,13 @@ class Crawl:
         self.completion.ledger.decide(entry, Ending.RESULT)
         self.completion.release(entry)
 
+    def finish(self, request: Request) -> None:
+        job = job_of(request)
+        assert job is not None
+        job.written = True
+        self.completion.ledger.decide(job.entry, Ending.RESULT)
+        self.completion.ended(request)
+
     def run(self) -> None:
         self.thread.look()
         self.thread.reach_the_loop()
@@ -264,6 +271,37 @@ def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_other()
         crawl.run()
         assert crawl.completion.ledger.in_flight == 0
         assert crawl.committed[-1] == 2
+
+    in_a_loop(scenario)
+
+
+def test_a_seed_whose_kept_results_are_dropped_is_done_anew_when_its_partition_comes_back() -> None:
+    """Whether they were waiting for their tree, for a transaction, or in one that was not stored."""
+
+    def scenario() -> None:
+        crawl = Crawl()
+        roots = [crawl.begin(offset) for offset in range(4)]
+        requests = {root: Request(root.url) for root in roots}
+        for root, request in requests.items():
+            crawl.completion.begin(request, root)
+        crawl.together.keep(roots[0], record("open"))
+        crawl.together.keep(roots[1], record("under way"))
+        crawl.finish(requests[roots[1]])
+        crawl.together.keep(roots[2], record("ready"))
+        crawl.finish(requests[roots[2]])
+        crawl.completion.lost([P])
+        crawl.thread.commits.forget([P])
+        crawl.run()
+        crawl.run()
+        crawl.together.keep(roots[3], record("late"))
+        for root in (roots[0], roots[3]):
+            crawl.finish(requests[root])
+        assert crawl.thread.consumer.stored == []
+        crawl.completion.assigned({P: Position(0)})
+        for root in roots:
+            replays = crawl.completion.replays
+            assert replays.outcome(root.message) is None
+            assert not replays.wait(root.message, lambda _outcome: None)
 
     in_a_loop(scenario)
 
