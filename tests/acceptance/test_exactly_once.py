@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from site_spider.core import commit_metadata
 from tests.acceptance.deployment import Deployment, Run, opened, wait_until
 from tests.acceptance.test_deaths import crawlers
+from tests.real_servers import servers, variable
 from tests.site.handle import Site
 
 pytestmark = pytest.mark.servers
@@ -36,13 +37,18 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def deployment(tmp_path: Path, kafka_brokers: str) -> Iterator[Deployment]:
+    yield from deployed(tmp_path, kafka_brokers)
+
+
+def deployed(folder: Path, kafka_brokers: str) -> Iterator[Deployment]:
+    """Over these brokers, with topics of its own."""
     settings = {
         "SITE_KAFKA_BROKERS": kafka_brokers,
         "SITE_SINKS": "kafka",
         "SITE_KAFKA_EXACTLY_ONCE": "true",
         "SITE_SINK_FLUSH_SECONDS": "0.3",
     }
-    for deployment in opened(tmp_path, settings):
+    for deployment in opened(folder, settings):
         deployment.settings["SITE_RESULTS_TOPIC"] = f"results-{deployment.topic}"
         admin = AdminClient({"bootstrap.servers": kafka_brokers})
         topics = [NewTopic(deployment.topic, PARTITIONS, 1), NewTopic(results_topic(deployment), 2, 1)]
@@ -134,6 +140,33 @@ def test_every_result_is_there_once_over_kills_and_a_rebalance(deployment: Deplo
     assert first.wait(40) == 0
     assert len(died) == 3
     assert_each_once(deployment, singles, trees)
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("kafka")
+    servers(folder, "start", "kafka")
+    yield folder
+    servers(folder, "kill", "kafka")
+
+
+def test_every_result_is_there_once_over_the_death_of_the_broker(
+    own_server: Path, tmp_path: Path, site: Site
+) -> None:
+    """By -9 in mid-crawl, for longer than the session of a member lasts, and with commits under way."""
+    singles = [f"/slow/100/{number}" for number in range(300)]
+    trees = [f"/graph/b{number}/0/0" for number in range(10)]
+    for deployment in deployed(tmp_path, variable(own_server, "SITE_KAFKA_BROKERS", "kafka")):
+        produce(deployment, site, singles, trees)
+        run = deployment.start("-c", "4", SITE_SINK_FLUSH_SECONDS="0.05")
+        wait_until(lambda: len(site.entries()) > 100, 60, "some progress")
+        servers(own_server, "kill", "kafka")
+        time.sleep(12)
+        servers(own_server, "start", "kafka")
+        wait_until(deployment.is_done, 120, "the end")
+        run.terminate()
+        assert run.wait(40) == 0
+        assert_each_once(deployment, singles, trees)
 
 
 def test_trees_that_keep_too_much_go_on_as_seeds_and_each_result_is_there_once(
