@@ -59,7 +59,8 @@ class Scene:
         self.members: list[KafkaConsumer] = []
         limit = {"max.message.bytes": str(LIMIT_BYTES)}
         topics = [NewTopic(self.seeds, 2, 1), NewTopic(self.results, 1, 1, config=limit)]
-        for made in AdminClient({"bootstrap.servers": brokers}).create_topics(topics).values():
+        admin = AdminClient({"bootstrap.servers": brokers})
+        for made in admin.create_topics(topics).values():
             made.result()
 
     def member(self, *partitions: int) -> KafkaConsumer:
