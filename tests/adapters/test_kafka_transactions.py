@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.adapters.kafka import KafkaSeedLog
+from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.kafka_consumer import KafkaConsumer
+from site_spider.adapters.kafka_items import Topics
+from site_spider.adapters.kafka_transactions import KafkaTransactions
 from site_spider.core.exactly_once import Link
 from site_spider.core.seed_log import Listener, Partition, Position
 from site_spider.core.sink import Record
@@ -174,11 +177,14 @@ def test_a_member_of_an_earlier_generation_stores_nothing(
 
 def test_who_is_no_member_stores_nothing(scene: Scene) -> None:
     """Without a generation the coordinator would let it pass."""
-    member = scene.log.transactional_consumer(scene.seeds, scene.group, Assigned())
+    config = KafkaConfig.from_settings(scene.settings)
+    outsider = Consumer(config.member(scene.group, None, lambda _error: None))
+    transactions = KafkaTransactions(config, scene.group, Topics(scene.results, scene.seeds), outsider)
     with pytest.raises(LogUnavailable, match="no member"):
-        transactions_of(member).run([page(1)], {scene.at: Position(1)})
+        transactions.run([page(1)], {scene.at: Position(1)})
     assert (scene.stored(), scene.committed()) == ([], None)
-    member.close()
+    transactions.close()
+    outsider.close()
 
 
 @pytest.mark.parametrize("carries_out", [True, False])
