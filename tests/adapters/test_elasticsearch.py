@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import uuid
@@ -383,19 +382,6 @@ def test_the_least_rights_are_enough(own_settings: dict[str, Any], caplog: pytes
     assert verdict.answer is Answer.RETRY
     assert "security_exception" in verdict.reason
     assert "unauthorized for user [crawler]" in verdict.reason
-
-
-@pytest.mark.servers
-def test_an_api_key_opens_the_server(own_settings: dict[str, Any]) -> None:
-    """One that the server made; another one is a wrong setting."""
-    with Elasticsearch(own_settings["SITE_ELASTICSEARCH_HOSTS"], basic_auth=("admin", "admin")) as client:
-        made = client.security.create_api_key(name=own_settings["SITE_RESULTS_INDEX"])
-    own_settings["SITE_ELASTICSEARCH_OPTIONS"] = json.dumps({"api_key": made["encoded"]})
-    sink = ElasticsearchSink.from_settings(own_settings)
-    assert answers(write(sink, [record("a", {"status": 200})])) == [Answer.ACKNOWLEDGED]
-    own_settings["SITE_ELASTICSEARCH_OPTIONS"] = json.dumps({"api_key": [made["id"], "wrong"]})
-    with pytest.raises(ConfigError, match=r"SITE_ELASTICSEARCH_OPTIONS.*api_key"):
-        write(ElasticsearchSink.from_settings(own_settings), [])
 
 
 @pytest.mark.servers
