@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,11 +33,13 @@ class Attempt:
     """What became of the messages of one transaction, by number."""
 
     def __init__(self) -> None:
+        self.began = self.heard = time.monotonic()
         self.unanswered: set[int] = set()
         self.failed: dict[int, KafkaError] = {}
 
     def report(self, number: int, error: KafkaError | None, _message: object) -> None:
         """A message was delivered, or not; as a client calls it."""
+        self.heard = time.monotonic()
         self.unanswered.discard(number)
         if error is not None:
             self.failed[number] = error

@@ -31,8 +31,9 @@ from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
 
 logger = logging.getLogger(__name__)
 
-TRANSACTION_SECONDS = 30.0  # then the coordinator aborts; how long a dead process can hold up readers
-SEND_SECONDS = 15.0  # for all messages of a transaction
+TRANSACTION_SECONDS = 40.0  # then the coordinator aborts; how long a dead process can hold up readers
+SEND_SECONDS = 25.0  # for all messages of a transaction, which may be one tree of SITE_SINK_BACKLOG_BYTES
+SILENCE_SECONDS = 10.0  # without the broker taking any of them
 ANSWER_SECONDS = 10.0  # for one answer of the coordinator
 _STEP_SECONDS = 0.02
 _RETRY_SECONDS = 0.1
@@ -106,17 +107,16 @@ class KafkaTransactions:
     ) -> dict[int, KafkaError]:
         """Send everything, with what was refused in company by itself; returns what failed."""
         attempt = Attempt()
-        deadline = time.monotonic() + SEND_SECONDS
         try:
             for number, item in enumerate(items):
                 if number not in halvings:
-                    self._produce(client, attempt, number, (item, values[number]), deadline)
-            self._await_answers(client, attempt, deadline)
+                    self._produce(client, attempt, number, (item, values[number]))
+            self._await_answers(client, attempt)
             for number in halvings:
                 if attempt.failed:
                     break
-                self._produce(client, attempt, number, (items[number], values[number]), deadline)
-                self._await_answers(client, attempt, deadline)
+                self._produce(client, attempt, number, (items[number], values[number]))
+                self._await_answers(client, attempt)
         except KafkaException as error:
             if not attempt.failed:
                 self._abort(client)
@@ -126,9 +126,7 @@ class KafkaTransactions:
             raise
         return attempt.failed
 
-    def _produce(
-        self, client: Producer, attempt: Attempt, number: int, what: tuple[Item, bytes], deadline: float
-    ) -> None:
+    def _produce(self, client: Producer, attempt: Attempt, number: int, what: tuple[Item, bytes]) -> None:
         item, value = what
         is_link = isinstance(item, Link)
         topic = self._topics.seeds if is_link else self._topics.results
@@ -143,19 +141,20 @@ class KafkaTransactions:
                 client.poll(0)
             except BufferError:
                 client.poll(_STEP_SECONDS)
-                self._check(deadline)
+                self._check(attempt)
 
-    def _await_answers(self, client: Producer, attempt: Attempt, deadline: float) -> None:
+    def _await_answers(self, client: Producer, attempt: Attempt) -> None:
         while attempt.unanswered and not attempt.failed:
             client.poll(_STEP_SECONDS)
-            self._check(deadline)
+            self._check(attempt)
         if attempt.failed:
             client.poll(_STEP_SECONDS)  # the others of its batch
 
-    def _check(self, deadline: float) -> None:
-        if time.monotonic() > deadline:
+    def _check(self, attempt: Attempt) -> None:
+        now = time.monotonic()
+        if now - attempt.heard > SILENCE_SECONDS or now - attempt.began > SEND_SECONDS:
             why = self._trouble or "no answer"
-            raise LogUnavailable(f"Kafka did not take results within {SEND_SECONDS:.0f} s: {why}.")
+            raise LogUnavailable(f"Kafka did not take results in {now - attempt.began:.0f} s: {why}.")
 
     def _after_refusal(
         self,

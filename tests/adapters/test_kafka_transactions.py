@@ -211,7 +211,7 @@ def test_after_a_silent_commit_the_positions_tell_what_became_of_it(
 def test_what_a_dead_process_left_open_is_ended_by_its_successor(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the same slot, hence the same id: readers wait no 30 seconds."""
+    """With the same slot, hence the same id: readers wait for no timeout."""
     member = scene.member(0)
     transactions = transactions_of(member)
     left_open: Callable[..., None] = lambda *_arguments: None  # noqa: E731 - dies before the commit
