@@ -34,6 +34,10 @@ class LogUnavailable(SiteSpiderError):
     """The seed log (Kafka or the embedded one) does not answer; trying again may help."""
 
 
+class CommitInDoubt(LogUnavailable):
+    """A transaction was sent off and its end is not known; the seed log has to be asked for it."""
+
+
 class TopicMissing(SiteSpiderError):
     """The topic does not exist in the seed log (yet)."""
 

@@ -10,9 +10,9 @@ from typing import Any
 class Result:
     """One result document; `url_id` is its `_id`.
 
-    The first four fields after it are the contract with existing indices. What tells of the
-    answer is written as null where there is none; other fields that are None are left out,
-    so that a producer's own fields of such a name survive.
+    The first four fields after it are the contract with existing indices. Every field is written,
+    also as null, so that nothing of an earlier result of the same `url_id` stays; but for `meta`, which
+    holds fields of the producer's own.
     """
 
     url_id: str
@@ -44,11 +44,4 @@ class Result:
     def document(self) -> dict[str, Any]:
         """The document as it is stored, without `url_id`'s own key being lost: it stays a field."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in values.items() if name in _ALWAYS or value not in (None, {})}
-
-
-# Written also when they are empty, so that nothing of an earlier crawl of the same page stays.
-_ALWAYS = frozenset({
-    "url_id", "status", "headers", "body", "description", "content_type", "encoding", "response_size",
-    "latency_ms", "body_truncated", "proxy",
-})  # fmt: skip
+        return {name: value for name, value in values.items() if name != "meta" or value}

@@ -119,6 +119,7 @@ SITE_HBASE_CELL_BYTES = 10_000_000  # a longer body is cut; a server refuses cel
 SITE_HBASE_TIMEOUT_SECONDS = 20  # for one call of up to 8 MB; then it is made again on a new connection
 SITE_HBASE_OPTIONS: dict[str, object] = {}  # JSON for the client: transport (framed), protocol (compact)
 SITE_RESULTS_TOPIC = "site_results"  # for the Kafka sink
+SITE_KAFKA_EXACTLY_ONCE = False  # true: results to Kafka and the offsets of their seeds in one transaction
 
 # --- Dupefilter: see docs/dupefilters.md ----------------------------------------------------
 SITE_DUPEFILTER = "memory"  # memory, or a name in SITE_DUPEFILTER_CLASSES, or a dotted path

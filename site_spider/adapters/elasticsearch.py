@@ -16,10 +16,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from elasticsearch import ApiError, AsyncElasticsearch, TransportError, UnsupportedProductError
+from elastic_transport import TlsError
+from elasticsearch import (
+    ApiError,
+    AsyncElasticsearch,
+    AuthenticationException,
+    TransportError,
+    UnsupportedProductError,
+)
 
 from site_spider.adapters.elasticsearch_node import PiecewiseNode
-from site_spider.adapters.elasticsearch_options import HOSTS, OPTIONS, ElasticsearchOptions, index_name
+from site_spider.adapters.elasticsearch_options import HOSTS, ElasticsearchOptions, index_name
 from site_spider.core.document import encode
 from site_spider.core.options import SettingsView
 from site_spider.core.sink import ACKNOWLEDGED, Answer, Record, Verdict
@@ -32,6 +39,8 @@ HEALTH_WAIT = "5s"  # of the server, for its shards
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
 RETRY_ON_CONFLICT = 3
+REMEDY_CREDENTIALS = 'as {"basic_auth": ["name", "password"]} or {"api_key": "..."}, what it accepts'
+REMEDY_TLS = 'ca_certs, as {"ca_certs": "/path/ca.pem"}, to the CA that signed its certificate'
 ENCODE_PER_TURN_BYTES = 1_000_000  # then the event loop gets its turn: about 5 ms
 
 _REFUSING = {400, 413}
@@ -108,6 +117,10 @@ class ElasticsearchSink:
             await self._install_template(client)
         except UnsupportedProductError as error:
             raise ConfigError(f"{HOSTS} is {self._options.address!r}: that is not Elasticsearch.") from error
+        except TlsError as error:
+            raise self._options.refused(_explained(error), REMEDY_TLS) from error
+        except AuthenticationException as error:
+            raise self._options.refused(_explained(error), REMEDY_CREDENTIALS) from error
         except (ApiError, TransportError) as error:
             raise self._options.unavailable(_explained(error)) from error
 
@@ -116,11 +129,6 @@ class ElasticsearchSink:
         try:
             await client.cluster.health(wait_for_status="yellow", timeout=HEALTH_WAIT)
         except ApiError as error:
-            if error.status_code == 401:
-                raise ConfigError(
-                    f"{HOSTS} is {self._options.address!r}, which refuses us: {_explained(error)}."
-                    f" Set basic_auth or api_key in {OPTIONS}."
-                ) from error
             if error.status_code not in (403, 408):  # 408: some shards are not ready, and need not be ours
                 raise
             if error.status_code == 403:

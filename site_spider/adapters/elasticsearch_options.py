@@ -60,6 +60,12 @@ class ElasticsearchOptions:
         """The error to raise when the server does not do its work."""
         return SinkUnavailable(f"{HOSTS} is {self.address!r}, which does not answer as it should: {reason}")
 
+    def refused(self, reason: str, remedy: str) -> ConfigError:
+        """The error to raise when waiting would not help."""
+        return ConfigError(
+            f"{HOSTS} is {self.address!r}, which cannot be used: {reason}. Set in {OPTIONS} {remedy}."
+        )
+
 
 def _quieten_client_logs() -> None:
     """Keep the client from writing a line for every request, and one for each try during an outage."""

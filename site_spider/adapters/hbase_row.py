@@ -77,6 +77,7 @@ class RowLayout:
         cells.setdefault(_URL_ID, record.key.encode("utf-8", "replace"))
         if _BODY in cells:
             cells.setdefault(_TRUNCATED, b"")  # or that of an earlier, longer body would stay
+            cells.setdefault(_BYTES, b"")  # likewise
         row = Row(key, cells, _content(document, cells))
         return row.shortened(self._cell_bytes) if row.content_bytes > self._cell_bytes else row
 
@@ -120,6 +121,8 @@ def _content(document: Mapping[str, Any], cells: Mapping[bytes, bytes]) -> bytes
 
 
 def _cell(name: str, value: Any) -> tuple[bytes, bytes]:
+    if name == _BASE64 and value is None:
+        return _BYTES, b""
     if name == _BASE64 and isinstance(value, str):
         with suppress(ValueError):  # somebody's own field of this name is text like any other
             return _BYTES, b64decode(value, validate=True)

@@ -20,7 +20,10 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from site_spider.adapters.kafka_assignment import to_position
 from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.kafka_consumer import KafkaConsumer, to_message
+from site_spider.adapters.kafka_items import Topics
 from site_spider.adapters.kafka_producer import KafkaProducer
+from site_spider.adapters.kafka_transactions import KafkaTransactions
+from site_spider.core import options
 from site_spider.core.seed_log import Listener, Message, Partition, PartitionProgress, Position
 from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
 
@@ -48,8 +51,9 @@ R = TypeVar("R")
 class KafkaSeedLog:
     """Fulfils `site_spider.core.seed_log.SeedLog`; threads may share it."""
 
-    def __init__(self, config: KafkaConfig) -> None:
+    def __init__(self, config: KafkaConfig, results_topic: str = "") -> None:
         self.address = config.brokers
+        self._results_topic = results_topic
         self._config = config
         self._trouble = ""  # the client's last words
         self._admin = self._new_admin()
@@ -57,7 +61,7 @@ class KafkaSeedLog:
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
         """Read SITE_KAFKA_BROKERS, SITE_KAFKA_OPTIONS and SITE_KAFKA_GROUP_PROTOCOL. Raises ConfigError."""
-        return cls(KafkaConfig.from_settings(settings))
+        return cls(KafkaConfig.from_settings(settings), options.text(settings, "SITE_RESULTS_TOPIC"))
 
     def check(self, timeout_seconds: float) -> None:
         """See `site_spider.core.seed_log.SeedLog`."""
@@ -73,6 +77,15 @@ class KafkaSeedLog:
     def consumer(self, topic: str, group: str, listener: Listener) -> KafkaConsumer:
         """See `site_spider.core.seed_log.SeedLog`."""
         return KafkaConsumer(self._config, topic, group, listener)
+
+    def transactional_consumer(self, topic: str, group: str, listener: Listener) -> KafkaConsumer:
+        """See `site_spider.core.seed_log.SeedLog`; results go to SITE_RESULTS_TOPIC."""
+        topics = Topics(self._results_topic, topic)
+
+        def transactions(identity: str, member: Consumer) -> KafkaTransactions:
+            return KafkaTransactions(self._config, identity, topics, member)
+
+        return KafkaConsumer(self._config, topic, group, listener, transactions)
 
     def producer(self) -> KafkaProducer:
         """See `site_spider.core.seed_log.SeedLog`."""

@@ -15,8 +15,9 @@ from site_spider.errors import ConfigError
 
 # The client reports every failed attempt to connect, several a second; BrokerHealth says it once instead.
 # CONFWARN: consumer options given to a producer and the reverse, since SITE_KAFKA_OPTIONS serves all.
-# GETPID: a producer's first attempt comes before its first connection.
-_NOISE = ("FAIL ", "ERROR ", "CONFWARN ", "GETPID ")
+# GETPID: a producer's first attempt comes before its first connection. TXNERR: what made a transaction
+# fail, which the adapter deals with, or says itself.
+_NOISE = ("FAIL ", "ERROR ", "CONFWARN ", "GETPID ", "TXNERR ")
 
 _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
@@ -32,6 +33,8 @@ _FIXED: dict[str, tuple[tuple[str, ...], str]] = {
     "enable.auto.offset.store": (("false",), "a seed is committed when it is complete, not when it was read"),
     "auto.offset.reset": (("earliest", "smallest", "beginning"), "anything else skips seeds"),
     "enable.partition.eof": (("true",), "the end of a partition would not be noticed"),
+    "transactional.id": ((), "SITE_KAFKA_EXACTLY_ONCE makes one for each process"),
+    "isolation.level": (("read_committed",), "seeds of a transaction that was aborted are none"),
     "acks": (("all", "-1"), "a message must be durable before it is reported so"),
     "request.required.acks": (("all", "-1"), "a message must be durable before it is reported so"),
     "enable.idempotence": (("true",), "a resend would store a message twice or out of order"),

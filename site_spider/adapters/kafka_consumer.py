@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -18,7 +19,9 @@ from site_spider.adapters.kafka_assignment import KafkaAssignment, listed
 from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.kafka_health import BrokerHealth, is_fatal
 from site_spider.adapters.kafka_prefetch import KafkaPrefetch
+from site_spider.adapters.kafka_transactions import KafkaTransactions, Transactions
 from site_spider.adapters.member_slot import MemberSlot
+from site_spider.core.exactly_once import Item
 from site_spider.core.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import ConfigError, LogUnavailable
 
@@ -43,7 +46,14 @@ class KafkaConsumer:
     Raises ConfigError when the client refuses its options.
     """
 
-    def __init__(self, config: KafkaConfig, topic: str, group: str, listener: Listener) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        topic: str,
+        group: str,
+        listener: Listener,
+        transactions: Transactions | None = None,
+    ) -> None:
         self._topic = topic
         self._group = group
         self._complaint: int | None = None
@@ -63,6 +73,10 @@ class KafkaConsumer:
             lambda partitions: self._client.pause(self._assigned(partitions)),
             lambda partitions: self._client.resume(self._assigned(partitions)),
         )
+        self._transactions: KafkaTransactions | None = None
+        if transactions is not None:
+            identity = f"{group}-{instance or uuid.uuid4().hex}"
+            self._transactions = transactions(identity, self._client)
         self._assignment.subscribe(self._client, topic)
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
@@ -84,18 +98,38 @@ class KafkaConsumer:
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
         """See `site_spider.core.seed_log.Consumer`. Takes up to 10 s when the coordinator is away."""
+        if not positions:
+            return
+        if self._transactions is not None:
+            self.commit_with((), positions)
+        else:
+            self._check(positions)
+            self._commit([TopicPartition(*partition, *position) for partition, position in positions.items()])
+
+    def commit_with(
+        self, items: Sequence[Item], positions: Mapping[Partition, Position]
+    ) -> Mapping[int, str]:
+        """See `site_spider.core.seed_log.TransactionalConsumer`."""
+        assert self._transactions is not None
+        self._check(positions)
+        return self._transactions.run(items, positions)
+
+    def was_committed(self, positions: Mapping[Partition, Position]) -> bool:
+        """See `site_spider.core.seed_log.TransactionalConsumer`."""
+        assert self._transactions is not None
+        return self._transactions.was_committed(positions)
+
+    def _check(self, positions: Mapping[Partition, Position]) -> None:
+        """Raises LogUnavailable when a commit cannot be."""
         foreign = [partition for partition in positions if partition not in self._assignment]
         if foreign:
             raise LogUnavailable(
                 f"Group {self._group} cannot commit {listed(foreign)} here: not assigned (any more)."
             )
-        if not positions:
-            return
         if self._health.suspected and not self._health.answers():
             raise LogUnavailable(
                 f"Kafka does not answer, so group {self._group} cannot commit: {self._health.detail}."
             )
-        self._commit([TopicPartition(*partition, *position) for partition, position in positions.items()])
 
     def pause(self, partitions: Sequence[Partition]) -> None:
         """See `site_spider.core.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
@@ -115,6 +149,8 @@ class KafkaConsumer:
             self._assignment.announce_ends(self._prefetch)
         finally:
             self._client.close()
+            if self._transactions is not None:
+                self._transactions.close()
             self._release_slot()
         self._assignment.raise_failure()
 

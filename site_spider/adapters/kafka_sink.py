@@ -26,7 +26,7 @@ from confluent_kafka import KafkaError
 from site_spider.adapters.kafka import KafkaSeedLog
 from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.kafka_producer import KafkaProducer
-from site_spider.core.document import encode
+from site_spider.core.document import encode, shortened
 from site_spider.core.options import SettingsView, text
 from site_spider.core.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected, SinkUnavailable
@@ -185,20 +185,6 @@ class KafkaSink:
         if sending.future.done() and self._sendings.get(key) is sending:
             del self._sendings[key]
         return verdict
-
-
-def shortened(document: Mapping[str, Any], halvings: int) -> Mapping[str, Any] | None:
-    """The document with its body halved so often, and flagged; None when nothing is left to halve."""
-    if halvings == 0:
-        return document
-    field = "body_base64" if document.get("body") is None else "body"
-    body = document.get(field)
-    if not isinstance(body, str) or not len(body) >> (halvings - 1):
-        return None
-    length = len(body) >> halvings
-    if field == "body_base64":
-        length -= length % 4  # what can be decoded
-    return {**document, field: body[:length], "body_truncated": True}
 
 
 async def _finished(sendings: Sequence[_Sending], deadline: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 from site_spider.adapters.local_log_consumer import LocalConsumer, to_message
 from site_spider.adapters.local_log_file import (
@@ -22,7 +22,7 @@ from site_spider.adapters.local_log_file import (
 from site_spider.adapters.local_log_producer import LocalProducer
 from site_spider.core import options
 from site_spider.core.seed_log import Listener, Message, Partition, PartitionProgress, Position
-from site_spider.errors import TopicMissing
+from site_spider.errors import ConfigError, TopicMissing
 
 PARTITIONS = 4  # of a new topic; as many members of a group find work
 _PAGE = 50  # messages read at a time; each may have megabytes
@@ -56,6 +56,10 @@ class LocalSeedLog:
     def consumer(self, topic: str, group: str, listener: Listener) -> LocalConsumer:
         """See `site_spider.core.seed_log.SeedLog`."""
         return LocalConsumer(self._folder, topic, group, listener)
+
+    def transactional_consumer(self, *_of_what: object) -> NoReturn:
+        """See `site_spider.core.seed_log.SeedLog`: there are no transactions here."""
+        raise ConfigError("SITE_KAFKA_EXACTLY_ONCE needs SITE_KAFKA_BROKERS; this log has no transactions.")
 
     def producer(self) -> LocalProducer:
         """See `site_spider.core.seed_log.SeedLog`."""

@@ -71,6 +71,7 @@ class LocalStore:
     def __init__(self, folder: Path, table: Table, row_limit_bytes: int | None = None) -> None:
         self.path = folder / FILE_NAME
         self._table = table
+        self._select, self._upsert = table.select, table.upsert
         self._row_limit_bytes = row_limit_bytes
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
@@ -136,7 +137,7 @@ class LocalStore:
             document = self._merged(connection, record)
             columns = [_column(document.get(field)) for field in self._table.columns.values()]
             row = [record.key, encode(document).decode(), *columns, now]
-            connection.execute(self._table.upsert, row)
+            connection.execute(self._upsert, row)
         except SinkRejected as error:
             return Verdict(Answer.REJECTED, str(error))
         except (sqlite3.DataError, OverflowError, UnicodeEncodeError) as error:
@@ -145,7 +146,7 @@ class LocalStore:
         return ACKNOWLEDGED
 
     def _merged(self, connection: sqlite3.Connection, record: Record) -> Mapping[str, Any]:
-        row = connection.execute(self._table.select, [record.key]).fetchone()
+        row = connection.execute(self._select, [record.key]).fetchone()
         return record.document if row is None else merged(json.loads(row[0]), record.document)
 
 

@@ -27,19 +27,13 @@ knows the time, Kafka or Scrapy; one thread uses it.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection
 from enum import Enum
 
-from site_spider.core import commit_metadata
-from site_spider.core.commit_metadata import Ahead, Run
+from site_spider.core.ledger_books import NOTHING, Books
 from site_spider.core.seed_log import Partition, Position
 from site_spider.core.suspicion import NO_SUSPICION, Suspicion
 from site_spider.errors import LedgerError
-
-# After a death the committed position may be older than what was in flight: so far beyond it
-# care is taken. Twice the default of SITE_MAX_SEEDS_IN_FLIGHT.
-CAUTIOUS_OFFSETS = 2_000
 
 
 class Outcome(Enum):
@@ -72,65 +66,12 @@ class Entry:
         )
 
 
-class _Assigned:
-    """The books of one partition during one epoch."""
-
-    __slots__ = ("cautious_until", "done_ahead", "epoch", "next", "open", "order", "suspicion")
-
-    def __init__(self, epoch: int, committed: Position | None, owner: str) -> None:
-        self.epoch = epoch
-        self.next: int | None = None  # no offset below it will be taken any more; None: not known yet
-        self.open: dict[int, Entry] = {}
-        self.order: deque[int] = deque()  # offsets as taken, ascending; complete ones leave lazily
-        self.done_ahead: deque[Run] = deque()  # runs that an earlier owner completed
-        self.suspicion = NO_SUSPICION
-        self.cautious_until = 0
-        if committed is not None:
-            self._restore(committed.offset, commit_metadata.decode(*committed), owner)
-
-    def _restore(self, watermark: int, ahead: Ahead, owner: str) -> None:
-        self.next = watermark
-        self.done_ahead.extend(ahead.complete)
-        self.suspicion = ahead.suspicion
-        if ahead.owner and ahead.owner != owner:
-            self.suspicion = ahead.suspicion.after_death(ahead.position)
-            self.cautious_until = ahead.position + CAUTIOUS_OFFSETS
-
-    def watermark(self) -> int | None:
-        while self.order and self.order[0] not in self.open:
-            self.order.popleft()
-        if self.order or self.next is None:
-            return self.order[0] if self.order else None
-        watermark = self.next
-        for start, end in self.done_ahead:  # not handed out again yet, and complete all the same
-            watermark = max(watermark, end) if start <= watermark else watermark
-        return watermark
-
-    def is_done(self, offset: int) -> bool:
-        while self.done_ahead and self.done_ahead[0][1] <= offset:
-            self.done_ahead.popleft()
-        return bool(self.done_ahead) and self.done_ahead[0][0] <= offset
-
-    def complete_runs(self) -> Iterator[Run]:
-        """What is complete above the watermark, ascending."""
-        assert self.next is not None
-        after = None
-        for offset in self.order:
-            if offset in self.open:
-                if after is not None and offset > after:
-                    yield after, offset
-                after = offset + 1
-        if after is not None and self.next > after:
-            yield after, self.next
-        yield from ((max(start, self.next), end) for start, end in self.done_ahead if end > self.next)
-
-
 class Ledger:
     """Seeds in flight over all assigned partitions; see the module's theory of operation."""
 
     def __init__(self, owner: str = "owner") -> None:
         self._owner = owner  # a token of this process, without ";" and ":"
-        self._assigned: dict[Partition, _Assigned] = {}
+        self._assigned: dict[Partition, Books] = {}
         self._epochs = 0
         self.in_flight = 0
         self.consumed = 0  # seeds taken, less those handed back
@@ -149,7 +90,7 @@ class Ledger:
         if partition in self._assigned:
             raise LedgerError(f"{partition} is assigned already")
         self._epochs += 1
-        self._assigned[partition] = _Assigned(self._epochs, committed, self._owner)
+        self._assigned[partition] = Books(self._epochs, committed, self._owner)
         return self._epochs
 
     def revoke(self, partition: Partition) -> list[Entry]:
@@ -235,20 +176,21 @@ class Ledger:
         self.outcomes[entry.outcome] += 1
         return True
 
-    def position(self, partition: Partition, *, leaving: bool = False) -> Position | None:
+    def position(
+        self, partition: Partition, *, leaving: bool = False, besides: Collection[int] = NOTHING
+    ) -> Position | None:
         """What is safe to commit; None while no offset is known.
 
-        With `leaving`, the next owner takes the partition as left in good order. Raises
-        LedgerError when not assigned.
+        With `leaving`, the next owner takes the partition as left in good order. `besides` names
+        offsets that are complete together with the commit. Raises LedgerError when not assigned.
         """
-        books = self._books(partition)
-        watermark = books.watermark()
-        if watermark is None or books.next is None:
-            return None
-        owner = "" if leaving else self._owner
-        runs = tuple(run for run in books.complete_runs() if run[1] > watermark)
-        ahead = Ahead(max(books.next, watermark), runs, owner, books.suspicion)
-        return Position(watermark, commit_metadata.encode(watermark, ahead))
+        return self._books(partition).position("" if leaving else self._owner, besides)
+
+    def is_told_by(
+        self, partition: Partition, position: Position, besides: Collection[int] = NOTHING
+    ) -> bool:
+        """Whether all that is complete stands in a position. Raises LedgerError when not assigned."""
+        return self._books(partition).is_told_by(position, besides)
 
     def next_offset(self, partition: Partition) -> int | None:
         """The lowest offset that can still be taken; None while none is known, or when not assigned."""
@@ -293,7 +235,7 @@ class Ledger:
         """The seeds in flight of one partition, by offset. Raises LedgerError when not assigned."""
         return list(self._books(partition).open.values())
 
-    def _books(self, partition: Partition) -> _Assigned:
+    def _books(self, partition: Partition) -> Books:
         try:
             return self._assigned[partition]
         except KeyError:

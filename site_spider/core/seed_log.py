@@ -99,6 +99,24 @@ class Consumer(Protocol):
         """Give the partitions up (`listener.revoked` is asked first) and leave."""
 
 
+class TransactionalConsumer(Consumer, Protocol):
+    """A member of a group whose every commit, `commit` included, is a transaction."""
+
+    def commit_with(self, items: Sequence[Any], positions: Mapping[Partition, Position]) -> Mapping[int, str]:
+        """Store `items` (of `core.exactly_once`) and commit the positions: both, or neither.
+
+        Returns the items that the servers refuse, by number, with the reason; then nothing is
+        stored. Raises LogUnavailable when nothing is stored, and CommitInDoubt when that is not known:
+        then `was_committed` has to be asked before anything else can be committed.
+        """
+
+    def was_committed(self, positions: Mapping[Partition, Position]) -> bool:
+        """After CommitInDoubt: whether these positions, of the transaction in doubt, are committed.
+
+        What was open is ended. Raises LogUnavailable while there is no answer; then ask again.
+        """
+
+
 class Producer(Protocol):
     """Appends messages. Threads may share it."""
 
@@ -134,6 +152,9 @@ class SeedLog(Protocol):
 
     def producer(self) -> Producer:
         """A new producer."""
+
+    def transactional_consumer(self, topic: str, group: str, listener: Listener) -> TransactionalConsumer:
+        """A new member that stores results with positions. Raises ConfigError in a log without that."""
 
     def progress(self, topic: str, group: str) -> list[PartitionProgress]:
         """Every partition of the topic, in order. Raises LogUnavailable, TopicMissing."""

@@ -39,7 +39,8 @@ class Seen:
         self.done: Done = set() if done is None else done
         self._owners: dict[bytes, Hashable] = {}
         self._owned: dict[Hashable, list[bytes]] = {}
-        self._sent: OrderedDict[bytes, None] = OrderedDict()  # the oldest first
+        # the oldest first; with the owner while that is not complete, and may have to send it again
+        self._sent: OrderedDict[bytes, Hashable | None] = OrderedDict()
 
     def begin(self, fingerprint: bytes, owner: Hashable | None) -> bool:
         """True when it is met for the first time; it is then in flight for `owner`.
@@ -59,7 +60,7 @@ class Seen:
         """What is in flight for `owner` goes to the seed topic; nothing happens to what is not."""
         if self._owners.get(fingerprint) == owner:
             del self._owners[fingerprint]
-            self._sent[fingerprint] = None
+            self._sent[fingerprint] = owner
             if len(self._sent) > SENT_LIMIT:
                 self._sent.popitem(last=False)
 
@@ -73,9 +74,13 @@ class Seen:
             if self._owners.get(fingerprint) == owner:
                 del self._owners[fingerprint]
                 self.done.add(fingerprint)
+            elif self._sent.get(fingerprint) == owner:
+                self._sent[fingerprint] = None
 
     def forget(self, owner: Hashable) -> None:
-        """The owner's work goes elsewhere: what it met counts as never met."""
+        """The owner's work goes elsewhere: what it met counts as never met, and what it sent as not sent."""
         for fingerprint in self._owned.pop(owner, ()):
             if self._owners.get(fingerprint) == owner:
                 del self._owners[fingerprint]
+            elif self._sent.get(fingerprint) == owner:
+                del self._sent[fingerprint]

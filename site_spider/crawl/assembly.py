@@ -23,6 +23,7 @@ from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.handover import Handover
 from site_spider.crawl.intake import Intake
 from site_spider.crawl.mishaps import Mishaps
+from site_spider.crawl.outlets import Outlets
 from site_spider.crawl.queues import Queues
 from site_spider.crawl.results import Results
 from site_spider.crawl.seed_queue import Waiting
@@ -63,6 +64,7 @@ class SeedService:
         self._log: SeedLog | None = None
         self._producer: Producer | None = None
         self._intake: Intake | None = None
+        self._outlets: Outlets | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._watchdog: Watchdog | None = None
         self.handover: Handover | None = None
@@ -114,18 +116,14 @@ class SeedService:
         self._stop = Stop(config.stop_grace_seconds, self._exit_code)
         self._stop.catch_signals()
         sinks = parts.sinks(self.settings)
+        self._outlets = Outlets(self.deliveries, config, self.completion)
         log = self._log = parts.seed_log(self.settings)
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), config.startup_wait_seconds)
-        for sink in sinks:
-            delivery = Delivery(sink, limits=config.batch, on_change=self._wake)
-            await delivery.open(config.startup_wait_seconds)
-            self.deliveries.append(delivery)
-        self._wire(config, log)
-        if config.host_ownership:
-            await self.queues.share_hosts(config.seed_topic, log.partitions)
-        self._start(config, log)
+        await self._outlets.open(sinks, self._wake)
+        await self._wire(config, log, self._outlets)
+        self._start(config, log, self._outlets)
 
-    def _wire(self, config: ServiceSettings, log: SeedLog) -> None:
+    async def _wire(self, config: ServiceSettings, log: SeedLog, outlets: Outlets) -> None:
         completion = self.completion
         self._producer = log.producer()
         self.dead_letters = DeadLetters(self._producer, config.dead_letter_topic, completion.set_aside)
@@ -136,9 +134,14 @@ class SeedService:
         completion.on_seed_ended.append(cookies.forget)
         assert self.crawler.spider is not None
         writer = SeedWriter(self.crawler.spider, cookies.for_request)
-        self.queues.open_spill(config.spill, self._producer, writer, self._pages, self._count)
+        spill = self.queues.open_spill(
+            config.spill, outlets.spill_by(self._producer), writer, self._pages, self._count
+        )
+        spill.is_crowded = outlets.is_crowded
+        if config.host_ownership:
+            await self.queues.share_hosts(config.seed_topic, log.partitions)
 
-    def _start(self, config: ServiceSettings, log: SeedLog) -> None:
+    def _start(self, config: ServiceSettings, log: SeedLog, outlets: Outlets) -> None:
         spider, stop = self.crawler.spider, self._stop
         assert spider is not None
         assert stop is not None
@@ -146,27 +149,28 @@ class SeedService:
         seeds = Seeds(self.queues.seeds, self.completion, self.dead_letters, config.limits, spider)
         seeds.load = self.waiting_room.load
         intake = Intake(
-            lambda listener: log.consumer(config.seed_topic, config.consumer_group, listener),
+            lambda listener: outlets.consumer(log, listener),
             seeds,
             frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
             config.revoke_grace_seconds + _ANSWER_SECONDS,
+            outlets.commits_of_intake,
         )
         self.handover = seeds.handover = Handover(
             self.crawler.engine, self.deliveries, config.revoke_grace_seconds, stop
         )
         # few are in flight, and the next wait for these; or a partition is about to leave
-        self.results.is_urgent = lambda: seeds.is_cautious or seeds.handover.active
-        seeds.may_poll = self.may_download
+        outlets.join(self.results, lambda: seeds.is_cautious or seeds.handover.active, self._wake)
+        seeds.may_poll = lambda: self.may_download() and not outlets.is_crowded()
         seeds.on_arrival = self._wake
         seeds.on_failure = self.fail
-        seeds.commit_first = intake.commit_first
+        seeds.commit_first = outlets.commits.commit_first
         self.seeds, self._intake = seeds, intake
         if stop.owns_process:
             self._watchdog = Watchdog(
                 config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE)
             )
         intake.start()
-        self._ticker = asyncio.create_task(self._tick(seeds, intake))
+        self._ticker = asyncio.create_task(self._tick(seeds, outlets))
         logger.info(
             "Taking seeds from %s of %s as a member of %s",
             config.seed_topic,
@@ -174,11 +178,11 @@ class SeedService:
             config.consumer_group,
         )
 
-    async def _tick(self, seeds: Seeds, intake: Intake) -> None:
+    async def _tick(self, seeds: Seeds, outlets: Outlets) -> None:
         while True:
             seeds.look()
             self.queues.look()
-            intake.want_committed(self.completion.positions())
+            outlets.commits.tick()
             await asyncio.sleep(_TICK_SECONDS)
 
     # --- while crawling -----------------------------------------------------------------------
@@ -187,12 +191,7 @@ class SeedService:
         """False while a sink or the seed topic takes nothing, partitions leave or the crawl stops."""
         if self.handover is not None and (self.handover.stop.has_begun or self.handover.active):
             return False
-        if not self.waiting_room.load.may_download:
-            return False
-        return all(
-            delivery.available and delivery.backlog_bytes < self.config.backlog_bytes
-            for delivery in self.deliveries
-        )
+        return self.waiting_room.load.may_download and self._outlets is not None and self._outlets.take_more()
 
     @property
     def waiting_room(self) -> WaitingRoom:
@@ -201,6 +200,10 @@ class SeedService:
 
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
+        assert self._outlets is not None
+        if self._outlets.is_crowded():
+            self.queues.withdraw_seeds()
+            return
         self.queues.admit_seeds()
         if self.seeds is not None:
             self.seeds.isolation.proceed()
@@ -260,14 +263,8 @@ class SeedService:
 
     async def flush(self) -> None:
         """Let every sink take what waits; what it does not take in time is replayed."""
-        if self._stop is None or not self.deliveries:
-            return
-        seconds = self._stop.seconds_left()
-        left = await asyncio.gather(*(delivery.close(seconds) for delivery in self.deliveries))
-        if sum(left):
-            logger.warning(
-                "%d results were not taken by their sinks; their seeds will be replayed", sum(left)
-            )
+        if self._stop is not None and self._outlets is not None:
+            await self._outlets.close(self._stop.seconds_left())
 
     async def leave(self) -> None:
         """Commit what is complete and leave the group; called when nothing else happens any more."""
@@ -284,7 +281,6 @@ class SeedService:
         if self._intake is not None:
             ledger = self.completion.ledger
             logger.info("Seeds: %d complete, %d in flight", sum(ledger.outcomes.values()), ledger.in_flight)
-            self._intake.want_committed(self.completion.positions())
             self._intake.stop()
             if not await self._intake.stopped(self._stop.seconds_left()):
                 logger.warning("The consumer did not leave its group in time")

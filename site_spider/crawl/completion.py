@@ -34,6 +34,7 @@ class Completion:
         self.write_missing: Callable[[Job], None]  # writes a failure result; set by the assembly
         self.give_up: Callable[[Job, str], None]  # sets the seed aside; set by the assembly
         self.on_seed_ended: list[Callable[[Entry], None]] = []  # complete, or another process's now
+        self.on_last_hold: Callable[[Entry], None] = lambda _entry: None  # one thing is left of a seed
         # empties the frontier of what waits for them; set later
         self.drop_fenced: Callable[[], Iterable[Request | WaitingLink]] = list
         self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
@@ -114,6 +115,8 @@ class Completion:
             else:
                 self.seen.forget(entry)  # what did not end well may be sent, or put back, and is wanted then
             self._tell_ended(entry)
+        elif entry.holds == 1:
+            self.on_last_hold(entry)
 
     def roots(self) -> list[Root]:
         """The jobs of all seeds that began and have not ended."""

@@ -10,34 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from site_spider.core.seed import Seed, parse_seed
 from site_spider.core.seed_log import Consumer, Listener, Message, Partition, Position
+from site_spider.crawl.commits import Commits
 from site_spider.crawl.owner import Arrival, Owner
-from site_spider.errors import LogUnavailable, SeedError
+from site_spider.errors import SeedError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.1
-_COMMIT_SECONDS = 0.5
 _QUICK_POLL_SECONDS = 0.02  # while something waits for a commit, or for room
-_RETRY_SECONDS = 0.5
 _FIRST_BATCH = 16  # of a new assignment
 _BATCH = 200  # messages handed over at once: small enough not to hold up the loop
-
-
-class _First(NamedTuple):
-    """A commit that something waits for."""
-
-    partitions: frozenset[Partition]
-    then: Callable[[], None]
-    not_before: float = 0.0  # monotonic
 
 
 class Intake(Listener):
@@ -49,42 +38,30 @@ class Intake(Listener):
         owner: Owner,
         callbacks: frozenset[str],
         revoke_wait_seconds: float,
+        commits: Commits,
     ) -> None:
         self._join = join
         self._revoke_wait_seconds = revoke_wait_seconds  # for the owner to let partitions go
         self._answering: asyncio.Future[None] | None = None
         self._owner = owner
         self._callbacks = callbacks
+        self._commits = commits
+        commits.tell = self._tell
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="intake", daemon=True)
         self._stopping = threading.Event()
-        self._wanted: Mapping[Partition, Position] = {}  # replaced as a whole by the loop
-        self._committed: dict[Partition, Position] = {}
         self._mine: set[Partition] = set()
         self._paused: set[Partition] = set()
         self._on_the_way = 0  # handed over, not yet arrived; guarded by the lock
         self._lock = threading.Lock()
-        self._commit_failed = False
         self._full = False
         self._settling = 0  # assignments that the loop has not been told of yet
-        self._firsts: SimpleQueue[_First] = SimpleQueue()
-        self._first: _First | None = None
 
     # --- on the event loop's thread ---------------------------------------------------------
 
     def start(self) -> None:
         """Join the group and begin to poll."""
         self._thread.start()
-
-    def want_committed(self, positions: Mapping[Partition, Position]) -> None:
-        """These are safe to commit; the thread commits what differs from what it committed last."""
-        self._wanted = positions
-
-    def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
-        """Commit now, and call `then` when that is done; retried for as long as it takes."""
-        # what is wanted never falls behind it: a commit of an older state would undo this one
-        self._wanted = {**self._wanted, **positions}
-        self._firsts.put(_First(frozenset(positions), then))
 
     def stop(self) -> None:
         """Poll no more; commit, leave the group, end. Returns at once."""
@@ -117,18 +94,15 @@ class Intake(Listener):
                 logger.warning("Leaving the consumer group failed: %s", error)
 
     def _work(self, consumer: Consumer) -> None:
-        commit_at = 0.0
         while not self._stopping.is_set():
             room = min(self._most_at_once(), self._owner.room() - self._on_the_way)
             self._pause_or_resume(consumer, room)
-            timeout_seconds = _QUICK_POLL_SECONDS if self._full or self._first is not None else _POLL_SECONDS
+            is_awaited = self._full or self._commits.is_awaited
+            timeout_seconds = _QUICK_POLL_SECONDS if is_awaited else _POLL_SECONDS
             messages = consumer.poll(timeout_seconds, max(1, room))
             if messages:
                 self._hand_over(messages)
-            self._commit_firsts(consumer)
-            if time.monotonic() >= commit_at:
-                self._commit(consumer)
-                commit_at = time.monotonic() + _COMMIT_SECONDS
+            self._commits.look(consumer, self._mine)
 
     def _most_at_once(self) -> int:
         """Few while the loop has not seen what is ours: a partition's last owner may have died of them."""
@@ -159,47 +133,6 @@ class Intake(Listener):
             return parse_seed(message.value, self._callbacks)
         except SeedError as error:
             return error
-
-    def _commit_firsts(self, consumer: Consumer) -> None:
-        while self._first is not None or not self._firsts.empty():
-            first = self._first = self._first or self._firsts.get_nowait()
-            if time.monotonic() < first.not_before:
-                return
-            wanted = self._wanted
-            mine = {p: wanted[p] for p in first.partitions if p in self._mine and p in wanted}
-            try:
-                consumer.commit(mine)
-            except LogUnavailable as error:
-                self._say_commit_failed(error)
-                self._first = first._replace(not_before=time.monotonic() + _RETRY_SECONDS)
-                return
-            self._first = None
-            self._note_committed(mine)
-            self._tell(first.then)
-
-    def _say_commit_failed(self, error: LogUnavailable) -> None:
-        if not self._commit_failed:
-            logger.warning("Offsets cannot be committed for now, trying again: %s", error)
-        self._commit_failed = True
-
-    def _commit(self, consumer: Consumer) -> None:
-        wanted = self._wanted
-        changed = {p: w for p, w in wanted.items() if p in self._mine and self._committed.get(p) != w}
-        if not changed:
-            return
-        try:
-            consumer.commit(changed)
-        except LogUnavailable as error:
-            self._say_commit_failed(error)
-            return
-        self._note_committed(changed)
-        if self._commit_failed:
-            logger.info("Offsets are committed again")
-            self._commit_failed = False
-
-    def _note_committed(self, positions: Mapping[Partition, Position]) -> None:
-        self._committed.update(positions)
-        self._tell(self._owner.committed, positions)
 
     def _tell(self, call: Callable[..., Any], *arguments: Any) -> None:
         try:
@@ -252,8 +185,8 @@ class Intake(Listener):
     def lost(self, partitions: Sequence[Partition]) -> None:
         """As in Listener."""
         logger.warning("Lost without being asked, nothing is committed: %s", _said(partitions))
-        self._forget(partitions)
         self._tell(self._owner.lost, list(partitions))
+        self._forget(partitions)
 
     def reached(self, partition: Partition, offset: int) -> None:
         """As in Listener."""
@@ -262,8 +195,7 @@ class Intake(Listener):
     def _forget(self, partitions: Sequence[Partition]) -> None:
         self._mine -= set(partitions)
         self._paused -= set(partitions)
-        for partition in partitions:
-            self._committed.pop(partition, None)
+        self._commits.forget(partitions)
 
 
 def _said(partitions: Mapping[Partition, object] | Sequence[Partition]) -> str:

@@ -41,9 +41,6 @@ class Owner(Protocol):
     def lost(self, partitions: Sequence[Partition]) -> None:
         """As in Listener."""
 
-    def committed(self, positions: Mapping[Partition, Position]) -> None:
-        """The group has these positions now."""
-
     def reached(self, partition: Partition, offset: int) -> None:
         """As in Listener."""
 

@@ -11,6 +11,7 @@ from site_spider.core import options
 from site_spider.core.results_reader import ResultReader
 from site_spider.core.seed_log import SeedLog
 from site_spider.core.sink import Sink
+from site_spider.crawl.service_settings import exactly_once
 from site_spider.errors import ConfigError
 
 
@@ -22,11 +23,14 @@ def seed_log(settings: BaseSettings) -> SeedLog:
 
 
 def sinks(settings: BaseSettings) -> list[Sink]:
-    """The sinks of SITE_SINKS in their order. Raises ConfigError."""
+    """The sinks of SITE_SINKS in their order, but for what transactions store. Raises ConfigError."""
     names = options.names(settings, "SITE_SINKS")
     if not names:
         raise ConfigError("SITE_SINKS is empty, but must name at least one sink, such as local.")
-    return [cast(Sink, _named(settings, "SITE_SINKS", "SITE_SINK_CLASSES", name)) for name in names]
+    found = {name: cast(Sink, _named(settings, "SITE_SINKS", "SITE_SINK_CLASSES", name)) for name in names}
+    if exactly_once(settings):
+        del found["kafka"]  # its settings have been checked
+    return list(found.values())
 
 
 def statistics_sink(settings: BaseSettings) -> Sink:

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from scrapy import Request
 from scrapy.crawler import Crawler
 
-from site_spider.core.seed_log import Producer
 from site_spider.core.statistics import queue_lengths
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.lineage import Job
 from site_spider.crawl.ownership import Ownership
 from site_spider.crawl.seed_queue import SeedQueue, Waiting
-from site_spider.crawl.spill import SentPages, Spill, SpillRules
+from site_spider.crawl.spill import Send, SentPages, Spill, SpillRules
 from site_spider.crawl.spilled_seed import SeedWriter
 from site_spider.crawl.waiting_link import WaitingLink
 from site_spider.crawl.waiting_room import WaitingRoom
@@ -41,14 +40,15 @@ class Queues:
     def open_spill(
         self,
         rules: SpillRules,
-        producer: Producer,
+        send: Send,
         writer: SeedWriter,
         pages: SentPages | None,
         count: Callable[[str], None],
-    ) -> None:
+    ) -> Spill:
         """From now on requests can go to the seed topic."""
-        self.spill = Spill(rules, producer, writer, self._completion, self.room, pages)
+        self.spill = Spill(rules, send, writer, self._completion, self.room, pages)
         self.spill.count = count
+        return self.spill
 
     async def share_hosts(self, topic: str, count_partitions: Callable[[str], int]) -> None:
         """From now on what is for a host of another process goes there by the seed topic."""
@@ -74,6 +74,11 @@ class Queues:
         """Let the seeds that may begin wait among the requests, each for its host."""
         while (waiting := self.seeds.pop()) is not None:
             self.room.put_seed(waiting)
+
+    def withdraw_seeds(self) -> None:
+        """Those that wait among the requests and have not begun wait with the others again."""
+        for waiting in self.room.remove_seeds():
+            self.seeds.push(waiting)
 
     def look(self) -> None:
         """To be called now and then."""

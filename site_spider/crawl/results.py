@@ -32,6 +32,8 @@ class Results:
         self._completion = completion
         self._set_aside = set_aside
         self.is_urgent: Callable[[], bool] = lambda: False  # set by the assembly
+        # likewise, for a sink that takes a result only when its seed is complete
+        self.keep: Callable[[Job | None, Record], None] = lambda _job, _record: None
 
     def submit(self, document: Mapping[str, Any], job: Job | None) -> None:
         """Send one document, which has a `url_id`, to every sink."""
@@ -39,14 +41,16 @@ class Results:
         description = document.get("description")
         if description is not None:
             self._failures.add_failure(str(description))
-        pending = _Pending(self, job, url_id, failed=description is not None)
         if job is not None:
             job.written = job.written or url_id == job.url_id
             self._completion.hold(job.entry)
         record = Record(url_id, document, _size_bytes(document))
+        pending = _Pending(self, job, record, failed=description is not None)
         pending.sinks = len(self._deliveries)
         for delivery in self._deliveries:
             delivery.submit(record, pending.answered, at_once=self.is_urgent())
+        if not self._deliveries:
+            self.settled(job, record, failed=pending.failed, refusal="")
 
     def write_missing(self, job: Job) -> None:
         """A job has ended without a result: say so in a failure result."""
@@ -61,8 +65,9 @@ class Results:
             self._completion.hold(job.entry)
             self._set_aside(job.root.message, reason, job.entry)
 
-    def settled(self, job: Job | None, url_id: str, failed: bool, refusal: str) -> None:
+    def settled(self, job: Job | None, record: Record, *, failed: bool, refusal: str) -> None:
         """Every sink has answered for one document."""
+        self.keep(job, record)
         if job is None:
             return
         entry = job.entry
@@ -70,7 +75,7 @@ class Results:
             job.root.is_set_aside = True
             self._set_aside(job.root.message, refusal, entry)
             return  # the hold passes to the dead letter
-        if job is job.root and url_id == job.url_id:
+        if job is job.root and record.key == job.url_id:
             self._completion.ledger.decide(entry, Outcome.FAILURE if failed else Outcome.RESULT)
         self._completion.release(entry)
 
@@ -78,12 +83,12 @@ class Results:
 class _Pending:
     """One document that sinks have not all answered for."""
 
-    __slots__ = ("failed", "job", "refusal", "results", "sinks", "url_id")
+    __slots__ = ("failed", "job", "record", "refusal", "results", "sinks")
 
-    def __init__(self, results: Results, job: Job | None, url_id: str, *, failed: bool) -> None:
+    def __init__(self, results: Results, job: Job | None, record: Record, *, failed: bool) -> None:
         self.results = results
         self.job = job
-        self.url_id = url_id
+        self.record = record
         self.failed = failed
         self.sinks = 0
         self.refusal = ""
@@ -93,7 +98,7 @@ class _Pending:
         if verdict.answer is Answer.REJECTED:
             self.refusal = self.refusal or verdict.reason or "refused by the sink"
         if self.sinks == 0:
-            self.results.settled(self.job, self.url_id, self.failed, self.refusal)
+            self.results.settled(self.job, self.record, failed=self.failed, refusal=self.refusal)
 
 
 def describe_job(result: Result, job: Job) -> None:

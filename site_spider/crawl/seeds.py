@@ -214,10 +214,6 @@ class Seeds:
         if partition in self.ledger.partitions():
             self.ledger.reached(partition, offset)
 
-    def committed(self, positions: Mapping[Partition, Position]) -> None:
-        """As in Owner."""
-        self.completion.committed(positions)
-
     def failed(self, error: BaseException) -> None:
         """As in Owner."""
         self.on_failure(error)

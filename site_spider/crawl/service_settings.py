@@ -7,10 +7,12 @@ from typing import Self
 
 from site_spider.core import options
 from site_spider.core.batch import BatchLimits
+from site_spider.core.exactly_once import LONGEST_SPAN_OFFSETS
 from site_spider.core.options import SettingsView
 from site_spider.crawl.spill import SpillRules
 from site_spider.errors import ConfigError
 
+EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
 _FEWEST_CAUTIOUS = 16  # seeds in flight after two deaths, or after one with few downloads at a time
 
 
@@ -40,6 +42,7 @@ class ServiceSettings:
     stop_grace_seconds: float
     revoke_grace_seconds: float
     callback_timeout_seconds: float
+    exactly_once: bool
 
     @classmethod
     def read(cls, settings: SettingsView) -> Self:
@@ -73,15 +76,41 @@ class ServiceSettings:
             callback_timeout_seconds=options.seconds(
                 settings, "SITE_CALLBACK_TIMEOUT_SECONDS", minimum=0.001
             ),
+            exactly_once=exactly_once(settings),
         )
 
 
+def exactly_once(settings: SettingsView) -> bool:
+    """SITE_KAFKA_EXACTLY_ONCE. Raises ConfigError where the other settings do not allow for it."""
+    if not options.boolean(settings, EXACTLY_ONCE):
+        return False
+    if not options.text(settings, "SITE_KAFKA_BROKERS"):
+        raise ConfigError(
+            f"{EXACTLY_ONCE} is true, but SITE_KAFKA_BROKERS is empty: the embedded seed log has no "
+            f"transactions. Name the brokers, or set {EXACTLY_ONCE} to false."
+        )
+    if "kafka" not in (sinks := options.names(settings, "SITE_SINKS")):
+        raise ConfigError(
+            f"{EXACTLY_ONCE} is true, but SITE_SINKS is {','.join(sinks)!r}: only the sink kafka has part in "
+            f"transactions. Add kafka, or set {EXACTLY_ONCE} to false."
+        )
+    if options.text(settings, "SITE_KAFKA_GROUP_PROTOCOL").lower() == "consumer":
+        raise ConfigError(
+            f"{EXACTLY_ONCE} is true, but SITE_KAFKA_GROUP_PROTOCOL is 'consumer', with which it was never "
+            "shown to hold. Set SITE_KAFKA_GROUP_PROTOCOL to classic."
+        )
+    return True
+
+
 def _limits(settings: SettingsView) -> SeedLimits:
+    spans = options.integer(settings, "SITE_MAX_SPAN_OFFSETS", minimum=1)
+    if options.boolean(settings, EXACTLY_ONCE):
+        spans = min(spans, LONGEST_SPAN_OFFSETS)
     seeds = options.integer(settings, "SITE_MAX_SEEDS_IN_FLIGHT", minimum=1)
     downloads = options.integer(settings, "CONCURRENT_REQUESTS")
     return SeedLimits(
         seeds=seeds,
         cautious_seeds=min(seeds, max(_FEWEST_CAUTIOUS, 2 * downloads)),
         fewest_seeds=min(seeds, _FEWEST_CAUTIOUS),
-        span_offsets=options.integer(settings, "SITE_MAX_SPAN_OFFSETS", minimum=1),
+        span_offsets=spans,
     )

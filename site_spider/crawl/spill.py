@@ -1,11 +1,13 @@
 """Sends requests to the seed topic, where they go on as seeds of their own.
 
-Theory of operation. Four reasons:
+Theory of operation. Five reasons:
 
 - a seed whose tree is open for longer than SITE_SEED_MAX_OPEN_SECONDS is overdue: its links
   that wait, and those found from then on, leave, so that the watermark moves;
 - with SITE_LINKS_TO=kafka every link leaves;
 - links that find the memory full leave (core.load);
+- where results are kept until their tree is complete (crawl.exactly_once), links leave when
+  trees keep too much;
 - with SITE_HOST_OWNERSHIP a link, or a redirect, to a host of another process leaves.
 
 A request that leaves keeps its hold on its seed until the topic has acknowledged the message,
@@ -28,7 +30,6 @@ from scrapy import Request
 
 from site_spider.core.ledger import Outcome
 from site_spider.core.load import Load
-from site_spider.core.seed_log import Producer
 from site_spider.core.url import host_of
 from site_spider.crawl import lineage
 from site_spider.crawl.completion import Completion
@@ -40,6 +41,8 @@ from site_spider.crawl.waiting_room import Waiter, WaitingRoom, seed_entry
 from site_spider.crawl.weight import size_bytes
 
 logger = logging.getLogger(__name__)
+
+Send = Callable[[Job, bytes | None, bytes], Future[None]]  # of a request's job, key and value
 
 _MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between
 _STAYS = "site_stays"  # key in Request.meta: no seed can say it
@@ -71,14 +74,15 @@ class Spill:
     def __init__(
         self,
         rules: SpillRules,
-        producer: Producer,
+        send: Send,
         writer: SeedWriter,
         completion: Completion,
         room: WaitingRoom,
         pages: SentPages | None,
     ) -> None:
         self._rules = rules
-        self._producer = producer
+        self.is_crowded: Callable[[], bool] = lambda: False  # whether trees keep too much; set where they do
+        self._send = send
         self._writer = writer
         self._completion = completion
         self._room = room
@@ -104,10 +108,18 @@ class Spill:
                 self._send_or_put_back(waiter)
 
     def _find_overdue(self) -> bool:
-        before = time.monotonic() - self._rules.open_seconds
-        late = [root for root in self._completion.roots() if root.began < before and not root.is_overdue]
+        before, crowded = time.monotonic() - self._rules.open_seconds, self.is_crowded()
+        roots = [root for root in self._completion.roots() if not root.is_overdue]
+        late = [root for root in roots if crowded or root.began < before]
         for root in late:
             root.is_overdue = True
+        if crowded and late:
+            logger.info(
+                "%d open trees keep too many results; their links go back to %s as seeds",
+                len(late),
+                self._rules.topic,
+            )
+        for root in () if crowded else late:
             logger.info(
                 "The tree of %s is open for more than %.0f s; its links go back to %s as seeds",
                 root.url,
@@ -168,7 +180,7 @@ class Spill:
         self._load.add_sending(weight_bytes)
         if self._pages is not None:
             self._pages.sent(request, job)
-        future = self._producer.send(self._rules.topic, key, value)
+        future = self._send(job, key, value)
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._sent, done, request, job, weight_bytes)
         )

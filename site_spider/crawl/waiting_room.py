@@ -182,6 +182,11 @@ class WaitingRoom:
         """Take out what waits for seeds that are another process's now."""
         return self.remove(_is_fenced)
 
+    def remove_seeds(self) -> list[Waiting]:
+        """Take out the seeds that have not begun."""
+        removed = self.remove(lambda waiter: isinstance(waiter, Waiting))
+        return [waiter for waiter in removed if isinstance(waiter, Waiting)]
+
     def close(self) -> None:
         """Wake nobody any more, and fetch no robots.txt."""
         self._silence()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,14 @@ from site_spider.core.sink import Answer, Record, Verdict
 from site_spider.crawl.delivery import Delivery
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts.sinks import drop_index
-from tests.real_servers import ROOT, servers, variable
+from tests.contracts.trials import (
+    OUTAGE_SECONDS,
+    assert_loop_stayed_free,
+    lateness_while_stalled,
+    page,
+    pids,
+)
+from tests.real_servers import ROOT, SHARED_FOLDER, servers, variable
 
 # Anybody may ask for the health, which `servers.sh` does; for more, names and passwords are needed.
 RESTRICTED = """
@@ -298,6 +306,19 @@ def test_one_dead_host_of_two_is_passed_over(settings: dict[str, Any]) -> None:
     assert answers(write(sink, [record("a", {"status": 1})])) == [Answer.ACKNOWLEDGED]
 
 
+@pytest.mark.servers
+def test_a_stalled_server_does_not_stall_the_event_loop(settings: dict[str, Any]) -> None:
+    """It takes bytes and gives no answer, until it goes on."""
+    if "SITE_ELASTICSEARCH_HOSTS" in os.environ:
+        pytest.skip("only a server that the tests have started is theirs to stop")
+    processes = pids(SHARED_FOLDER / "elasticsearch", "elasticsearch")
+    sink = ElasticsearchSink.from_settings(settings)
+    assert_loop_stayed_free(asyncio.run(lateness_while_stalled(sink, processes, 5)))
+    reader = ElasticsearchResults.from_settings(settings)
+    assert reader.get("2000") == page(2000).document
+    reader.close()
+
+
 # --- With a server of our own, which is overloaded easily, asks for passwords, and is killed ---
 
 
@@ -433,6 +454,8 @@ def test_nothing_is_lost_when_the_server_is_killed(own_server: Path, own_setting
         await until_change_to(available=False)
         waiting = delivery.backlog_count
         assert waiting + len(verdicts) == count
+        await asyncio.sleep(OUTAGE_SECONDS)
+        assert not delivery.available
         await loop.run_in_executor(None, start, own_server)
         await until_change_to(available=True)
         assert await delivery.close(60) == 0

@@ -30,6 +30,7 @@ from site_spider.core.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts.sinks import drop_table, hbase_settings, record
 from tests.contracts.trials import (
+    OUTAGE_SECONDS,
     assert_loop_stayed_free,
     lateness_while_stalled,
     outlast_an_outage,
@@ -138,6 +139,13 @@ def test_text_in_our_own_fields_is_never_taken_for_a_number() -> None:
     layout = RowLayout("url_id", 1000)
     row = layout.row(record("1", document))
     assert layout.document(row.key, row.cells) == document
+
+
+def test_binary_content_of_an_earlier_result_does_not_stay() -> None:
+    """Its column is emptied by a later one without any, and by an item that has only a body."""
+    layout = RowLayout("url_id", 1000)
+    for document in ({"body": None, "body_base64": None}, {"body": "text"}):
+        assert layout.row(record("a", document)).cells[b"f:body_bytes"] == b""
 
 
 def test_a_text_is_cut_between_characters() -> None:
@@ -327,7 +335,7 @@ def test_calls_are_bounded_in_bytes_and_rows(
     scripted: ScriptedHBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Thrift server has little memory; a row that alone is larger travels alone."""
-    monkeypatch.setattr(hbase_table, "CALL_BYTES", 1000)
+    monkeypatch.setattr(hbase_table, "CALL_BYTES", 1200)
     put(scripted, 10)
     assert scripted.calls == [4, 4, 2]
     scripted.calls.clear()
@@ -579,9 +587,9 @@ def own_settings(own_server: Path) -> dict[str, Any]:
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("role", ["thrift", "master"])
+@pytest.mark.parametrize(("role", "away_seconds"), [("thrift", OUTAGE_SECONDS), ("master", 0.0)])
 def test_nothing_is_lost_when_a_server_is_killed(
-    own_server: Path, own_settings: dict[str, Any], role: str
+    own_server: Path, own_settings: dict[str, Any], role: str, away_seconds: float
 ) -> None:
     """The Thrift server, or HBase behind it, by -9 in mid-stream: every record is acknowledged once."""
 
@@ -593,7 +601,7 @@ def test_nothing_is_lost_when_a_server_is_killed(
         servers(own_server, "start", "hbase")
 
     sink = HBaseSink.from_settings(own_settings)
-    verdicts, waiting = asyncio.run(outlast_an_outage(sink, kill, restart, 4000))
+    verdicts, waiting = asyncio.run(outlast_an_outage(sink, kill, restart, 4000, away_seconds))
     assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 4000
     assert waiting > 0
     reader = HBaseResults.from_settings(own_settings)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import secrets
 import signal
-from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.adapters import kafka_sink
 from site_spider.adapters.kafka_config import KafkaConfig
-from site_spider.adapters.kafka_sink import KafkaSink, shortened
+from site_spider.adapters.kafka_sink import KafkaSink
 from site_spider.core.sink import Answer, Record, Verdict
 from site_spider.crawl.delivery import CLOSE_SINK_SECONDS
 from site_spider.errors import ConfigError, SinkUnavailable
@@ -90,26 +89,6 @@ def test_a_topic_that_cannot_be_is_refused(topic: str) -> None:
     settings = kafka_settings(NOWHERE, SITE_RESULTS_TOPIC=topic, SITE_SEED_TOPIC="seeds")
     with pytest.raises(ConfigError, match="SITE_RESULTS_TOPIC"):
         KafkaSink.from_settings(settings)
-
-
-def test_a_body_is_halved_until_nothing_is_left() -> None:
-    """By characters, never within one; all other fields stay."""
-    document = {"body": "🎉🎈", "description": "why", "headers": "{}"}
-    assert shortened(document, 0) == document
-    assert shortened(document, 1) == {**document, "body": "🎉", "body_truncated": True}
-    assert shortened(document, 2) == {**document, "body": "", "body_truncated": True}
-    assert shortened(document, 3) is None
-    assert shortened({"body": None}, 1) is None
-    assert shortened({}, 1) is None
-
-
-def test_binary_content_is_cut_to_what_can_be_decoded() -> None:
-    """Base64 has four characters for three bytes."""
-    document = {"body": None, "body_base64": b64encode(b"0123456789").decode()}  # 16 characters
-    cut = shortened(document, 1)
-    assert cut is not None
-    assert (b64decode(cut["body_base64"]), cut["body_truncated"]) == (b"012345", True)
-    assert shortened(document, 3) == {"body": None, "body_base64": "", "body_truncated": True}
 
 
 # --- With the shared server ---

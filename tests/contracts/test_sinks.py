@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from site_spider.core.sink import Answer, Record, Sink, Verdict
 from site_spider.crawl.delivery import Delivery
 from site_spider.errors import SinkUnavailable
+from site_spider.items import Result
 from tests.contracts.sinks import SinkCase, case, record
 
 __all__ = ["case"]
@@ -136,6 +139,25 @@ def test_fields_of_others_survive(case: SinkCase) -> None:
         "body": None,
         "meta": {"x": 1, "y": 3} if case.merges_objects else {"y": 3},
     }
+
+
+def test_a_later_result_leaves_nothing_of_the_earlier_one(case: SinkCase) -> None:
+    """A page that was an image and is gone now; only what the producer wrote survives, `meta` included."""
+    samples: dict[str, Any] = {"str": "QUJD", "int": 7, "float": 7.5, "bool": True, "dict": {"mine": 1}}
+    ours = [field for field in fields(Result) if field.name not in ("url_id", "meta")]
+    values = {field.name: samples[re.split(r"\W", str(field.type))[0]] for field in ours}
+    full = Result("a", **values | {"fetched_at": "2026-01-02T03:04:05.678+00:00"})
+    verdicts = write(
+        case,
+        [record("a", {"producer": "theirs"})],
+        [record("a", full.document())],
+        [record("a", Result("a", description="gone").document())],
+    )
+    assert {verdict.answer for verdict in verdicts} == {Answer.ACKNOWLEDGED}
+    document = read(case, "a")
+    assert document is not None
+    left = {name: value for name, value in document.items() if value not in (None, False)}
+    assert left == {"url_id": "a", "producer": "theirs", "description": "gone"}
 
 
 def test_the_later_write_wins(case: SinkCase) -> None:

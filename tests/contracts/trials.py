@@ -14,6 +14,7 @@ from site_spider.core.sink import Answer, Record, Sink, Verdict
 from site_spider.crawl.delivery import Delivery
 
 BEAT_SECONDS = 0.01
+OUTAGE_SECONDS = 30.0  # how long a server that was killed stays away: longer than most time limits
 
 
 def page(number: int) -> Record:
@@ -28,7 +29,11 @@ def page(number: int) -> Record:
 
 
 async def outlast_an_outage(
-    sink: Sink, kill: Callable[[], object], restart: Callable[[], object], count: int
+    sink: Sink,
+    kill: Callable[[], object],
+    restart: Callable[[], object],
+    count: int,
+    away_seconds: float = OUTAGE_SECONDS,
 ) -> tuple[list[Verdict], int]:
     """Kill the server in mid-stream and start it again: the verdicts, and how many waited in between."""
     loop = asyncio.get_running_loop()
@@ -52,6 +57,8 @@ async def outlast_an_outage(
     await until(lambda: not delivery.available)
     waiting = delivery.backlog_count
     assert waiting + len(verdicts) == count
+    await asyncio.sleep(away_seconds)
+    assert not delivery.available
     await loop.run_in_executor(None, restart)
     await until(lambda: delivery.available)
     assert await delivery.close(120) == 0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from base64 import b64decode, b64encode
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.core.document import encode
+from site_spider.core.document import encode, shortened
 from site_spider.errors import SinkRejected
 
 LEAVES = (
@@ -42,3 +43,23 @@ def test_what_json_has_no_words_for_is_refused(value: Any) -> None:
     """The record is at fault, and its error says so."""
     with pytest.raises(SinkRejected, match="cannot be written as JSON"):
         encode({"field": value})
+
+
+def test_a_body_is_halved_until_nothing_is_left() -> None:
+    """By characters, never within one; all other fields stay."""
+    document = {"body": "🎉🎈", "description": "why", "headers": "{}"}
+    assert shortened(document, 0) == document
+    assert shortened(document, 1) == {**document, "body": "🎉", "body_truncated": True}
+    assert shortened(document, 2) == {**document, "body": "", "body_truncated": True}
+    assert shortened(document, 3) is None
+    assert shortened({"body": None}, 1) is None
+    assert shortened({}, 1) is None
+
+
+def test_binary_content_is_cut_to_what_can_be_decoded() -> None:
+    """Base64 has four characters for three bytes."""
+    document = {"body": None, "body_base64": b64encode(b"0123456789").decode()}  # 16 characters
+    cut = shortened(document, 1)
+    assert cut is not None
+    assert (b64decode(cut["body_base64"]), cut["body_truncated"]) == (b"012345", True)
+    assert shortened(document, 3) == {"body": None, "body_base64": "", "body_truncated": True}

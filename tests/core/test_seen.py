@@ -77,3 +77,21 @@ def test_a_request_without_a_seed_is_done_at_once() -> None:
     assert seen.begin(b"page", None)
     assert not seen.begin(b"page", None)
     assert b"page" in seen.done
+
+
+def test_what_was_sent_for_work_that_goes_elsewhere_may_be_sent_again() -> None:
+    """It may never have become durable: its owner is done anew, and finds it once more."""
+    seen = Seen()
+    seen.begin(b"link", "lost")
+    seen.send(b"link", "lost")
+    seen.forget("lost")
+    assert seen.begin(b"link", "again")
+
+
+def test_what_complete_work_has_sent_stays_sent() -> None:
+    seen = Seen()
+    seen.begin(b"link", "owner")
+    seen.send(b"link", "owner")
+    seen.complete("owner")
+    seen.forget("owner")
+    assert not seen.begin(b"link", "another")
