@@ -28,11 +28,12 @@ SCOPES = ("host", "domain", "any")
 
 # What nearly every URL looks like; whatever matches needs no further look, except at its lengths.
 _PLAIN = re.compile(
-    r"https?://([a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*+)(?::([1-9][0-9]{0,3}))?(?:[/?#][!-~]*)?", re.ASCII
+    r"https?://([a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*+)(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?(?:[/?#][!-~]*)?",
+    re.ASCII,
 )
 # What w3lib changes in nothing but the order of the query: done here at a fraction of its time.
 _SIMPLE = re.compile(
-    r"(https?://[a-z0-9_.-]+(?::[1-9][0-9]{0,3})?(?:(?:/[a-zA-Z0-9_~-][a-zA-Z0-9_~.-]*+)++/?+|/))"
+    r"(https?://[a-z0-9_.-]+(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?(?:(?:/[a-zA-Z0-9_~-][a-zA-Z0-9_~.-]*+)++/?+|/))"
     r"(?:\?([a-zA-Z0-9_.~-]++=[a-zA-Z0-9_.~-]*+(?:&[a-zA-Z0-9_.~-]++=[a-zA-Z0-9_.~-]*+)*+))?"
 )
 _AUTHORITY = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?://([^/?#]*))?")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +22,7 @@ from site_spider.core.decode import decode_body, is_html, is_text, media_type
 from site_spider.core.links import extract_links
 from site_spider.core.url import SCOPES, host_of, same_scope, site_of
 from site_spider.crawl.assembly import SeedService
+from site_spider.crawl.dupefilter import SeenDupeFilter
 from site_spider.crawl.environment import apply_environment
 from site_spider.crawl.failure import describe_exception, describe_retries, describe_status
 from site_spider.crawl.lineage import Job, job_of
@@ -93,7 +94,7 @@ class SeedSpider(Spider):
         _describe_response(result, response, page)
         anchor = _anchor_host(response, job)
         links = (link for link in page.links if same_scope(self.link_scope, anchor, host_of(link)))
-        return [result, *(Request(link) for link in links)]
+        return [result, *(Request(link) for link in self._new_pages(links, job))]
 
     def failed(self, failure: Failure) -> Result:
         """The errback: a failure result."""
@@ -116,6 +117,11 @@ class SeedSpider(Spider):
         if service is None or job is None:
             return nullcontext()
         return service.completion.keep_open(job.entry)
+
+    def _new_pages(self, links: Iterable[str], job: Job | None) -> Iterable[str]:
+        """Without those that the dupefilter would filter, if it can say so before there are requests."""
+        dupefilter = None if job is None else getattr(self.crawler.engine.scheduler, "df", None)
+        return dupefilter.new_pages(links) if isinstance(dupefilter, SeenDupeFilter) else links
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
         depth = response.meta.get("depth", 0)
