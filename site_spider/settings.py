@@ -49,8 +49,8 @@ HTTPPROXY_ENABLED = False  # a proxy of the environment would resolve hosts past
 TELNETCONSOLE_ENABLED = False  # executes code from a local port
 REMOTE_CONTROL_ENABLED = False  # likewise
 DOWNLOAD_HANDLERS = {
-    "http": "site_spider.crawl.download_handler.PublicHTTP11DownloadHandler",
-    "https": "site_spider.crawl.download_handler.PublicHTTP11DownloadHandler",
+    "http": "site_spider.crawl.plain_handler.PlainDownloadHandler",
+    "https": "site_spider.crawl.plain_handler.PlainDownloadHandler",
     **dict.fromkeys(("file", "data", "ftp", "s3")),  # would read local files, or reach other servers
 }
 DOWNLOAD_MAXSIZE = 32 * 1024 * 1024  # bytes, also after decompression; Scrapy's own limit is 1 GiB

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from scrapy import Request
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.exceptions import CannotResolveHostError, DownloadFailedError
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
-from site_spider.crawl.resolver import is_refused
+from site_spider.crawl.resolver import PrivateHostError, is_refused
 from site_spider.errors import SiteSpiderError
 
 _WRONG_CERTIFICATE = "certificate verify failed"  # in the words of OpenSSL
 
 
-class PrivateHostError(SiteSpiderError):
-    """The host has private addresses only. Never retried: another attempt finds the same."""
-
-
 class CertificateError(SiteSpiderError):
     """The host's certificate is wrong. Never retried: another attempt finds the same."""
+
+    @classmethod
+    def of(cls, host: str) -> Self:
+        """The error of this host."""
+        return cls(
+            f"the certificate of {host} cannot be verified; set DOWNLOAD_VERIFY_CERTIFICATES=false to take any"
+        )
 
 
 class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
@@ -32,15 +37,9 @@ class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
         except CannotResolveHostError as error:
             host = urlparse_cached(request).hostname or ""
             if is_refused(host):
-                raise PrivateHostError(
-                    f"{host} has no public address; set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones"
-                ) from error
+                raise PrivateHostError.of(host) from error
             raise
         except DownloadFailedError as error:
             if _WRONG_CERTIFICATE in str(error):
-                host = urlparse_cached(request).hostname or ""
-                raise CertificateError(
-                    f"the certificate of {host} cannot be verified; set DOWNLOAD_VERIFY_CERTIFICATES=false "
-                    "to take any"
-                ) from error
+                raise CertificateError.of(urlparse_cached(request).hostname or "") from error
             raise

@@ -50,7 +50,7 @@ def test_a_link_to_a_page_that_is_done_or_in_flight_is_not_followed(
 
 
 def test_no_request_is_made_for_a_link_that_would_be_filtered(tmp_path: Path, site: Site) -> None:
-    """It counts as filtered all the same, and nobody sees it; DUPEFILTER_DEBUG and other fingerprinters do."""
+    """It counts as filtered all the same; with DUPEFILTER_DEBUG or another fingerprinter there is one."""
     site.has("a", "a", "b", "c")
     site.has("b", "a", "c")
     site.has("c")
@@ -66,13 +66,13 @@ def test_no_request_is_made_for_a_link_that_would_be_filtered(tmp_path: Path, si
         def note(request: Request) -> None:
             scheduled.append(request.url.removeprefix(f"{HOST}/"))
 
-    for name, settings, dropped in (
+    for name, own, dropped in (
         ("plain", {}, []),
         ("debug", {"DUPEFILTER_DEBUG": True}, ["a", "a", "c"]),
         ("other", {"REQUEST_FINGERPRINTER_CLASS": f"{__name__}.OtherFingerprinter"}, ["a", "a", "c"]),
     ):
         scheduled.clear()
-        crawled = crawl(tmp_path / name, [seed("a")], Watching, **settings)
+        crawled = crawl(tmp_path / name, [seed("a")], Watching, **own)
         assert sorted(scheduled) == sorted(["b", "c", *dropped])
         assert crawled.stats["dupefilter/filtered"] == 3
     assert site.visits == {"a": 3, "b": 3, "c": 3}
