@@ -92,6 +92,7 @@ class SeedService:
         self.completion.seen = getattr(scheduler.df, "seen", self.completion.seen)
         engine_hooks.on_request_ended(self.crawler.engine, self.completion.ended)
         engine_hooks.on_drain(self.crawler.engine, self._drain)
+        engine_hooks.shorten(self.crawler.engine, lambda request: self.waiting_room.came_back(request))
 
     async def _spider_opened(self) -> None:
         try:
