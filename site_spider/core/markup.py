@@ -20,12 +20,14 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from html.entities import html5
 from typing import NamedTuple
 
 MAX_PAGE_CHARS = 5_000_000  # what stands behind is not read
 MAX_TAG_CHARS = 16_384  # a longer tag is passed over
+_SHORT = 300  # characters of a tag; what was read of such tags is kept: about 8 MB
 MAX_PAGE_WORK = 250_000  # candidates and attributes; what stands behind is not read
 
 _WANTED = "a|area|base|meta|frame|iframe"
@@ -61,7 +63,7 @@ class Tag(NamedTuple):
     """A start tag: lower-case name, and lower-case attribute names with their values as written."""
 
     name: str
-    attributes: dict[str, str]
+    attributes: Mapping[str, str]
 
 
 def tags(text: str) -> Iterator[Tag]:
@@ -80,12 +82,21 @@ def tags(text: str) -> Iterator[Tag]:
             continue
         name, written = found["wanted"].lower(), found["written"]
         if len(written) <= MAX_TAG_CHARS:
-            attributes = _ATTRIBUTE.findall(written)
-            work -= len(attributes)
-            # Backwards, because the first of several attributes of one name counts.
-            yield Tag(name, {key.lower(): a or b or c for key, a, b, c in reversed(attributes)})
+            attributes, count = (_short_attributes if len(written) <= _SHORT else _attributes)(written)
+            work -= count
+            yield Tag(name, attributes)
         if name == "iframe":
             position = _content_end(text, name, position)
+
+
+def _attributes(written: str) -> tuple[Mapping[str, str], int]:
+    """Attributes by name, and how many were written."""
+    found = _ATTRIBUTE.findall(written)
+    # Backwards, because the first of several attributes of one name counts.
+    return {key.lower(): a or b or c for key, a, b, c in reversed(found)}, len(found)
+
+
+_short_attributes = lru_cache(maxsize=8_192)(_attributes)  # the same menu is on every page of a site
 
 
 def unescape(value: str) -> str:

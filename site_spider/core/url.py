@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
@@ -133,6 +134,20 @@ def same_scope(scope: str, seed_host: str, host: str) -> bool:
     if not seed_host or not host:
         return False
     return host == seed_host or (scope == "domain" and site_of(host) == site_of(seed_host))
+
+
+def in_scope(scope: str, seed_host: str, urls: Iterable[str]) -> list[str]:
+    """Those of the URLs that belong to a seed of `seed_host`; each host is looked at once."""
+    known: dict[str, bool] = {}
+    found = []
+    for url in urls:
+        end = url.find("/", 8)  # behind the host, or later: so what is before it tells the host
+        place = url if end < 0 else url[:end]
+        if place not in known:
+            known[place] = same_scope(scope, seed_host, host_of(url))
+        if known[place]:
+            found.append(url)
+    return found
 
 
 def _sorted_query(query: str) -> str:

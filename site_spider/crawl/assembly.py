@@ -92,7 +92,8 @@ class SeedService:
         self.completion.seen = getattr(scheduler.df, "seen", self.completion.seen)
         engine_hooks.on_request_ended(self.crawler.engine, self.completion.ended)
         engine_hooks.on_drain(self.crawler.engine, self._drain)
-        engine_hooks.shorten(self.crawler.engine, lambda request: self.waiting_room.came_back(request))
+        came_back = lambda request: self.waiting_room.came_back(request)  # noqa: E731, PLW0108 - the room is made later
+        engine_hooks.shorten(self.crawler.engine, came_back)
 
     async def _spider_opened(self) -> None:
         try:

@@ -20,7 +20,7 @@ from site_spider.core import options
 from site_spider.core.body import BodyLimits, KeptBody, keep_binary, keep_text
 from site_spider.core.decode import decode_body, is_html, is_text, media_type
 from site_spider.core.links import extract_links
-from site_spider.core.url import SCOPES, host_of, same_scope, site_of
+from site_spider.core.url import SCOPES, host_of, in_scope, site_of
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.dupefilter import SeenDupeFilter
 from site_spider.crawl.environment import apply_environment
@@ -93,8 +93,8 @@ class SeedSpider(Spider):
         result = self._result(response.request, job)
         _describe_response(result, response, page)
         anchor = _anchor_host(response, job)
-        links = (link for link in page.links if same_scope(self.link_scope, anchor, host_of(link)))
-        return [result, *(Request(link) for link in self._new_pages(links, job))]
+        links = in_scope(self.link_scope, anchor, page.links)
+        return [result, *map(Request, self._new_pages(links, job))]
 
     def failed(self, failure: Failure) -> Result:
         """The errback: a failure result."""
