@@ -42,8 +42,10 @@ class Result:
 
     def document(self) -> dict[str, Any]:
         """The document as it is stored, without `url_id`'s own key being lost: it stays a field."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in values.items() if name in _ALWAYS or value not in (None, {})}
+        values = [(name, getattr(self, name)) for name in _NAMES]
+        return {
+            name: value for name, value in values if (value is not None and value != {}) or name in _ALWAYS
+        }
 
 
 # Written also when they are empty, so that nothing of an earlier crawl of the same page stays.
@@ -51,3 +53,4 @@ _ALWAYS = frozenset({
     "url_id", "status", "headers", "body", "description", "content_type", "encoding", "response_size",
     "latency_ms", "body_truncated",
 })  # fmt: skip
+_NAMES = tuple(field.name for field in fields(Result))

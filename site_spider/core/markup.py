@@ -36,7 +36,7 @@ _TEXT_ONLY = "script|style|title|textarea|xmp|noembed|noframes"
 # Every alternative is settled by its first character, so that nothing is tried twice; at
 # most so many values, because each pass of a group costs memory until the match is over.
 _CANDIDATE = re.compile(
-    rf"""<(?=[a-zA-Z/!?])(?!/[a-z0-9]*+>)(?:
+    rf"""<(?=[a-zA-Z/!?])(?!/[a-z0-9]*+>|[a-z][a-z0-9]?+>)(?:
       (?P<wanted>{_WANTED})(?=[\s/>])
       (?P<written>[^=>]*+(?:=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+|(?=>))[^=>]*+){{0,100}})>
     | (?P<text>{_TEXT_ONLY}|plaintext)(?=[\s/>])

@@ -19,7 +19,6 @@ import time
 from collections import OrderedDict
 from typing import Any, NamedTuple, NoReturn
 
-from pydispatch import dispatcher
 from scrapy import Request, signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.crawler import Crawler
@@ -36,6 +35,7 @@ from scrapy.responsetypes import responsetypes
 from site_spider.core import options
 from site_spider.core.answer import Answer, Ending, NoAnswer, OddAnswer
 from site_spider.crawl.download_handler import CertificateError, PublicHTTP11DownloadHandler
+from site_spider.crawl.quick_signals import is_heard
 from site_spider.crawl.tls import tls_context
 from site_spider.crawl.wire import NothingCame, Wire
 from site_spider.crawl.wires import Server, Wires
@@ -114,10 +114,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
 
     def _is_listened_to(self) -> bool:
         sender = self.crawler
-        return any(
-            any(dispatcher.getAllReceivers(sender, signal))
-            for signal in (signals.headers_received, signals.bytes_received)
-        )
+        return is_heard(sender, signals.headers_received) or is_heard(sender, signals.bytes_received)
 
     async def _download(self, request: Request, plan: Plan) -> Response:
         meta = request.meta
