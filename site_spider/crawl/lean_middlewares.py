@@ -11,7 +11,7 @@ from typing import Any
 from scrapy import Request
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
-from scrapy.downloadermiddlewares.stats import DownloaderStats
+from scrapy.downloadermiddlewares.stats import DownloaderStats, get_status_size
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
@@ -46,7 +46,7 @@ class LeanOffsite(OffsiteMiddleware):
 
 
 class LeanDownloaderStats(DownloaderStats):
-    """Counts the bytes of a request without writing it out."""
+    """Counts bytes without writing the request out, and without spelling headers anew."""
 
     def process_request(self, request: Request) -> None:  # type: ignore[override]
         """As Scrapy's."""
@@ -54,6 +54,25 @@ class LeanDownloaderStats(DownloaderStats):
         count("downloader/request_count")
         count(f"downloader/request_method_count/{request.method}")
         count("downloader/request_bytes", request_bytes(request))
+
+    def process_response(  # type: ignore[override]
+        self,
+        request: Request,  # noqa: ARG002 - as Scrapy calls it
+        response: Response,
+    ) -> Response:
+        """As Scrapy's."""
+        count = self.stats.inc_value
+        count("downloader/response_count")
+        count(f"downloader/response_status_count/{response.status}")
+        count("downloader/response_bytes", response_bytes(response))
+        return response
+
+
+def response_bytes(response: Response) -> int:
+    """About what the response weighed on its way, as Scrapy estimates it."""
+    lines: dict[bytes, list[bytes]] = response.headers or {}
+    size = sum(len(name) + len(value) + 2 for name in lines for value in dict.__getitem__(lines, name))
+    return len(response.body) + size + 2 * (len(lines) - 1) + get_status_size(response.status) + 4
 
 
 def request_bytes(request: Request) -> int:

@@ -17,7 +17,7 @@ import re
 import ssl
 import time
 from collections import OrderedDict
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from scrapy import Request, signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
@@ -182,7 +182,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
                 self._warn_of_loss(request)
                 raise ResponseDataLossError
         url = request.url.partition("#")[0]
-        headers, body = Headers(_grouped(answer.headers)), answer.body
+        headers, body = _headers(answer.headers), answer.body
         kind = responsetypes.from_args(headers=headers, url=url, body=body)
         return kind(
             url,
@@ -274,8 +274,7 @@ def plan_of(request: Request) -> Plan | None:
 def _request_lines(request: Request) -> bytes | None:
     """The header as it is sent; None when it has what this handler decides itself, or what cannot be sent."""
     lines = []
-    headers: dict[bytes, list[bytes]] = request.headers
-    for name, values in headers.items():
+    for name, values in dict.items(request.headers):  # as they are kept: in their spelling, as lists
         if name == b"Proxy-Authorization":
             continue
         if name in _OURS and name != b"Host":
@@ -287,8 +286,9 @@ def _request_lines(request: Request) -> bytes | None:
     return b"".join(lines)
 
 
-def _grouped(headers: list[tuple[bytes, bytes]]) -> dict[bytes, list[Any]]:
-    grouped: dict[bytes, list[Any]] = {}
-    for name, value in headers:
-        grouped.setdefault(name.title(), []).append(value)
-    return grouped
+def _headers(lines: list[tuple[bytes, bytes]]) -> Headers:
+    """As `Headers(lines)` makes them, which spells every name once more."""
+    headers = Headers()
+    for name, value in lines:
+        dict.setdefault(headers, name.title(), []).append(value)
+    return headers

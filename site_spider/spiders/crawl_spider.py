@@ -198,7 +198,10 @@ def _describe_response(result: Result, response: Response, page: Page) -> None:
 def headers_json(headers: Headers) -> str:
     """A JSON object of name -> list of values, in the order of the answer, repeated ones intact."""
     return json.dumps(
-        {name.decode("latin-1"): [v.decode("latin-1") for v in values] for name, values in headers.items()},
+        {
+            name.decode("latin-1"): [v.decode("latin-1") for v in values]
+            for name, values in dict.items(headers)
+        },
         ensure_ascii=False,
     )
 
