@@ -81,13 +81,14 @@ def _read(text: str, follow_nofollow: bool) -> tuple[Collection[str], str | None
     found: dict[str, None] = {}
     base: str | None = None
     for name, attributes in tags(text):
-        if name == "base":
-            base = attributes.get("href") if base is None else base
-        elif name == "meta":
-            if not follow_nofollow and _forbids_following(attributes):
+        attribute = _LINK_ATTRIBUTE.get(name)
+        if attribute is None:
+            if name == "base":
+                base = attributes.get("href") if base is None else base
+            elif not follow_nofollow and _forbids_following(attributes):  # a meta tag
                 return (), base
-        elif (href := attributes.get(_LINK_ATTRIBUTE[name])) and (
-            follow_nofollow or "rel" not in attributes or "nofollow" not in attributes["rel"].lower().split()
+        elif (href := attributes.get(attribute)) and (
+            "rel" not in attributes or follow_nofollow or "nofollow" not in attributes["rel"].lower().split()
         ):
             found[href] = None
     return found, base

@@ -23,7 +23,6 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from html.entities import html5
-from typing import NamedTuple
 
 MAX_PAGE_CHARS = 5_000_000  # what stands behind is not read
 MAX_TAG_CHARS = 16_384  # a longer tag is passed over
@@ -59,11 +58,9 @@ _TEXT_END = {
 _REFERENCE = re.compile(r"&(?:#[0-9]++|#[xX][0-9a-fA-F]++|[a-zA-Z][a-zA-Z0-9]*+);?+=?+")
 
 
-class Tag(NamedTuple):
-    """A start tag: lower-case name, and lower-case attribute names with their values as written."""
-
-    name: str
-    attributes: Mapping[str, str]
+# A start tag: lower-case name, and lower-case attribute names with their values as written.
+# A bare tuple, because there are as many of these as links.
+Tag = tuple[str, Mapping[str, str]]
 
 
 def tags(text: str) -> Iterator[Tag]:
@@ -74,17 +71,19 @@ def tags(text: str) -> Iterator[Tag]:
     """
     text = text[:MAX_PAGE_CHARS]
     position, work = 0, MAX_PAGE_WORK
-    while work > 0 and (found := _CANDIDATE.search(text, position)):
+    search = _CANDIDATE.search
+    while work > 0 and (found := search(text, position)):
         work -= 1
         position = found.end()
-        if found.lastgroup != "written":
+        wanted, written = found.group("wanted", "written")
+        if written is None:
             position = _behind(text, found)
             continue
-        name, written = found["wanted"].lower(), found["written"]
+        name = wanted.lower()
         if len(written) <= MAX_TAG_CHARS:
             attributes, count = (_short_attributes if len(written) <= _SHORT else _attributes)(written)
             work -= count
-            yield Tag(name, attributes)
+            yield name, attributes
         if name == "iframe":
             position = _content_end(text, name, position)
 
