@@ -46,9 +46,10 @@ _MOST_ODD = 10_000  # servers that are remembered, the oldest forgotten first
 _CONNECT_SECONDS = 10.0  # as Scrapy's handler has it, where no middleware sets download_timeout
 _PORTS = {"http": 80, "https": 443}
 _URL = re.compile(
-    r"(https?)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([1-9][0-9]{0,4}))?(?=[/?#]|$)([!-\"$-~]*)"
+    r"(https?)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([1-9][0-9]{0,4}))?((?:[/?][!-\"$-~]*)?)(?:#[!-~]*)?"
 )
 _VALUE = re.compile(rb"[^\x00\r\n]*")
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OURS = frozenset((b"Host", b"Connection", b"Proxy-Connection", b"Content-Length", b"Transfer-Encoding"))
 _META = ("proxy", "bindaddress")
 
@@ -255,7 +256,7 @@ def plan_of(request: Request) -> Plan | None:
     meta = request.meta
     if request.method not in ("GET", "HEAD") or request.body or any(meta.get(key) for key in _META):
         return None
-    found = _URL.match(request.url)
+    found = _URL.fullmatch(request.url)
     if found is None:
         return None
     scheme, host, port = found[1], found[2], int(found[3] or _PORTS[found[1]])
@@ -280,7 +281,7 @@ def _request_lines(request: Request) -> bytes | None:
         if name in _OURS and name != b"Host":
             return None
         for value in values:
-            if not _VALUE.fullmatch(value) or not _VALUE.fullmatch(name) or b":" in name:
+            if not _VALUE.fullmatch(value) or not _NAME.fullmatch(name):
                 return None
             lines.append(b"%s: %s\r\n" % (name, value))
     return b"".join(lines)

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy import Request
 
+from site_spider.crawl.plain_handler import plan_of
 from tests.crawl.raw_answers import CASES, ODD, OTHER_WAYS, PLAIN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,3 +106,44 @@ def test_what_is_plain_does_not_take_the_long_way(found: dict[str, Any]) -> None
     """The connection is of our own; only there a failed check of a certificate names the reason."""
     said = found["cases"]["TLS whose certificate nobody vouches for"]["plain"]["outcomes"][0]["message"]
     assert "self-signed certificate" in said
+
+
+@pytest.mark.parametrize(
+    ("url", "place", "first_line"),
+    [
+        ("http://a.test", ("http", "a.test", 80), b"GET / HTTP/1.1"),
+        ("https://A.test:444?x#y", ("https", "a.test", 444), b"GET /?x HTTP/1.1"),
+        ("http://[::1]:81/x;y#", ("http", "::1", 81), b"GET /x;y HTTP/1.1"),
+    ],
+)
+def test_what_is_sent_follows_from_the_url(url: str, place: tuple[str, str, int], first_line: bytes) -> None:
+    """No fragment, and a path in any case."""
+    plan = plan_of(Request(url))
+    assert plan is not None
+    assert plan.server == place
+    assert plan.message.split(b"\r\n")[0] == first_line
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request("http://a/", method="POST"),
+        Request("http://a/", method="GET\r\nX: y"),
+        Request("http://a/", body=b"x"),
+        Request("http://a/", headers={"X": "a\r\nY: b"}),
+        Request("http://a/", headers={"X Y": "a"}),
+        Request("http://a/", headers={"X\r\nY": "a"}),
+        Request("http://a/", headers={"Transfer-Encoding": "chunked"}),
+        Request("http://a:99999/", meta={"verbatim_url": True}),
+        Request("http://u:p@a/"),
+        Request("http://a/", meta={"proxy": "http://b"}),
+        Request("http://a/", meta={"bindaddress": "127.0.0.1"}),
+        Request("http://a/x y", meta={"verbatim_url": True}),
+        Request("http://a/x\r\ny", meta={"verbatim_url": True}),
+        Request("http://a/é", meta={"verbatim_url": True}),
+        Request("http://a\r\n/", meta={"verbatim_url": True}),
+    ],
+)
+def test_what_is_not_plain_is_left_to_scrapys_handler(request_: Request) -> None:
+    """Above all what could pass for more than one request."""
+    assert plan_of(request_) is None
