@@ -23,7 +23,8 @@ class CertificateError(SiteSpiderError):
     def of(cls, host: str) -> Self:
         """The error of this host."""
         return cls(
-            f"the certificate of {host} cannot be verified; set DOWNLOAD_VERIFY_CERTIFICATES=false to take any"
+            f"the certificate of {host} cannot be verified; set DOWNLOAD_VERIFY_CERTIFICATES=false "
+            "to take any"
         )
 
 
