@@ -43,5 +43,8 @@ class Result:
 
     def document(self) -> dict[str, Any]:
         """The document as it is stored, without `url_id`'s own key being lost: it stays a field."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in values.items() if name != "meta" or value}
+        values = [(name, getattr(self, name)) for name in _NAMES]
+        return {name: value for name, value in values if name != "meta" or value}
+
+
+_NAMES = tuple(field.name for field in fields(Result))

@@ -10,10 +10,11 @@ URL standard describes, and both give the same result for a plain link.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from w3lib.url import safe_url_string
 
@@ -23,6 +24,7 @@ from site_spider.core.url import MAX_HOST_CHARACTERS, MAX_URL_BYTES, check_url
 from site_spider.errors import SeedError
 
 MAX_LINKS = 10_000
+_SHORT = 300  # characters of a link, and of the folder it is in: its URL is kept, for links repeat
 MAX_TOTAL_CHARS = 2_097_152  # of all links as written and joined: a long <base href> multiplies
 NEW_HOST_FACTOR = 100  # so many times its length an international host costs when first met: IDNA is slow
 
@@ -34,8 +36,9 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*+):")
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~/=&%+,:;@!$*()?]++")
 _TRIMMED = re.compile(r"[A-Za-z0-9\-._~/=%+,;@!$*()?]{1,1000}+")
 _PLAIN_ABSOLUTE = re.compile(
-    r"https?://(?=[^:/]{1,253}[:/])[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*+(?::[1-9][0-9]{0,3})?/.*+"
+    r"https?://(?=[^:/]{1,253}[:/])[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*+(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?/.*+"
 )
+_OF_PAGE = re.compile(r"\?|https?:(?!//)", re.IGNORECASE)  # may lead to the page's own path
 _NON_ASCII = re.compile(r"[^\x00-\x7f]++")
 
 
@@ -78,19 +81,20 @@ def _read(text: str, follow_nofollow: bool) -> tuple[Collection[str], str | None
     found: dict[str, None] = {}
     base: str | None = None
     for name, attributes in tags(text):
-        if name == "base":
-            base = attributes.get("href") if base is None else base
-        elif name == "meta":
-            if not follow_nofollow and _forbids_following(attributes):
+        attribute = _LINK_ATTRIBUTE.get(name)
+        if attribute is None:
+            if name == "base":
+                base = attributes.get("href") if base is None else base
+            elif not follow_nofollow and _forbids_following(attributes):  # a meta tag
                 return (), base
-        elif (href := attributes.get(_LINK_ATTRIBUTE[name])) and (
-            follow_nofollow or "rel" not in attributes or "nofollow" not in attributes["rel"].lower().split()
+        elif (href := attributes.get(attribute)) and (
+            "rel" not in attributes or follow_nofollow or "nofollow" not in attributes["rel"].lower().split()
         ):
             found[href] = None
     return found, base
 
 
-def _forbids_following(meta: dict[str, str]) -> bool:
+def _forbids_following(meta: Mapping[str, str]) -> bool:
     if meta.get("name", "").strip().lower() != "robots":
         return False
     words = meta.get("content", "").lower().replace(",", " ").split()
@@ -107,6 +111,15 @@ def _joined(hrefs: Collection[str], page: _Base, limit: int) -> Links:
         if len(seen) >= limit or chars <= 0:
             return Links(list(urls), len(hrefs) - index)
         chars -= len(written)
+        short = page.find_short(written)
+        if short is not None:
+            href, url = short
+            if href not in seen:
+                seen.add(href)
+                if url:
+                    urls[url] = None
+                    chars -= len(url)
+            continue
         href = _trim(written)
         if href and href not in seen:
             seen.add(href)
@@ -151,17 +164,26 @@ class _Base:
     origin: str
     path: str
     codec: str
+    folder: str  # origin and path up to the last slash
 
     @classmethod
     def parse(cls, url: str, codec: str) -> _Base:
         """Never raises; see `scheme`."""
-        nowhere = cls("", "", "", codec)
+        nowhere = cls("", "", "", codec, "")
         href = _trim(url)
         absolute = nowhere.join(href) if href else None
         if absolute is None:
             return nowhere
-        parts = urlsplit(absolute)
-        return cls(parts.scheme, f"{parts.scheme}://{parts.netloc}", parts.path, codec)
+        end = absolute.index("/", len("https://"))  # what is joined has a path
+        origin, path = absolute[:end], absolute[end:].partition("?")[0]
+        folder = origin + path[: path.rfind("/") + 1]
+        return cls(origin.partition(":")[0], origin, path, codec, folder)
+
+    def find_short(self, written: str) -> tuple[str, str | None] | None:
+        """The link trimmed, and as `join` has it; None for one that is not worth keeping."""
+        if not self.scheme or len(written) > _SHORT or len(self.folder) > _SHORT:
+            return None
+        return _find(self.origin, self.folder, self.codec, written)
 
     def join(self, href: str) -> str | None:
         """The absolute URL of a trimmed link, or None if it is malformed or too long."""
@@ -175,17 +197,9 @@ class _Base:
 
     def _join_plain(self, href: str) -> str | None:
         """One concatenation, or None if the link needs more care."""
-        if not self.scheme or "/." in href or href.endswith("?") or not _PLAIN.fullmatch(href):
-            return None
-        if "%2e" in href or "%2E" in href:  # means a dot
-            return None
-        if href[0] == "/":
-            return self.origin + href if href[1:2] != "/" else None
-        if href[0] == "?":
-            return self.origin + self.path + href
-        if href[0] == "." or ":" in href:
-            return href if _PLAIN_ABSOLUTE.fullmatch(href) else None
-        return self.origin + self.path[: self.path.rfind("/") + 1] + href
+        if href[0] == "?" and self.scheme:
+            return self.origin + self.path + href if _is_plain(href) else None
+        return _plain_url(self.origin, self.folder, href)
 
     def _join_any(self, href: str) -> str | None:
         """By the URL standard. Raises SeedError and ValueError."""
@@ -216,6 +230,34 @@ class _Base:
 
     def _percent_encoded(self, run: re.Match[str]) -> str:
         return quote(run[0].encode(self.codec, "xmlcharrefreplace"), safe="")
+
+
+def _is_plain(href: str) -> bool:
+    """Whether nothing of it has to be resolved or encoded."""
+    if "/." in href or href.endswith("?") or not _PLAIN.fullmatch(href):
+        return False
+    return "%2e" not in href and "%2E" not in href  # which mean a dot
+
+
+def _plain_url(origin: str, folder: str, href: str) -> str | None:
+    """The URL of a trimmed link that does not begin with a query, or None if it needs more care."""
+    if not _is_plain(href):
+        return None
+    if href[0] == "/":
+        return origin + href if origin and href[1:2] != "/" else None
+    if href[0] in ".?" or ":" in href:
+        return href if _PLAIN_ABSOLUTE.fullmatch(href) else None
+    return folder + href if folder else None
+
+
+@lru_cache(maxsize=16_384)  # about 15 MB
+def _find(origin: str, folder: str, codec: str, written: str) -> tuple[str, str | None] | None:
+    """See `_Base.find_short`: only what does not depend on more of the base than its folder is kept."""
+    href = _trim(written)
+    if not href or not href.isascii() or _OF_PAGE.match(href):
+        return None
+    page = _Base(origin.partition(":")[0], origin, folder[len(origin) :], codec, folder)
+    return href, page.join(href)
 
 
 def _split_scheme(href: str) -> tuple[str, str]:

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from html.entities import html5
-from typing import NamedTuple
 
 MAX_PAGE_CHARS = 5_000_000  # what stands behind is not read
 MAX_TAG_CHARS = 16_384  # a longer tag is passed over
+_SHORT = 300  # characters of a tag; what was read of such tags is kept: about 8 MB
 MAX_PAGE_WORK = 250_000  # candidates and attributes; what stands behind is not read
 
 _WANTED = "a|area|base|meta|frame|iframe"
@@ -34,7 +35,7 @@ _TEXT_ONLY = "script|style|title|textarea|xmp|noembed|noframes"
 # Every alternative is settled by its first character, so that nothing is tried twice; at
 # most so many values, because each pass of a group costs memory until the match is over.
 _CANDIDATE = re.compile(
-    rf"""<(?=[a-zA-Z/!?])(?!/[a-z0-9]*+>)(?:
+    rf"""<(?=[a-zA-Z/!?])(?!/[a-z0-9]*+>|[a-z][a-z0-9]?+>)(?:
       (?P<wanted>{_WANTED})(?=[\s/>])
       (?P<written>[^=>]*+(?:=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+|(?=>))[^=>]*+){{0,100}})>
     | (?P<text>{_TEXT_ONLY}|plaintext)(?=[\s/>])
@@ -57,11 +58,9 @@ _TEXT_END = {
 _REFERENCE = re.compile(r"&(?:#[0-9]++|#[xX][0-9a-fA-F]++|[a-zA-Z][a-zA-Z0-9]*+);?+=?+")
 
 
-class Tag(NamedTuple):
-    """A start tag: lower-case name, and lower-case attribute names with their values as written."""
-
-    name: str
-    attributes: dict[str, str]
+# A start tag: lower-case name, and lower-case attribute names with their values as written.
+# A bare tuple, because there are as many of these as links.
+Tag = tuple[str, Mapping[str, str]]
 
 
 def tags(text: str) -> Iterator[Tag]:
@@ -72,20 +71,31 @@ def tags(text: str) -> Iterator[Tag]:
     """
     text = text[:MAX_PAGE_CHARS]
     position, work = 0, MAX_PAGE_WORK
-    while work > 0 and (found := _CANDIDATE.search(text, position)):
+    search = _CANDIDATE.search
+    while work > 0 and (found := search(text, position)):
         work -= 1
         position = found.end()
-        if found.lastgroup != "written":
+        wanted, written = found.group("wanted", "written")
+        if written is None:
             position = _behind(text, found)
             continue
-        name, written = found["wanted"].lower(), found["written"]
+        name = wanted.lower()
         if len(written) <= MAX_TAG_CHARS:
-            attributes = _ATTRIBUTE.findall(written)
-            work -= len(attributes)
-            # Backwards, because the first of several attributes of one name counts.
-            yield Tag(name, {key.lower(): a or b or c for key, a, b, c in reversed(attributes)})
+            attributes, count = (_short_attributes if len(written) <= _SHORT else _attributes)(written)
+            work -= count
+            yield name, attributes
         if name == "iframe":
             position = _content_end(text, name, position)
+
+
+def _attributes(written: str) -> tuple[Mapping[str, str], int]:
+    """Attributes by name, and how many were written."""
+    found = _ATTRIBUTE.findall(written)
+    # Backwards, because the first of several attributes of one name counts.
+    return {key.lower(): a or b or c for key, a, b, c in reversed(found)}, len(found)
+
+
+_short_attributes = lru_cache(maxsize=8_192)(_attributes)  # the same menu is on every page of a site
 
 
 def unescape(value: str) -> str:

@@ -42,12 +42,16 @@ class Seen:
         # the oldest first; with the owner while that is not complete, and may have to send it again
         self._sent: OrderedDict[bytes, Hashable | None] = OrderedDict()
 
+    def knows(self, fingerprint: bytes) -> bool:
+        """Whether `begin` would be False; it counts as met, but nothing is remembered."""
+        return fingerprint in self._owners or fingerprint in self._sent or fingerprint in self.done
+
     def begin(self, fingerprint: bytes, owner: Hashable | None) -> bool:
         """True when it is met for the first time; it is then in flight for `owner`.
 
         Without an owner (a request that belongs to no seed) it is done at once.
         """
-        if fingerprint in self._owners or fingerprint in self._sent or fingerprint in self.done:
+        if self.knows(fingerprint):
             return False
         if owner is None:
             self.done.add(fingerprint)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
@@ -28,11 +29,12 @@ SCOPES = ("host", "domain", "any")
 
 # What nearly every URL looks like; whatever matches needs no further look, except at its lengths.
 _PLAIN = re.compile(
-    r"https?://([a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*+)(?::([1-9][0-9]{0,3}))?(?:[/?#][!-~]*)?", re.ASCII
+    r"https?://([a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*+)(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?(?:[/?#][!-~]*)?",
+    re.ASCII,
 )
 # What w3lib changes in nothing but the order of the query: done here at a fraction of its time.
 _SIMPLE = re.compile(
-    r"(https?://[a-z0-9_.-]+(?::[1-9][0-9]{0,3})?(?:(?:/[a-zA-Z0-9_~-][a-zA-Z0-9_~.-]*+)++/?+|/))"
+    r"(https?://[a-z0-9_.-]+(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?(?:(?:/[a-zA-Z0-9_~-][a-zA-Z0-9_~.-]*+)++/?+|/))"
     r"(?:\?([a-zA-Z0-9_.~-]++=[a-zA-Z0-9_.~-]*+(?:&[a-zA-Z0-9_.~-]++=[a-zA-Z0-9_.~-]*+)*+))?"
 )
 _AUTHORITY = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?://([^/?#]*))?")
@@ -132,6 +134,20 @@ def same_scope(scope: str, seed_host: str, host: str) -> bool:
     if not seed_host or not host:
         return False
     return host == seed_host or (scope == "domain" and site_of(host) == site_of(seed_host))
+
+
+def in_scope(scope: str, seed_host: str, urls: Iterable[str]) -> list[str]:
+    """Those of the URLs that belong to a seed of `seed_host`; each host is looked at once."""
+    known: dict[str, bool] = {}
+    found = []
+    for url in urls:
+        end = url.find("/", 8)  # behind the host, or later: so what is before it tells the host
+        place = url if end < 0 else url[:end]
+        if place not in known:
+            known[place] = same_scope(scope, seed_host, host_of(url))
+        if known[place]:
+            found.append(url)
+    return found
 
 
 def _sorted_query(query: str) -> str:

@@ -96,6 +96,8 @@ class SeedService:
         self._pages = scheduler.df if isinstance(scheduler.df, SentPages) else None
         engine_hooks.on_request_ended(self.crawler.engine, self.completion.ended)
         engine_hooks.on_drain(self.crawler.engine, self._drain)
+        came_back = lambda request: self.waiting_room.came_back(request)  # noqa: E731, PLW0108 - the room is made later
+        engine_hooks.shorten(self.crawler.engine, came_back)
 
     async def _spider_opened(self) -> None:
         try:
@@ -198,12 +200,16 @@ class SeedService:
         """Where requests and seeds wait for their turn."""
         return self.queues.room
 
-    def admit_seeds(self) -> None:
-        """Let the seeds that may begin wait among the requests, each for its host."""
+    def may_admit(self) -> bool:
+        """Whether seeds may begin; while trees keep too many results, none is to be in their way."""
         assert self._outlets is not None
         if self._outlets.is_crowded():
             self.queues.withdraw_seeds()
-            return
+            return False
+        return True
+
+    def admit_seeds(self) -> None:
+        """Let the seeds that may begin wait among the requests, each for its host."""
         self.queues.admit_seeds()
         if self.seeds is not None:
             self.seeds.isolation.proceed()

@@ -42,6 +42,10 @@ class SafeDownloader(Downloader):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._service = SeedService.of(crawler)
+        # AutoThrottle needs Scrapy's own way, where each host has a slot
+        self.goes_short_way = self._service is not None and not crawler.settings.getbool(
+            "AUTOTHROTTLE_ENABLED"
+        )
 
     def fetch(self, request: Request, *arguments: Any) -> Deferred[Response | Request]:
         """As Scrapy's."""

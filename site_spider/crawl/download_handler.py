@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Self
 from urllib.parse import urlsplit
 
 from scrapy import Request
@@ -12,19 +13,23 @@ from scrapy.exceptions import CannotResolveHostError, DownloadFailedError
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
-from site_spider.crawl.resolver import is_refused, proxy_address
+from site_spider.crawl.resolver import PrivateHostError, is_refused, proxy_address
 from site_spider.errors import SiteSpiderError
 
 _WRONG_CERTIFICATE = "certificate verify failed"  # in the words of OpenSSL
 _PROXY = "proxy"  # key in Request.meta, as in Scrapy; no seed can set it
 
 
-class PrivateHostError(SiteSpiderError):
-    """The host has private addresses only. Never retried: another attempt finds the same."""
-
-
 class CertificateError(SiteSpiderError):
     """The host's certificate is wrong. Never retried: another attempt finds the same."""
+
+    @classmethod
+    def of(cls, host: str) -> Self:
+        """The error of this host."""
+        return cls(
+            f"the certificate of {host} cannot be verified; set DOWNLOAD_VERIFY_CERTIFICATES=false "
+            "to take any"
+        )
 
 
 class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
@@ -40,17 +45,11 @@ class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
         except CannotResolveHostError as error:
             host = urlparse_cached(request).hostname or ""
             if not proxy and is_refused(host):
-                raise PrivateHostError(
-                    f"{host} has no public address; set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones"
-                ) from error
+                raise PrivateHostError.of(host) from error
             raise
         except DownloadFailedError as error:
             if _WRONG_CERTIFICATE in str(error):
-                host = urlparse_cached(request).hostname or ""
-                raise CertificateError(
-                    f"the certificate of {host} cannot be verified; set DOWNLOAD_VERIFY_CERTIFICATES=false "
-                    "to take any"
-                ) from error
+                raise CertificateError.of(urlparse_cached(request).hostname or "") from error
             raise
 
     async def _download_through(self, proxy: str, request: Request) -> Response:

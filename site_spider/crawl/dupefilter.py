@@ -12,11 +12,13 @@ from scrapy.dupefilters import RFPDupeFilter
 from scrapy.settings import BaseSettings
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import load_object
+from scrapy.utils.request import RequestFingerprinter
 from twisted.internet.defer import Deferred
 
 from site_spider.core import options
 from site_spider.core.done_remote import RemoteDone
 from site_spider.core.done_store import DoneStore
+from site_spider.core.fingerprint import page_fingerprint
 from site_spider.core.seen import Seen
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.done_courier import DoneCourier
@@ -24,6 +26,7 @@ from site_spider.crawl.lineage import Job, first_request, job_of
 from site_spider.errors import ConfigError, SiteSpiderError
 
 MEMORY = "memory"
+_VERBATIM = "verbatim_url"  # key in Request.meta, as in Scrapy
 _MARKS_LIMIT = 1_000_000  # that wait for a store that is away: about 150 MB
 
 
@@ -37,6 +40,7 @@ class SeenDupeFilter(RFPDupeFilter):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.seen = Seen(self._fingerprints)
+        self._is_plain = type(self.fingerprinter) is RequestFingerprinter and not self._legacy_fingerprint
         self._crawler: Crawler | None = None
         self._courier: DoneCourier | None = None  # when the store is elsewhere
 
@@ -44,6 +48,7 @@ class SeenDupeFilter(RFPDupeFilter):
     def from_crawler(cls, crawler: Crawler) -> Self:
         """As Scrapy asks; a spider without seeds gets Scrapy's own memory. Raises ConfigError."""
         dupefilter = super().from_crawler(crawler)
+        dupefilter._crawler = crawler
         if SeedService.of(crawler) is None:  # settings of ours may not even be there
             return dupefilter
         store = store_class(crawler.settings)
@@ -52,7 +57,7 @@ class SeenDupeFilter(RFPDupeFilter):
         return dupefilter
 
     def _use(self, store: type[Any], crawler: Crawler) -> None:
-        self._crawler, settings = crawler, crawler.settings
+        settings = crawler.settings
         if not issubclass(store, DoneStore):
             self.seen = Seen(store.from_settings(settings, time.monotonic))
             return
@@ -109,6 +114,26 @@ class SeenDupeFilter(RFPDupeFilter):
     def arrived(self, request: Request, job: Job) -> None:
         """The page of this job has come from the seed topic."""
         self.seen.arrive(self._fingerprint(first_request(request, job)))
+
+    def new_pages(self, urls: Iterable[str]) -> list[str]:
+        """The links that are worth a request: the others would be filtered, and count as such.
+
+        Without this every duplicate would cost a request, its way through the spider middlewares and
+        a fingerprint. With DUPEFILTER_DEBUG, or a fingerprinter of the user's own, all are let through.
+        """
+        if not self._is_plain or self.debug:
+            return list(urls)
+        found = list(urls)
+        knows = self.seen.knows
+        new = [url for url in found if not knows(page_fingerprint(url))]
+        if len(new) < len(found):
+            self._count("dupefilter/filtered", len(found) - len(new))
+        return new
+
+    def _fingerprint(self, request: Request) -> bytes:
+        if self._is_plain and request.method == "GET" and not request.body and _VERBATIM not in request.meta:
+            return page_fingerprint(request.url)
+        return super()._fingerprint(request)
 
     def close(self, reason: str) -> Deferred[None] | None:  # type: ignore[override]  # as BaseDupeFilter's
         """Called when nothing else happens any more: the last marks are written."""

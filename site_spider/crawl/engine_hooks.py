@@ -1,4 +1,4 @@
-"""The places where we reach into Scrapy's engine, all of them here.
+"""The places where we reach into Scrapy's engine, all of them here and in engine_flow.
 
 Scrapy has no signal, nor set of signals, that says that a request has ended: a request
 dropped by a downloader middleware emits nothing, a 404 without an errback ends at
@@ -15,6 +15,8 @@ from math import inf
 from scrapy import Request
 from scrapy.core.engine import ExecutionEngine
 
+from site_spider.crawl.engine_flow import EngineFlow
+
 
 def on_request_ended(engine: ExecutionEngine, call: Callable[[Request], None]) -> None:
     """Have `call` called with every request that has ended; to be set up in the scheduler's open()."""
@@ -30,6 +32,16 @@ def on_request_ended(engine: ExecutionEngine, call: Callable[[Request], None]) -
             remove_request(request)
 
     slot.remove_request = remove_and_tell  # type: ignore[method-assign]
+
+
+def shorten(engine: ExecutionEngine, came_back: Callable[[Request], None]) -> None:
+    """Have requests go the short way, see engine_flow; to be set up in the scheduler's open().
+
+    Not with a downloader that is not ours, nor with AutoThrottle.
+    """
+    if getattr(engine.downloader, "goes_short_way", False):
+        flow = EngineFlow(engine, came_back)
+        engine._start_scheduled_request = flow.start_request  # type: ignore[method-assign]
 
 
 Drain = Callable[[], Awaitable[None]]

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from scrapy.exceptions import CannotResolveHostError
 
 from site_spider.core.address import is_public
-from site_spider.crawl.download_handler import PrivateHostError
+from site_spider.crawl.resolver import PrivateHostError
 
 _TTL_SECONDS = 60.0
 _MOST_HOSTS = 10_000

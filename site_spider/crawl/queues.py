@@ -24,6 +24,7 @@ class Queues:
     def __init__(self, crawler: Crawler, completion: Completion, wake: Callable[[], None]) -> None:
         self.seeds = SeedQueue()  # level 0: made with the scheduler, never reclaimed
         self.spill: Spill | None = None  # set as the spider opens
+        self._withdrawn: list[Waiting] = []  # not in `seeds`: what was compared once would be a duplicate
         self._crawler = crawler
         self._completion = completion
         self._wake = wake
@@ -72,13 +73,16 @@ class Queues:
 
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
-        while (waiting := self.seeds.pop()) is not None:
-            self.room.put_seed(waiting)
+        withdrawn, self._withdrawn = self._withdrawn, []
+        for waiting in withdrawn:
+            if waiting.entry.live:
+                self.room.put_seed(waiting)
+        while (next_one := self.seeds.pop()) is not None:
+            self.room.put_seed(next_one)
 
     def withdraw_seeds(self) -> None:
-        """Those that wait among the requests and have not begun wait with the others again."""
-        for waiting in self.room.remove_seeds():
-            self.seeds.push(waiting)
+        """Those that wait among the requests and have not begun are kept back until `admit_seeds`."""
+        self._withdrawn += self.room.remove_seeds()
 
     def look(self) -> None:
         """To be called now and then."""

@@ -7,18 +7,22 @@ connection by name. Scrapy's own cache has no time to live.
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, Self
 
 from scrapy.crawler import Crawler
+from scrapy.utils.reactor import is_reactor_installed
 from twisted.internet.base import ReactorBase
-from twisted.internet.interfaces import IAddress, IHostnameResolver
+from twisted.internet.interfaces import IAddress, IHostnameResolver, IResolutionReceiver
 from zope.interface import implementer
 
 from site_spider.core import options
 from site_spider.core.address import is_public
+from site_spider.errors import SiteSpiderError
 
 _TTL_SECONDS = 60.0
 _MOST_HOSTS = 10_000
@@ -26,6 +30,15 @@ _MOST_HOSTS = 10_000
 # Only for that one connection, or a seed could ask for what else listens there.
 proxy_address: ContextVar[str | None] = ContextVar("proxy_address", default=None)
 _refused: OrderedDict[str, None] = OrderedDict()  # hosts that have private addresses only
+
+
+class PrivateHostError(SiteSpiderError):
+    """The host has private addresses only. Never retried: another attempt finds the same."""
+
+    @classmethod
+    def of(cls, host: str) -> Self:
+        """The error of this host."""
+        return cls(f"{host} has no public address; set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones")
 
 
 def is_refused(host: str) -> bool:
@@ -144,3 +157,46 @@ class _Filter:
             if len(_refused) > _MOST_HOSTS:
                 _refused.popitem(last=False)
         self._receiver.resolutionComplete()
+
+
+async def addresses_of(host: str) -> list[str]:
+    """The addresses of a host, or of a literal in any spelling, as the reactor's resolver has them.
+
+    So with `PublicHostResolver` they are cached and public. Empty when the host has none.
+    """
+    if not is_reactor_installed():  # then TWISTED_DNS_RESOLVER has no meaning either
+        return await _addresses_without_reactor(host)
+    from twisted.internet import reactor  # noqa: PLC0415 - importing it installs one
+
+    collector = _Collector(asyncio.get_running_loop().create_future())
+    reactor.nameResolver.resolveHostName(collector, host)
+    return await collector.all_there
+
+
+async def _addresses_without_reactor(host: str) -> list[str]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return [str(address[4][0]) for address in found]
+
+
+@implementer(IResolutionReceiver)
+class _Collector:
+    """Fulfils a future with all addresses at once."""
+
+    def __init__(self, all_there: asyncio.Future[list[str]]) -> None:
+        self.all_there = all_there
+        self._found: list[str] = []
+
+    def resolutionBegan(self, resolution: Any) -> None:  # noqa: N802
+        """From Twisted."""
+
+    def addressResolved(self, address: Any) -> None:  # noqa: N802
+        """From Twisted."""
+        self._found.append(address.host)
+
+    def resolutionComplete(self) -> None:  # noqa: N802
+        """From Twisted."""
+        if not self.all_there.done():
+            self.all_there.set_result(self._found)

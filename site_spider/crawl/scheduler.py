@@ -131,9 +131,10 @@ class SeedScheduler(Scheduler):
         return request
 
     def _next(self, service: SeedService) -> Request | None:
-        if self.seed_filter is not None:
-            self.seed_filter.sort()
-        service.admit_seeds()
+        if service.may_admit():
+            if self.seed_filter is not None:
+                self.seed_filter.sort()
+            service.admit_seeds()
         request = service.waiting_room.next(self)
         if request is not None:
             self._count("scheduler/dequeued/memory")

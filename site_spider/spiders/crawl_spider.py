@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -20,8 +20,9 @@ from site_spider.core import options
 from site_spider.core.body import BodyLimits, KeptBody, keep_binary, keep_text
 from site_spider.core.decode import decode_body, is_html, is_text, media_type
 from site_spider.core.links import extract_links
-from site_spider.core.url import SCOPES, host_of, same_scope, site_of
+from site_spider.core.url import SCOPES, host_of, in_scope, site_of
 from site_spider.crawl.assembly import SeedService
+from site_spider.crawl.dupefilter import SeenDupeFilter
 from site_spider.crawl.environment import apply_environment
 from site_spider.crawl.failure import describe_exception, describe_retries, describe_status
 from site_spider.crawl.lineage import Job, job_of
@@ -93,8 +94,8 @@ class SeedSpider(Spider):
         result = self._result(response.request, job)
         _describe_response(result, response, page)
         anchor = _anchor_host(response, job)
-        links = (link for link in page.links if same_scope(self.link_scope, anchor, host_of(link)))
-        return [result, *(Request(link) for link in links)]
+        links = in_scope(self.link_scope, anchor, page.links)
+        return [result, *map(Request, self._new_pages(links, job))]
 
     def failed(self, failure: Failure) -> Result:
         """The errback: a failure result."""
@@ -117,6 +118,11 @@ class SeedSpider(Spider):
         if service is None or job is None:
             return nullcontext()
         return service.completion.keep_open(job.entry)
+
+    def _new_pages(self, links: Iterable[str], job: Job | None) -> Iterable[str]:
+        """Without those that the dupefilter would filter, if it can say so before there are requests."""
+        dupefilter = None if job is None else getattr(self.crawler.engine.scheduler, "df", None)
+        return dupefilter.new_pages(links) if isinstance(dupefilter, SeenDupeFilter) else links
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
         depth = response.meta.get("depth", 0)
@@ -194,7 +200,10 @@ def _describe_response(result: Result, response: Response, page: Page) -> None:
 def headers_json(headers: Headers) -> str:
     """A JSON object of name -> list of values, in the order of the answer, repeated ones intact."""
     return json.dumps(
-        {name.decode("latin-1"): [v.decode("latin-1") for v in values] for name, values in headers.items()},
+        {
+            name.decode("latin-1"): [v.decode("latin-1") for v in values]
+            for name, values in dict.items(headers)
+        },
         ensure_ascii=False,
     )
 

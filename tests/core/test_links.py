@@ -8,7 +8,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from lxml import etree
 
-from site_spider.core.links import Links, _Base, extract_links
+from site_spider.core.links import Links, _Base, _trim, extract_links
 from site_spider.core.url import MAX_URL_BYTES, check_url
 
 BASE = "http://example.com/dir/page?q=1"
@@ -274,6 +274,23 @@ def test_the_short_way_of_joining_gives_what_the_long_way_gives(href: str, base:
     page = _Base.parse(base, "utf-8")
     short = page._join_plain(href)
     assert short is None or short == page._join_any(href)
+
+
+@given(
+    st.lists(FRAGMENTS | st.text("ab./?=&%:#;\\\\", max_size=3)).map("".join),
+    st.sampled_from(
+        [BASE, "http://example.com/dir/other", "http://example.com/dir/?x", "http://example.com/dir"]
+    ),
+    st.sampled_from(["utf-8", "gb18030"]),
+)
+@example("&quest;a", BASE, "utf-8")
+@example("http:?a", BASE, "utf-8")
+@example("HTTPS:", "https://example.com/dir/page", "utf-8")
+def test_what_is_kept_of_a_link_holds_on_every_page_of_its_folder(href: str, base: str, codec: str) -> None:
+    """Links are joined once a folder."""
+    page = _Base.parse(base, codec)
+    kept = page.find_short(href)
+    assert kept is None or kept == (_trim(href), page.join(_trim(href)))
 
 
 @given(st.text("ab./?=&", min_size=1, max_size=20))

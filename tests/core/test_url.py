@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from w3lib.url import canonicalize_url
 
-from site_spider.core.url import MAX_URL_BYTES, canonical_url, check_url, host_of, same_scope, site_of, url_id
+from site_spider.core.url import (
+    MAX_URL_BYTES,
+    canonical_url,
+    check_url,
+    host_of,
+    in_scope,
+    same_scope,
+    site_of,
+    url_id,
+)
 from site_spider.errors import SeedError
 
 PIECES = [
@@ -295,3 +304,14 @@ def test_an_unknown_scope_is_a_value_error():
     """A misspelt setting must not mean any."""
     with pytest.raises(ValueError, match="scope is 'all', but must be one of: host, domain, any"):
         same_scope("all", "a", "a")
+
+
+@given(
+    st.lists(NEARLY_URLS | SIMPLE_URLS),
+    st.sampled_from(["host", "domain", "any"]),
+    st.sampled_from(["a", "b.c", ""]),
+)
+def test_many_urls_are_looked_at_as_one_by_one(urls, scope, seed_host):
+    """That each host is looked at once changes nothing."""
+    expected = [url for url in urls if same_scope(scope, seed_host, host_of(url))]
+    assert in_scope(scope, seed_host, urls) == expected

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from redis import Redis
-from scrapy import Request
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
 from scrapy.http import Response
+from scrapy.utils.request import RequestFingerprinter
 
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.crawl import engine
@@ -45,6 +47,39 @@ def test_a_link_to_a_page_that_is_done_or_in_flight_is_not_followed(
     assert site.visits == {"a": 1, "b": 1, "c": 1}
     assert len(crawled.documents) == 4
     assert crawled.lag == 0
+
+
+def test_no_request_is_made_for_a_link_that_would_be_filtered(tmp_path: Path, site: Site) -> None:
+    """It counts as filtered all the same; with DUPEFILTER_DEBUG or another fingerprinter there is one."""
+    site.has("a", "a", "b", "c")
+    site.has("b", "a", "c")
+    site.has("c")
+    scheduled: list[str] = []
+
+    class Watching(SeedSpider):
+        @classmethod
+        def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+            crawler.signals.connect(cls.note, signal=signals.request_scheduled)
+            return super().from_crawler(crawler, *args, **kwargs)
+
+        @staticmethod
+        def note(request: Request) -> None:
+            scheduled.append(request.url.removeprefix(f"{HOST}/"))
+
+    for name, own, dropped in (
+        ("plain", {}, []),
+        ("debug", {"DUPEFILTER_DEBUG": True}, ["a", "a", "c"]),
+        ("other", {"REQUEST_FINGERPRINTER_CLASS": f"{__name__}.OtherFingerprinter"}, ["a", "a", "c"]),
+    ):
+        scheduled.clear()
+        crawled = crawl(tmp_path / name, [seed("a")], Watching, **own)
+        assert sorted(scheduled) == sorted(["b", "c", *dropped])
+        assert crawled.stats["dupefilter/filtered"] == 3
+    assert site.visits == {"a": 3, "b": 3, "c": 3}
+
+
+class OtherFingerprinter(RequestFingerprinter):
+    """Of a user's own, so nothing can be known of a page from its URL alone."""
 
 
 @kinds_elsewhere

@@ -28,6 +28,7 @@ from scrapy.http import Response
 from twisted.python.failure import Failure
 
 from site_spider import settings as project
+from site_spider.crawl import engine_hooks
 from site_spider.items import Result
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.crawl import engine
@@ -206,13 +207,20 @@ SCENARIOS: dict[str, Scenario] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
-    """One crawl of a seed for each scenario."""
+@pytest.fixture(scope="module", params=["the short way", "Scrapy's own way"])
+def crawled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawled]:
+    """One crawl of a seed for each scenario, on each way through the engine."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param != "the short way":
+            patch.setattr(engine_hooks, "shorten", lambda *_: None)
+        yield crawl_scenarios(tmp_path_factory.mktemp("endings"))
+
+
+def crawl_scenarios(folder: Path) -> Crawled:
     engine.ANSWERS.update({path: s.answer for path, s in SCENARIOS.items() if s.answer is not None})
     seeds = [{"url": f"http://h.test{path}", "meta": {"url_id": path}} for path in SCENARIOS]
     return crawl(
-        tmp_path_factory.mktemp("endings"),
+        folder,
         seeds,
         ScenarioSpider,
         SITE_CALLBACK_TIMEOUT_SECONDS=0.5,

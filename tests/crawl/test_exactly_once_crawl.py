@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -102,6 +103,11 @@ def linked(request: Request) -> Response:
     return page(request, links + "word " * 200)
 
 
+async def slow(request: Request) -> Response:
+    await asyncio.sleep(0.05)  # trees are open while the crawl looks how much they keep
+    return page(request, "word " * 200)
+
+
 def crawl_trees(folder: Path, count: int, **settings: Any) -> Crawled:
     for number in range(count):
         engine.ANSWERS[f"/tree{number}"] = linked
@@ -152,6 +158,9 @@ def test_a_refused_result_is_one_dead_letter(tmp_path: Path) -> None:
 
 def test_trees_that_keep_too_much_hand_their_links_on(tmp_path: Path) -> None:
     """As seeds, in the transaction of the tree; each page is stored once, and the crawl comes to its end."""
+    for number in range(12):
+        for link in range(LINKS):
+            engine.ANSWERS[f"/tree{number}/{link}"] = slow
     crawled = crawl_trees(tmp_path, 12, SITE_SINK_BACKLOG_BYTES=3000, CONCURRENT_REQUESTS=2)
     assert crawled.lag == 0
     assert stored_keys() == dict.fromkeys(crawled.documents, 1)

@@ -1,0 +1,87 @@
+"""Scrapy's downloader middlewares without the work that comes to nothing.
+
+Each does what the one of Scrapy does that it takes the place of, with the same settings;
+tests/crawl/test_lean_middlewares.py compares them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scrapy import Request
+from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
+from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
+from scrapy.downloadermiddlewares.stats import DownloaderStats, get_status_size
+from scrapy.http import Response
+from scrapy.utils.httpobj import urlparse_cached
+
+
+class LeanCookies(CookiesMiddleware):
+    """Makes a jar when there is a first cookie, and looks into it when there is one."""
+
+    def process_request(self, request: Request) -> Any:  # type: ignore[override] # without the spider
+        """As Scrapy's."""
+        if request.cookies or request.meta.get("cookiejar") in self.jars or self.debug:
+            return super().process_request(request)
+        if not request.meta.get("dont_merge_cookies", False):
+            request.headers.pop(b"Cookie", None)
+        return None
+
+    def process_response(self, request: Request, response: Response) -> Any:  # type: ignore[override]
+        """As Scrapy's."""
+        headers = response.headers
+        assert headers is not None
+        if b"Set-Cookie" in headers or b"Set-Cookie2" in headers or self.debug:
+            return super().process_response(request, response)
+        return response
+
+
+class LeanOffsite(OffsiteMiddleware):
+    """Looks at no request of a spider without `allowed_domains`."""
+
+    def process_request(self, request: Request) -> None:  # type: ignore[override]
+        """As Scrapy's."""
+        if getattr(self.crawler.spider, "allowed_domains", None):
+            super().process_request(request)
+
+
+class LeanDownloaderStats(DownloaderStats):
+    """Counts bytes without writing the request out, and without spelling headers anew."""
+
+    def process_request(self, request: Request) -> None:  # type: ignore[override]
+        """As Scrapy's."""
+        count = self.stats.inc_value
+        count("downloader/request_count")
+        count(f"downloader/request_method_count/{request.method}")
+        count("downloader/request_bytes", request_bytes(request))
+
+    def process_response(  # type: ignore[override]
+        self,
+        request: Request,  # noqa: ARG002 - as Scrapy calls it
+        response: Response,
+    ) -> Response:
+        """As Scrapy's."""
+        count = self.stats.inc_value
+        count("downloader/response_count")
+        count(f"downloader/response_status_count/{response.status}")
+        count("downloader/response_bytes", response_bytes(response))
+        return response
+
+
+def response_bytes(response: Response) -> int:
+    """About what the response weighed on its way, as Scrapy estimates it."""
+    lines: dict[bytes, list[bytes]] = response.headers or {}
+    size = sum(len(name) + len(value) + 2 for name in lines for value in dict.__getitem__(lines, name))
+    return len(response.body) + size + 2 * (len(lines) - 1) + get_status_size(response.status) + 4
+
+
+def request_bytes(request: Request) -> int:
+    """The length of what `request_httprepr` writes."""
+    parsed = urlparse_cached(request)
+    target = len(parsed.path or "/") + bool(parsed.params) + len(parsed.params)
+    target += bool(parsed.query) + len(parsed.query)
+    size = len(request.method) + len("  HTTP/1.1\r\nHost: \r\n\r\n") + target + len(parsed.hostname or "")
+    lines: dict[bytes, list[bytes]] = request.headers
+    if lines:
+        size += sum(len(name) + len(value) + 4 for name in lines for value in dict.__getitem__(lines, name))
+    return size + len(request.body)

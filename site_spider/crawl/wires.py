@@ -1,0 +1,140 @@
+"""Opens connections, to public addresses only, and keeps idle ones for the next request.
+
+The guard against private addresses stands where sockets are made: every address that a name,
+or a literal in whatever spelling, resolves to passes it, for each new connection. A
+connection that is kept was let through before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import OrderedDict
+from typing import NamedTuple
+
+from aiohappyeyeballs import AddrInfoType, start_connection
+from scrapy.exceptions import CannotResolveHostError
+
+from site_spider.core.address import is_public
+from site_spider.crawl.resolver import PrivateHostError, addresses_of, is_refused
+from site_spider.crawl.wire import Wire
+
+_IDLE_SECONDS = 30.0  # a connection is kept; servers keep theirs for 5 to 75
+_MOST_IDLE = 1_000  # connections kept, of all servers together
+_NEXT_ADDRESS_SECONDS = 0.25  # before the next address of a server is tried as well
+_SWEEP_SECONDS = 5.0
+
+
+class Server(NamedTuple):
+    """What a connection leads to."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+class Wires:
+    """All connections of a crawl. On the event loop's thread only."""
+
+    def __init__(self, tls: ssl.SSLContext, *, allow_private: bool, most_idle_of_server: int) -> None:
+        self._tls = tls
+        self._allow_private = allow_private
+        self._most_idle_of_server = max(1, most_idle_of_server)
+        self._idle: dict[Server, list[Wire]] = {}
+        self._idle_order: OrderedDict[Wire, Server] = OrderedDict()  # the longest idle first
+        self._open: set[Wire] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def take_idle(self, server: Server) -> Wire | None:
+        """A connection that is kept, the last one used first."""
+        kept = self._idle.get(server)
+        if not kept:
+            return None
+        wire = kept[-1]
+        self._forget_idle(wire)
+        return wire
+
+    def keep(self, server: Server, wire: Wire) -> None:
+        """A connection that may be used again."""
+        if not wire.is_open:
+            return
+        kept = self._idle.setdefault(server, [])
+        kept.append(wire)
+        self._idle_order[wire] = server
+        loop = asyncio.get_running_loop()
+        wire.idle_since = loop.time()
+        if len(kept) > self._most_idle_of_server:
+            kept[0].abort()
+        if len(self._idle_order) > _MOST_IDLE:
+            next(iter(self._idle_order)).abort()
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    async def open(self, server: Server) -> Wire:
+        """A new connection.
+
+        Raises CannotResolveHostError, PrivateHostError and OSError, which ssl.SSLError is.
+        """
+        loop = asyncio.get_running_loop()
+        sock = await start_connection(
+            await self._addresses(server), happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS, interleave=1, loop=loop
+        )
+        is_tls = server.scheme == "https"
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _, wire = await loop.create_connection(
+                lambda: Wire(self._lost),
+                sock=sock,
+                ssl=self._tls if is_tls else None,
+                server_hostname=server.host.removesuffix(".") if is_tls else None,
+            )
+        except BaseException:
+            sock.close()
+            raise
+        self._open.add(wire)
+        return wire
+
+    async def _addresses(self, server: Server) -> list[AddrInfoType]:
+        found = await addresses_of(server.host)
+        if not found:
+            if is_refused(server.host):
+                raise PrivateHostError.of(server.host)
+            raise CannotResolveHostError(f"no address for {server.host}")
+        allowed = [address for address in found if self._allow_private or is_public(address)]
+        if not allowed:
+            raise PrivateHostError.of(server.host)
+        return [_address_info(address, server.port) for address in allowed]
+
+    def close(self) -> None:
+        """End all of them."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for wire in list(self._open):
+            wire.abort()
+
+    def _lost(self, wire: Wire) -> None:
+        self._open.discard(wire)
+        if wire in self._idle_order:
+            self._forget_idle(wire)
+
+    def _forget_idle(self, wire: Wire) -> None:
+        server = self._idle_order.pop(wire)
+        kept = self._idle[server]
+        kept.remove(wire)
+        if not kept:
+            del self._idle[server]
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        before = loop.time() - _IDLE_SECONDS
+        while self._idle_order and (wire := next(iter(self._idle_order))).idle_since <= before:
+            wire.abort()
+        self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep) if self._idle_order else None
+
+
+def _address_info(address: str, port: int) -> AddrInfoType:
+    if ":" in address:
+        return (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port, 0, 0))
+    return (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port))
