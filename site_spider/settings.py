@@ -81,6 +81,7 @@ SITE_MAX_SEEDS_IN_FLIGHT = 1000  # polled and not complete, a process; intake pa
 SITE_SEED_MAX_OPEN_SECONDS = 600  # then the links of a tree that still wait go back to the seed topic
 SITE_MAX_SPAN_OFFSETS = 50_000  # from the slowest seed of a partition to what is polled next; it pauses there
 SITE_FRONTIER_MAX_REQUESTS = 100_000  # waiting in a process; links beyond it go to the seed topic
+SITE_HOST_MAX_REQUESTS = 50_000  # of them, for one host: it shall not fill the memory of all; likewise
 SITE_FRONTIER_MAX_BYTES = 256_000_000  # of them, of seeds in flight and of what is sent; likewise
 SITE_HOST_OWNERSHIP = (
     False  # true: links and redirects to hosts of other processes go there by the seed topic

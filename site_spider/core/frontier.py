@@ -180,6 +180,11 @@ class Frontier(Generic[T]):
         """How many items wait on each level, lowest first; those that are not due yet included."""
         return dict(sorted(self._lengths.items()))
 
+    def waiting(self, name: str) -> int:
+        """How many items of this host wait, those that are not due yet not included."""
+        host = self._hosts.get(name)
+        return 0 if host is None else host.waiting()
+
     def hosts(self, now: float) -> Iterator[HostView]:
         """Every host of which something waits or is out; the frontier may change between two of them."""
         for host in list(self._hosts.values()):

@@ -5,7 +5,7 @@ Theory of operation. Five reasons:
 - a seed whose tree is open for longer than SITE_SEED_MAX_OPEN_SECONDS is overdue: its links
   that wait, and those found from then on, leave, so that the watermark moves;
 - with SITE_LINKS_TO=kafka every link leaves;
-- links that find the memory full leave (core.load);
+- links that find the memory full leave (core.load), or their host's share of it;
 - where results are kept until their tree is complete (crawl.exactly_once), links leave when
   trees keep too much;
 - with SITE_HOST_OWNERSHIP a link, or a redirect, to a host of another process leaves.
@@ -156,7 +156,9 @@ class Spill:
         """Whether a request is to leave rather than wait. A link is a request with which its job begins."""
         if not job.entry.live:
             return False
-        return self._leaves(request, job, is_link=is_link) or (is_link and self._load.is_full)
+        return self._leaves(request, job, is_link=is_link) or (
+            is_link and not self._room.has_place_for(request)
+        )
 
     def _leaves(self, request: Request, job: Job, *, is_link: bool) -> bool:
         if is_link:

@@ -56,11 +56,17 @@ class WaitingRoom:
     """What waits, and which hosts have requests out. On the event loop's thread only."""
 
     def __init__(
-        self, frontier: Frontier[Waiter], backoff: HostBackoff, load: Load, wake: Callable[[], None]
+        self,
+        frontier: Frontier[Waiter],
+        backoff: HostBackoff,
+        load: Load,
+        wake: Callable[[], None],
+        most_of_host: int = 50_000,
     ) -> None:
         self.frontier = frontier
         self.load = load
         self.wake = wake
+        self._most_of_host = most_of_host
         self._loop = asyncio.get_running_loop()
         self._backoff = backoff
         self._out: dict[Request, _Out] = {}
@@ -81,7 +87,8 @@ class WaitingRoom:
             options.integer(crawler.settings, "SITE_FRONTIER_MAX_REQUESTS", minimum=1),
             options.integer(crawler.settings, "SITE_FRONTIER_MAX_BYTES", minimum=1),
         )
-        room = cls(build_frontier(crawler.settings), backoff, load, wake)
+        most_of_host = options.integer(crawler.settings, "SITE_HOST_MAX_REQUESTS", minimum=1)
+        room = cls(build_frontier(crawler.settings), backoff, load, wake, most_of_host)
         robots = Robots.from_crawler(crawler)
         if robots is not None:
             room.gate = RobotsGate(room.frontier, robots, wake)
@@ -92,6 +99,10 @@ class WaitingRoom:
 
     def __len__(self) -> int:
         return len(self.frontier)
+
+    def has_place_for(self, request: Request) -> bool:
+        """False where a link is to go to the seed topic: too much waits, of its host or of all."""
+        return not self.load.is_full and self.frontier.waiting(host_key(request)) < self._most_of_host
 
     def put_link(self, request: Request, job: Job) -> bool:
         """A request with which its job begins waits, if it is plain, as less than a Request: True then."""

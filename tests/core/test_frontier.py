@@ -254,3 +254,11 @@ def test_a_host_says_why_it_waits() -> None:
     frontier.hold("h", 60.0, "back-off", 0.5)
     (view,) = frontier.hosts(0.5)
     assert (view.reason, view.next_at, view.waiting, view.out) == ("back-off", 60.0, 1, 0)
+
+
+def test_what_waits_of_a_host_can_be_counted() -> None:
+    frontier = Frontier[str]()
+    for level in (0, 0, 1):
+        frontier.push(level, "a", "item", 0.0)
+    frontier.push(0, "a", "later", 0.0, not_before=5.0)
+    assert (frontier.waiting("a"), frontier.waiting("b")) == (3, 0)

@@ -159,6 +159,18 @@ def test_links_beyond_a_limit_go_to_the_topic(tmp_path: Path, site: Site, limit:
     assert 0 < found.stats["spill/sent"] < 43
 
 
+def test_links_beyond_the_share_of_their_host_go_to_the_topic(tmp_path: Path, site: Site) -> None:
+    """Those of other hosts find the memory as free as before."""
+    has_tree(site, 6)
+    Watched.most = 0
+    found = crawl(tmp_path, [seed("root")], Watched, CONCURRENT_REQUESTS=1, SITE_HOST_MAX_REQUESTS=3)
+    assert len(site.visits) == len(found.documents) == 43
+    assert set(site.visits.values()) == {1}
+    assert found.lag == 0
+    assert 0 < Watched.most <= 20
+    assert 0 < found.stats["spill/sent"] < 43
+
+
 def test_seeds_count_with_their_bytes(tmp_path: Path, site: Site) -> None:
     """Seeds of nearly 1 MB: no more of them are polled than fit."""
     most = 0
