@@ -30,6 +30,8 @@ class Wire(asyncio.Protocol):
         self._on_head: Callable[[Answer], None] | None = None
         self._on_more: Callable[[Answer], None]
         self._waiter: asyncio.Future[None] | None = None
+        self._peer = ""
+        self._tls: Any = None
         self._address: IPv4Address | IPv6Address | None = None
         self._certificate: Certificate | None = None
 
@@ -37,16 +39,15 @@ class Wire(asyncio.Protocol):
     def address(self) -> IPv4Address | IPv6Address:
         """Of the server."""
         if self._address is None:
-            self._address = ip_address(self._transport.get_extra_info("peername")[0])
+            self._address = ip_address(self._peer)
         return self._address
 
     @property
     def certificate(self) -> Certificate | None:
         """Of the server; None without TLS."""
         if self._certificate is None:
-            connection = self._transport.get_extra_info("ssl_object")
-            if isinstance(connection, ssl.SSLObject):
-                der = connection.getpeercert(binary_form=True)
+            if isinstance(self._tls, ssl.SSLObject):
+                der = self._tls.getpeercert(binary_form=True)
                 self._certificate = None if der is None else Certificate.load(der)
         return self._certificate
 
@@ -92,6 +93,9 @@ class Wire(asyncio.Protocol):
         """From asyncio."""
         self._transport = transport
         self.is_open = True
+        # asked now: a transport that has closed knows neither
+        self._peer = transport.get_extra_info("peername")[0]
+        self._tls = transport.get_extra_info("ssl_object")
 
     def data_received(self, data: bytes) -> None:
         """From asyncio."""

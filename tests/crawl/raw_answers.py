@@ -117,6 +117,11 @@ PLAIN = {
     "a host of the request's own": Case(headers={"Host": "other.test"}),
     "a Proxy-Authorization header": Case(headers={"Proxy-Authorization": "Basic secret"}),
     "TLS": Case(tls=True, closes=False, times=2, settings={"DOWNLOAD_VERIFY_CERTIFICATES": False}),
+    "TLS, and the connection closed": Case(
+        head(b"Connection: close", b"Content-Length: 7") + PAGE,
+        tls=True,
+        settings={"DOWNLOAD_VERIFY_CERTIFICATES": False},
+    ),
     "TLS whose certificate nobody vouches for": Case(
         tls=True, settings={"DOWNLOAD_VERIFY_CERTIFICATES": True}
     ),

@@ -100,6 +100,8 @@ class Ours(Contestant):
                 left -= 1
                 found = json.loads(message.value() or b"")
                 _, milliseconds = message.timestamp()
+                if found["body"] is None:
+                    raise RuntimeError(f"{found['url']} has no page: {found['description']}")
                 yield Record(found["url"], found["status"], len(found["body"]), milliseconds / 1000)
 
     def close(self) -> None:
