@@ -6,6 +6,10 @@ requests that were out together count once. A step is forgiven when the host has
 as long as that step's pause, counted from the end of the pause, and then answers well; so the
 way down takes about as long as the way up did.
 
+Some pages answer 503 for ever, on hosts that are well. So after an answer that was good the next
+overload is a first step again, and the retry of a page that was refused makes no step: it says
+nothing new of its host, which is left alone for another pause of the same length.
+
 Time comes in as an argument, in seconds of any clock that does not go backwards.
 """
 
@@ -19,13 +23,14 @@ _MOST_HOSTS = 10_000
 
 
 class _Host:
-    __slots__ = ("quiet_since", "since", "step", "until")
+    __slots__ = ("is_well", "quiet_since", "since", "step", "until")
 
     def __init__(self) -> None:
         self.step = 0
         self.since = 0.0  # of the last step
         self.until = 0.0  # left alone
         self.quiet_since = 0.0
+        self.is_well = False  # has answered well since the last step
 
 
 class HostBackoff:
@@ -46,7 +51,14 @@ class HostBackoff:
         return 0 if host is None else host.step
 
     def overloaded(
-        self, name: str, began: float, now: float, jitter: float, asked_seconds: float = 0.0
+        self,
+        name: str,
+        began: float,
+        now: float,
+        jitter: float,
+        asked_seconds: float = 0.0,
+        *,
+        is_retry: bool = False,
     ) -> float:
         """Until when the host is left alone after this answer to a request that began at `began`.
 
@@ -55,8 +67,8 @@ class HostBackoff:
         host = self._hosts.setdefault(name, _Host())
         self._hosts.move_to_end(name)
         if not host.step or began > host.since:
-            host.step += 1
-            host.since = now
+            host.step = self._next_step(host, is_retry=is_retry)
+            host.since, host.is_well = now, False
             host.until = max(host.until, now + self._pause(host.step, jitter))
         host.until = max(host.until, now + asked_seconds)
         host.quiet_since = max(now, host.until)
@@ -69,11 +81,17 @@ class HostBackoff:
         host = self._hosts.get(name)
         if host is None or began <= host.since:
             return
+        host.is_well = True
         while host.step and now - host.quiet_since >= (pause := self._pause(host.step, 0.0)):
             host.quiet_since += pause
             host.step -= 1
         if not host.step:
             del self._hosts[name]
+
+    def _next_step(self, host: _Host, *, is_retry: bool) -> int:
+        if host.is_well:
+            return 1
+        return max(1, host.step) if is_retry else host.step + 1
 
     def _pause(self, step: int, jitter: float) -> float:
         return pause_seconds(step, self._first_seconds, self._longest_seconds, jitter)

@@ -174,7 +174,10 @@ class WaitingRoom:
         out, now = self._out.get(request), self._loop.time()
         if out is not None:
             jitter = random.random()  # noqa: S311 - varies a pause only
-            until = self._backoff.overloaded(out.host, out.began, now, jitter, asked_seconds)
+            is_retry = bool(request.meta.get("retry_times"))
+            until = self._backoff.overloaded(
+                out.host, out.began, now, jitter, asked_seconds, is_retry=is_retry
+            )
             self.frontier.hold(out.host, until, "back-off", now)
 
     def host_answered(self, request: Request) -> None:

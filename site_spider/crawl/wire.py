@@ -45,10 +45,9 @@ class Wire(asyncio.Protocol):
     @property
     def certificate(self) -> Certificate | None:
         """Of the server; None without TLS."""
-        if self._certificate is None:
-            if isinstance(self._tls, ssl.SSLObject):
-                der = self._tls.getpeercert(binary_form=True)
-                self._certificate = None if der is None else Certificate.load(der)
+        if self._certificate is None and isinstance(self._tls, ssl.SSLObject):
+            der = self._tls.getpeercert(binary_form=True)
+            self._certificate = None if der is None else Certificate.load(der)
         return self._certificate
 
     def ask(

@@ -32,16 +32,24 @@ class Model(RuleBasedStateMachine):
         self.out.append(self.now)
 
     @precondition(lambda self: self.out)
-    @rule(jitter=st.floats(0, 1), asked=st.sampled_from([0.0, 0.0, 7.0]), index=st.integers(0, 9))
-    def refused(self, jitter: float, asked: float, index: int) -> None:
+    @rule(
+        jitter=st.floats(0, 1),
+        asked=st.sampled_from([0.0, 0.0, 7.0]),
+        index=st.integers(0, 9),
+        is_retry=st.booleans(),
+    )
+    def refused(self, jitter: float, asked: float, index: int, is_retry: bool) -> None:
         began = self.out.pop(index % len(self.out))
         before = self.backoff.step("h")
-        until = self.backoff.overloaded("h", began, self.now, jitter, asked)
+        until = self.backoff.overloaded("h", began, self.now, jitter, asked, is_retry=is_retry)
         is_new_step = not before or began > self.last_step
-        assert self.backoff.step("h") == before + is_new_step
+        after = before
         if is_new_step:
-            self.last_step = self.now
-            shortest = min(LONGEST, FIRST * 2**before)
+            after = 1 if self.is_well or not before else before + (not is_retry)
+        assert self.backoff.step("h") == after
+        if is_new_step:
+            self.last_step, self.is_well = self.now, False
+            shortest = min(LONGEST, FIRST * 2 ** (after - 1))
             assert until >= self.now + shortest
         assert until >= max(self.until, self.now + asked)
         assert until <= max(self.until, self.now + max(asked, 1.5 * LONGEST))
@@ -55,6 +63,7 @@ class Model(RuleBasedStateMachine):
         self.backoff.answered("h", began, self.now)
         after = self.backoff.step("h")
         assert after <= before
+        self.is_well = self.is_well or began > self.last_step
         quiet = self.now - self.until
         pauses = [min(LONGEST, FIRST * 2 ** (step - 1)) for step in range(after + 1, before + 1)]
         assert sum(pauses) <= max(0.0, quiet)
@@ -62,6 +71,7 @@ class Model(RuleBasedStateMachine):
             assert after == 0
 
     last_step = -1.0
+    is_well = False
 
     @invariant()
     def what_is_well_is_forgotten(self) -> None:
@@ -127,3 +137,26 @@ def test_the_hosts_of_the_past_are_forgotten() -> None:
         backoff.overloaded(f"h{number}", 0.0, 1.0, 0.0)
     assert len(backoff) == 3
     assert backoff.step("h9") == 1
+
+
+def test_pages_that_are_refused_for_ever_do_not_slow_a_host_that_is_well() -> None:
+    """One page in ten answers 503, each time: the pause stays the first one."""
+    backoff, now = HostBackoff(FIRST, LONGEST), 0.0
+    for number in range(1, 200):
+        now += 0.1
+        if number % 10:
+            backoff.answered("h", now, now)
+        else:
+            until = backoff.overloaded("h", now, now, 0.0)
+            assert round(until - now, 6) == FIRST
+            now = until
+
+
+def test_retries_of_what_was_refused_make_no_step() -> None:
+    """Though nothing else is left of the host."""
+    backoff, now = HostBackoff(FIRST, LONGEST), 1.0
+    for attempt in range(5):
+        until = backoff.overloaded("h", now, now, 0.0, is_retry=attempt > 0)
+        assert round(until - now, 6) == FIRST
+        now = until + 0.1
+    assert round(backoff.overloaded("h", now, now, 0.0) - now, 6) == 2 * FIRST
