@@ -205,5 +205,6 @@ def _calls(rows: Sequence[_Place]) -> Iterator[list[_Place]]:
 
 
 def _close(connection: HBaseConnection) -> None:
-    with contextlib.suppress(*CLIENT_ERRORS):  # it is broken already
+    # it is broken already, or another thread closes it at this moment, on which thriftpy2 trips
+    with contextlib.suppress(*CLIENT_ERRORS, AttributeError):
         connection.close()

@@ -9,12 +9,12 @@ import sys
 
 from scrapy.cmdline import execute
 
-from site_spider.crawl import proxy_target, resolver
+from site_spider.crawl import proxy_target, resolver, wires
 
 
 def main(address: str, arguments: list[str]) -> None:
     """Run until scrapy ends."""
-    for module in (resolver, proxy_target):
+    for module in (resolver, proxy_target, wires):
         module.is_public = lambda found: found == address  # type: ignore[attr-defined]
     execute(["scrapy", *arguments])
 
