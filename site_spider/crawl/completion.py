@@ -139,7 +139,7 @@ class Completion:
         self.end_as(entry, Outcome.DEAD_LETTER)
 
     def end_as(self, entry: Entry, outcome: Outcome) -> None:
-        """A seed does not begin, for it was done before."""
+        """The last thing of a seed has ended, or it need not begin: this is how it ends."""
         self.ledger.decide(entry, outcome)
         self.release(entry)
 

@@ -61,7 +61,7 @@ class WaitingRoom:
         backoff: HostBackoff,
         load: Load,
         wake: Callable[[], None],
-        most_of_host: int = 50_000,
+        most_of_host: float = inf,
     ) -> None:
         self.frontier = frontier
         self.load = load
