@@ -6,13 +6,14 @@ those as runs, and the next owner skips them. Kafka refuses strings of 4,096 byt
 more, so the text stays within MAX_BYTES: what does not fit is left out from the far
 end, which costs a replay and never a loss.
 
-Text: `1;POSITION;FORM:DATA;STATE`. POSITION is the next offset not yet handed out, relative to
+Text: `2;POSITION;FORM:DATA;STATE`. POSITION is the next offset not yet handed out, relative to
 the watermark. FORM `r`: base64 of varints, alternately the length of an incomplete run
 and of a complete one, from the watermark on. FORM `b`: base64 of a bitmap, bit i of byte j
 (least significant first) says whether watermark + 8j + i is complete. The shorter of
 the two that reaches as far is used. STATE is empty when the partition was left in good order
-and nothing is under suspicion; else it is the owner's token while one is alive, or `-`, then a
-colon and the numbers of core.suspicion. A text of another version or a damaged one counts as empty.
+and nothing is under suspicion; else it is the owner's token while one is alive, or `-`, the
+numbers of core.suspicion, and the admitted offsets (core.varints), with colons between. A text of another
+version or a damaged one counts as empty.
 """
 
 from __future__ import annotations
@@ -22,28 +23,29 @@ import binascii
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from site_spider.core import suspicion
+from site_spider.core import suspicion, varints
 from site_spider.core.suspicion import NO_SUSPICION, Suspicion
 
 Run = tuple[int, int]  # first offset, and the one after the last
 
 MAX_BYTES = 3_900  # of the text; 4,000 pass at the broker, 4,096 do not
-_DATA_BYTES = (MAX_BYTES - 160) * 3 // 4  # before base64; 160 are for the version and the numbers
-_VERSION = "1"
+_NUMBERS_BYTES = 40  # of it, for the version, the position and what is between the parts
+_VERSION = "2"
 
 
 class Ahead(NamedTuple):
     """What lies beyond a watermark: the next offset to be handed out, and the complete runs.
 
     `owner` is the token of the process that owns the partition, and empty when it was left in
-    good order: found by another process, it tells of a death. `suspicion` is about what was in
-    flight at earlier ones.
+    good order: found by another process, it tells of a death. `suspicion` is about what was under
+    way at earlier ones, `admitted` names what is now, of the seeds that care is taken with.
     """
 
     position: int
     complete: tuple[Run, ...]
     owner: str = ""
     suspicion: Suspicion = NO_SUSPICION
+    admitted: tuple[int, ...] = ()
 
 
 def encode(watermark: int, ahead: Ahead) -> str:
@@ -51,11 +53,11 @@ def encode(watermark: int, ahead: Ahead) -> str:
 
     `ahead.complete` must be ascending, disjoint runs of offsets above the watermark.
     """
-    numbers = suspicion.encode(ahead.suspicion, watermark)
-    if ahead.position <= watermark and not ahead.complete and not ahead.owner and not numbers:
+    state = _state(watermark, ahead)
+    if ahead.position <= watermark and not ahead.complete and not state:
         return ""
-    form = _shorter(_runs_to_bytes(watermark, ahead.complete), watermark, ahead.complete)
-    state = f"{ahead.owner or '-'}:{numbers}" if ahead.owner or numbers else ""
+    room_bytes = (MAX_BYTES - _NUMBERS_BYTES - len(state)) * 3 // 4  # before base64
+    form = _shorter(watermark, ahead.complete, room_bytes)
     return f"{_VERSION};{max(0, ahead.position - watermark)};{form};{state}"
 
 
@@ -68,18 +70,33 @@ def decode(watermark: int, text: str) -> Ahead:
         if version != _VERSION or kind not in ("r", "b"):
             return Ahead(watermark, ())
         complete = _runs_of_varints(watermark, raw) if kind == "r" else _runs_of_bitmap(watermark, raw)
-        owner, _, numbers = state.partition(":")
-        suspected = suspicion.decode(numbers, watermark)
-        owner = "" if owner == "-" else owner
-        return Ahead(watermark + max(0, int(position)), tuple(complete), owner, suspected)
+        return Ahead(watermark + max(0, int(position)), tuple(complete), *_read_state(watermark, state))
     except (ValueError, binascii.Error):
         return Ahead(watermark, ())
 
 
-def _shorter(varints: tuple[bytes, int], watermark: int, runs: Sequence[Run]) -> str:
-    data, reach = varints
+def _state(watermark: int, ahead: Ahead) -> str:
+    numbers = suspicion.encode(ahead.suspicion, watermark)
+    if not ahead.owner and not numbers:
+        return ""
+    return f"{ahead.owner or '-'}:{numbers}:{varints.ascending_to_text(ahead.admitted, watermark)}"
+
+
+def _read_state(watermark: int, state: str) -> tuple[str, Suspicion, tuple[int, ...]]:
+    if not state:
+        return "", NO_SUSPICION, ()
+    owner, numbers, admitted = state.split(":")
+    return (
+        "" if owner == "-" else owner,
+        suspicion.decode(numbers, watermark),
+        tuple(varints.ascending_from_text(admitted, watermark)),
+    )
+
+
+def _shorter(watermark: int, runs: Sequence[Run], room_bytes: int) -> str:
+    data, reach = _runs_to_bytes(watermark, runs, room_bytes)
     last = runs[-1][1] if runs else watermark
-    bitmap_bytes = min((last - watermark + 7) // 8, _DATA_BYTES)
+    bitmap_bytes = min((last - watermark + 7) // 8, room_bytes)
     bitmap_reach = min(last, watermark + 8 * bitmap_bytes)
     if bitmap_reach > reach or (bitmap_reach == reach and bitmap_bytes < len(data)):
         bitmap = _bitmap(watermark, runs, bitmap_bytes)
@@ -87,13 +104,13 @@ def _shorter(varints: tuple[bytes, int], watermark: int, runs: Sequence[Run]) ->
     return "r:" + base64.b64encode(data).decode()
 
 
-def _runs_to_bytes(watermark: int, runs: Iterable[Run]) -> tuple[bytes, int]:
+def _runs_to_bytes(watermark: int, runs: Iterable[Run], room_bytes: int) -> tuple[bytes, int]:
     """Varints of as many runs as fit, and the offset they reach to."""
     data = bytearray()
     at = watermark
     for start, end in runs:
-        pair = _varint(start - at) + _varint(end - start)
-        if len(data) + len(pair) > _DATA_BYTES:
+        pair = varints.encode(start - at) + varints.encode(end - start)
+        if len(data) + len(pair) > room_bytes:
             break
         data += pair
         at = end
@@ -110,31 +127,9 @@ def _bitmap(watermark: int, runs: Iterable[Run], size_bytes: int) -> bytes:
     return bits.to_bytes(size_bytes, "little")
 
 
-def _varint(number: int) -> bytes:
-    """LEB128, as in Protocol Buffers."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _numbers(raw: bytes) -> Iterator[int]:
-    number = shift = 0
-    for byte in raw:
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            yield number
-            number = shift = 0
-    if shift:
-        raise ValueError("a number is cut off")
-
-
 def _runs_of_varints(watermark: int, raw: bytes) -> Iterator[Run]:
     at = watermark
-    numbers = list(_numbers(raw))
+    numbers = list(varints.decode(raw))
     for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
         start = at + gap
         at = start + length

@@ -34,8 +34,8 @@ from site_spider.core.seed_log import Partition, Position
 from site_spider.core.sink import Record
 from site_spider.errors import BatchError
 
-# A bitmap of the text of a commit reaches 22,440 offsets; the rest is for what is polled meanwhile.
-LONGEST_SPAN_OFFSETS = 20_000
+# A bitmap of the text of a commit reaches 18,000 offsets and more; the rest is for what is polled meanwhile.
+LONGEST_SPAN_OFFSETS = 16_000
 
 
 class Link(NamedTuple):

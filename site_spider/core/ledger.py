@@ -14,7 +14,7 @@ The rules that must stay in sync with this module (design, section 3):
    beyond it are in its metadata, and are skipped by `take` after the next `assign`.
 3. Epoch: `revoke` fences what is in flight. A fenced entry completes nothing and counts as
    handed back; holding and releasing it stays legal, for its work ends later.
-7a. Suspicion: a partition that was not left in order had its owner die; what was in flight then
+7a. Suspicion: a partition that was not left in order had its owner die; what was under way then
    has taken part in that death (see core.suspicion). `position` names its owner until it is
    asked for by somebody who is leaving; a process that finds its own name has not died.
 10. Conservation: consumed = the sum of all outcomes + in flight, at every moment. Seeds
@@ -169,9 +169,7 @@ class Ledger:
             raise LedgerError(f"{entry!r} cannot complete without an outcome")
         entry.holds = 0
         books = self._assigned[entry.partition]
-        del books.open[entry.offset]
-        if books.suspicion.alone == entry.offset:
-            books.suspicion = books.suspicion.cleared()
+        books.ended(entry.offset)
         self.in_flight -= 1
         self.outcomes[entry.outcome] += 1
         return True
@@ -202,19 +200,16 @@ class Ledger:
         watermark = books.watermark()
         return 0 if watermark is None or books.next is None else max(0, books.next - watermark)
 
-    def is_cautious(self, partition: Partition) -> bool:
-        """Whether its last owner died not long ago.
+    def is_careful(self, entry: Entry) -> bool:
+        """Whether a live seed is to be admitted, and that committed, before it begins."""
+        return self._assigned[entry.partition].suspicion.is_careful(entry.offset)
 
-        What is taken is then to be committed before it begins. Raises LedgerError when not assigned.
+    def admit(self, entry: Entry) -> None:
+        """A seed that care is taken with may begin when the position is committed.
+
+        Raises LedgerError when it is not in flight.
         """
-        books = self._books(partition)
-        return books.next is None or books.next < books.cautious_until
-
-    def deaths(self, partition: Partition) -> int:
-        """How many deaths the first incomplete seed took part in. Raises LedgerError when not assigned."""
-        books = self._books(partition)
-        watermark = books.watermark()
-        return 0 if watermark is None else books.suspicion.deaths(watermark)
+        self._in_flight(entry).admitted.add(entry.offset)
 
     def suspicion(self, partition: Partition) -> Suspicion:
         """What is known of deaths of its owners. Raises LedgerError when not assigned."""
@@ -226,10 +221,17 @@ class Ledger:
 
     def isolate(self, entry: Entry) -> None:
         """This seed is about to be done alone. Raises LedgerError when it is not in flight."""
-        if not entry.live or entry.holds == 0:
-            raise LedgerError(f"{entry!r} is not in flight, it cannot be done alone")
-        books = self._books(entry.partition)
+        books = self._in_flight(entry)
         books.suspicion = books.suspicion.isolating(entry.offset)
+
+    def open_count(self, partition: Partition) -> int:
+        """How many seeds of one partition are in flight. Raises LedgerError when not assigned."""
+        return len(self._books(partition).open)
+
+    def _in_flight(self, entry: Entry) -> Books:
+        if not entry.live or entry.holds == 0:
+            raise LedgerError(f"{entry!r} is not in flight, it cannot begin")
+        return self._assigned[entry.partition]
 
     def open_entries(self, partition: Partition) -> list[Entry]:
         """The seeds in flight of one partition, by offset. Raises LedgerError when not assigned."""

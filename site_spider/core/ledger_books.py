@@ -14,10 +14,6 @@ from site_spider.core.suspicion import NO_SUSPICION
 if TYPE_CHECKING:
     from site_spider.core.ledger import Entry
 
-# After a death the committed position may be older than what was in flight: so far beyond it
-# care is taken. Twice the default of SITE_MAX_SEEDS_IN_FLIGHT.
-CAUTIOUS_OFFSETS = 2_000
-
 NOTHING: frozenset[int] = frozenset()
 
 
@@ -28,7 +24,7 @@ class Books:
     is part of what is about to be committed.
     """
 
-    __slots__ = ("cautious_until", "done_ahead", "epoch", "next", "open", "order", "suspicion")
+    __slots__ = ("admitted", "done_ahead", "epoch", "next", "open", "order", "suspicion")
 
     def __init__(self, epoch: int, committed: Position | None, owner: str) -> None:
         self.epoch = epoch
@@ -37,7 +33,9 @@ class Books:
         self.order: deque[int] = deque()  # offsets as taken, ascending; complete ones leave lazily
         self.done_ahead: deque[Run] = deque()  # runs that an earlier owner completed
         self.suspicion = NO_SUSPICION
-        self.cautious_until = 0
+        self.admitted: set[int] = (
+            set()
+        )  # of the open ones that care is taken with: those that may be under way
         if committed is not None:
             self._restore(committed.offset, commit_metadata.decode(*committed), owner)
 
@@ -46,8 +44,7 @@ class Books:
         self.done_ahead.extend(ahead.complete)
         self.suspicion = ahead.suspicion
         if ahead.owner and ahead.owner != owner:
-            self.suspicion = ahead.suspicion.after_death(ahead.position)
-            self.cautious_until = ahead.position + CAUTIOUS_OFFSETS
+            self.suspicion = ahead.suspicion.after_death(ahead.position, ahead.admitted)
 
     def watermark(self, besides: Collection[int] = NOTHING) -> int | None:
         """The first incomplete offset; None while none is known."""
@@ -73,9 +70,17 @@ class Books:
         if watermark is None or self.next is None:
             return None
         runs = tuple(run for run in self._complete_runs(besides) if run[1] > watermark)
-        suspicion = self.suspicion.cleared() if self.suspicion.alone in besides else self.suspicion
-        ahead = Ahead(max(self.next, watermark), runs, owner, suspicion)
+        suspicion = self.suspicion.without(besides) if besides else self.suspicion
+        admitted = tuple(sorted(self.admitted.difference(besides))) if owner else ()
+        ahead = Ahead(max(self.next, watermark), runs, owner, suspicion, admitted)
         return Position(watermark, commit_metadata.encode(watermark, ahead))
+
+    def ended(self, offset: int) -> None:
+        """A seed is complete."""
+        del self.open[offset]
+        self.admitted.discard(offset)
+        if self.suspicion is not NO_SUSPICION:
+            self.suspicion = self.suspicion.without((offset,))
 
     def is_told_by(self, position: Position, besides: Collection[int] = NOTHING) -> bool:
         """Whether the text of a position had room for all that is complete."""

@@ -119,6 +119,11 @@ class Replays:
         self._waiting[entry] = then
         return True
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the replay of a seed waits for work that goes on from before."""
+        return bool(self._waiting)
+
     def _unfence(self, entry: Entry) -> None:
         place = entry.partition, entry.offset
         if self._fenced.get(place) is entry:

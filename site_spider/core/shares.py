@@ -2,8 +2,8 @@
 
 Seeds are keyed by host, so a slow host is one partition's. Were seeds polled wherever there
 are some, its seeds would fill the memory sooner or later, and the other partitions stand still
-at its pace. So once three quarters of what may be in flight are taken, a partition with more than its
-share is left alone, and the last quarter is for the others.
+at its pace. So once all that may be in flight is taken but for a reserve, a partition with more than
+its share is left alone, and the reserve is for the others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from site_spider.core.seed_log import Partition
 
-_TAKEN_SHARE = 3 / 4  # of what may be in flight, before anybody is left alone
+_RESERVE_SHARE = 1 / 4  # of what may be in flight
+_MOST_RESERVED = 1_000  # seeds
 _RESUME_SHARE = 3 / 4  # of either limit: each resume costs a fetch of what was fetched before
 
 
@@ -27,7 +28,8 @@ class Shares:
         if len(in_flight) < 2:
             self._over = frozenset()
             return self._over
-        most, share = capacity * _TAKEN_SHARE, capacity / len(in_flight)
+        most = capacity - min(capacity * _RESERVE_SHARE, _MOST_RESERVED)
+        share = capacity / len(in_flight)
         total = sum(in_flight.values())
         self._over = frozenset(
             partition

@@ -1,53 +1,70 @@
 """Seeds that may have killed their process: how many deaths each has taken part in.
 
 Theory. A process that dies leaves commits that say "alive"; the next owner of the partition
-then knows of a death, and that every seed below the committed position and not complete
-took part in it. Seeds are taken in the order of their offsets, so one that was in flight at k
-deaths has a lower offset than one that was at fewer: three numbers are enough, the k-th
-being the offset below which incomplete seeds have taken part in at least k deaths.
+then knows of a death. It counts one for every seed below the committed position that is not
+complete: that much may have been under way. From then on care is taken with these (`is_careful`):
+few of them are admitted at a time, and which ones is committed before they begin, so a further
+death counts for those that were admitted and for no other.
 
-A seed at DEATHS_TO_ISOLATE is a suspect. Suspects are done one by one, with nothing else in
-flight in the process; which one is alone is committed before it begins. A seed that was
+A seed at DEATHS_TO_ISOLATE is a suspect. Suspects are done one by one, with nothing else under
+way in the process; which one is alone is committed before it begins. A seed that was
 alone at DEATHS_ALONE deaths is the culprit. More than one, because an operator's kill -9 can
 hit any seed; twice the same one alone hardly ever.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
+
+from site_spider.core import varints
 
 DEATHS_TO_ISOLATE = 3
 DEATHS_ALONE = 2
-_NUMBERS = DEATHS_TO_ISOLATE + 2
+
+# The position that was committed last may be older than what was begun at the death.
+CAREFUL_OFFSETS = 2_000
+_MOST_NAMED = 64  # seeds of two deaths, and of three: what is named has to fit into a commit
 
 
 class Suspicion(NamedTuple):
-    """What is known of one partition. Offsets are absolute.
+    """What is known of one partition. Offsets are absolute, and those in tuples ascend.
 
-    `below[k - 1]` bounds the seeds of at least k deaths. `alone` is the offset of the seed
-    that is, or was at the death, done alone (-1: none), and `alone_deaths` how many deaths
-    it was alone at.
+    `alone` is the offset of the seed that is, or was at the death, done alone (-1: none), and
+    `alone_deaths` how many deaths it was alone at.
     """
 
-    below: tuple[int, ...] = (0,) * DEATHS_TO_ISOLATE
+    below: int = 0  # what is incomplete below it took part in a death; 0: nothing did
+    twice: tuple[int, ...] = ()  # took part in two
+    thrice: tuple[int, ...] = ()  # in DEATHS_TO_ISOLATE or more
     alone: int = -1
     alone_deaths: int = 0
 
-    def after_death(self, position: int) -> Suspicion:
-        """One more death, with everything incomplete below `position` in flight."""
+    def after_death(self, position: int, admitted: Collection[int]) -> Suspicion:
+        """One more death: of those that care is taken with, the `admitted` were under way."""
         if self.alone >= 0:
-            # nothing else was in flight in the process: this one alone took part
+            # nothing else was under way in the process: this one alone took part
             return self._replace(alone_deaths=self.alone_deaths + 1)
-        bounds = (position, *(min(bound, position) for bound in self.below[:-1]))
-        return self._replace(below=tuple(map(max, self.below, bounds)))
+        known = {*self.twice, *self.thrice}
+        twice = {*self.twice, *(offset for offset in admitted if offset < self.below)}
+        thrice = {*self.thrice, *known.intersection(admitted)}
+        return self._replace(
+            below=max(self.below, position), twice=_lowest(twice - thrice), thrice=_lowest(thrice)
+        )
 
     def deaths(self, offset: int) -> int:
         """How many deaths an incomplete seed has taken part in, at most DEATHS_TO_ISOLATE."""
-        return sum(offset < bound for bound in self.below)
+        if offset >= self.below:
+            return 0
+        return DEATHS_TO_ISOLATE if offset in self.thrice else 2 if offset in self.twice else 1
+
+    def is_careful(self, offset: int) -> bool:
+        """Whether a seed is to be admitted, and committed, before it begins."""
+        return self.below > 0 and offset < self.below + CAREFUL_OFFSETS
 
     def is_suspect(self, offset: int) -> bool:
         """Whether a seed has to be done alone."""
-        return offset < self.below[-1]
+        return offset in self.thrice
 
     def is_culprit(self, offset: int) -> bool:
         """Whether a seed is to be set aside."""
@@ -57,34 +74,50 @@ class Suspicion(NamedTuple):
         """A suspect is about to be done alone."""
         return self if offset == self.alone else self._replace(alone=offset, alone_deaths=0)
 
-    def cleared(self) -> Suspicion:
-        """The seed that was alone has ended."""
-        return self._replace(alone=-1, alone_deaths=0)
+    def without(self, offsets: Collection[int]) -> Suspicion:
+        """These have ended."""
+        alone = (-1, 0) if self.alone in offsets else (self.alone, self.alone_deaths)
+        twice = tuple(offset for offset in self.twice if offset not in offsets)
+        thrice = tuple(offset for offset in self.thrice if offset not in offsets)
+        return Suspicion(self.below, twice, thrice, *alone)
 
     def is_empty(self, watermark: int) -> bool:
         """Whether nothing incomplete is under suspicion."""
-        return self.below[0] <= watermark and self.alone < watermark
+        return self.below <= watermark and self.alone < watermark
 
 
 NO_SUSPICION = Suspicion()
+
+
+def _lowest(offsets: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(offsets)[:_MOST_NAMED])
 
 
 def encode(suspicion: Suspicion, watermark: int) -> str:
     """Numbers relative to the watermark; empty when nothing incomplete is under suspicion."""
     if suspicion.is_empty(watermark):
         return ""
-    below = [max(0, bound - watermark) for bound in suspicion.below]
-    alone = max(-1, suspicion.alone - watermark)
-    return ",".join(map(str, (*below, alone, suspicion.alone_deaths if alone >= 0 else 0)))
+    numbers = (
+        max(0, suspicion.below - watermark),
+        max(-1, suspicion.alone - watermark),
+        suspicion.alone_deaths,
+    )
+    named = (varints.ascending_to_text(each, watermark) for each in (suspicion.twice, suspicion.thrice))
+    return ",".join((*map(str, numbers), *named))
 
 
 def decode(text: str, watermark: int) -> Suspicion:
     """The inverse of `encode`. Raises ValueError for a text that is not one."""
     if not text:
         return NO_SUSPICION
-    numbers = [int(number) for number in text.split(",")]
-    if len(numbers) != _NUMBERS or min(numbers) < -1:
+    *numbers, twice, thrice = text.split(",")
+    below, alone, alone_deaths = map(int, numbers)
+    if min(below, alone + 1, alone_deaths) < 0:
         raise ValueError(f"not a suspicion: {text!r}")
-    *below, alone, alone_deaths = numbers
-    bounds = tuple(watermark + bound if bound else 0 for bound in below)
-    return Suspicion(bounds, watermark + alone if alone >= 0 else -1, alone_deaths)
+    return Suspicion(
+        watermark + below if below else 0,
+        tuple(varints.ascending_from_text(twice, watermark)),
+        tuple(varints.ascending_from_text(thrice, watermark)),
+        watermark + alone if alone >= 0 else -1,
+        alone_deaths if alone >= 0 else 0,
+    )

@@ -166,6 +166,8 @@ class SeedService:
         seeds.on_arrival = self._wake
         seeds.on_failure = self.fail
         seeds.commit_first = outlets.commits.commit_first
+        self.waiting_room.keeps_back = self._keeps_back
+        self.waiting_room.on_starved = seeds.starved
         self.seeds, self._intake = seeds, intake
         if stop.owns_process:
             self._watchdog = Watchdog(
@@ -210,9 +212,16 @@ class SeedService:
 
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
-        self.queues.admit_seeds()
         if self.seeds is not None:
+            self.queues.admit_seeds(self.seeds.isolation.lets_begin)
             self.seeds.isolation.proceed()
+
+    def _keeps_back(self, waiting: Waiting) -> bool:
+        assert self.seeds is not None
+        if self.seeds.isolation.lets_begin(waiting):
+            return False
+        self.queues.withdraw(waiting)
+        return True
 
     def begin_seed(self, waiting: Waiting) -> Request | None:
         """The first request of a seed; None when there can be none."""

@@ -122,6 +122,11 @@ class Completion:
         """The jobs of all seeds that began and have not ended."""
         return list(self._roots.values())
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no seed is under way, though some may wait."""
+        return not self._roots and not self.replays.is_awaited
+
     def _tell_ended(self, entry: Entry) -> None:
         self._roots.pop(entry, None)
         for call in self.on_seed_ended:

@@ -77,7 +77,7 @@ def _named(partition: Partition) -> str:
 
 def _in_flight(seeds: Seeds) -> dict[str, int]:
     mine = islice(seeds.ledger.partitions(), _MOST_PARTITIONS)
-    return {_named(partition): len(seeds.ledger.open_entries(partition)) for partition in mine}
+    return {_named(partition): seeds.ledger.open_count(partition) for partition in mine}
 
 
 def _paused(service: SeedService, seeds: Seeds) -> dict[str, str]:

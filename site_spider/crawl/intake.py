@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _POLL_SECONDS = 0.1
 _QUICK_POLL_SECONDS = 0.02  # while something waits for a commit, or for room
-_FIRST_BATCH = 16  # of a new assignment
 _BATCH = 200  # messages handed over at once: small enough not to hold up the loop
 
 
@@ -55,7 +54,6 @@ class Intake(Listener):
         self._on_the_way = 0  # handed over, not yet arrived; guarded by the lock
         self._lock = threading.Lock()
         self._full = False
-        self._settling = 0  # assignments that the loop has not been told of yet
 
     # --- on the event loop's thread ---------------------------------------------------------
 
@@ -95,7 +93,7 @@ class Intake(Listener):
 
     def _work(self, consumer: Consumer) -> None:
         while not self._stopping.is_set():
-            room = min(self._most_at_once(), self._owner.room() - self._on_the_way)
+            room = min(_BATCH, self._owner.room() - self._on_the_way)
             self._pause_or_resume(consumer, room)
             is_awaited = self._full or self._commits.is_awaited
             timeout_seconds = _QUICK_POLL_SECONDS if is_awaited else _POLL_SECONDS
@@ -103,13 +101,6 @@ class Intake(Listener):
             if messages:
                 self._hand_over(messages)
             self._commits.look(consumer, self._mine)
-
-    def _most_at_once(self) -> int:
-        """Few while the loop has not seen what is ours: a partition's last owner may have died of them."""
-        return _BATCH if self._mine and self._settling == 0 else _FIRST_BATCH
-
-    def _settled(self) -> None:
-        self._settling -= 1
 
     def _pause_or_resume(self, consumer: Consumer, room: int) -> None:
         # some room before it goes on: each resume makes the client fetch anew what it had fetched
@@ -170,9 +161,7 @@ class Intake(Listener):
         """As in Listener."""
         logger.info("Assigned: %s", _said(positions))
         self._mine |= set(positions)
-        self._settling += 1
         self._tell(self._owner.assigned, dict(positions))
-        self._tell(self._settled)
 
     def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         """As in Listener."""

@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from site_spider.core.ledger import Ledger
-from site_spider.core.seed_log import Partition, Position
 from site_spider.core.suspicion import DEATHS_ALONE, DEATHS_TO_ISOLATE
+from site_spider.crawl.care import CommitFirst
 from site_spider.crawl.seed_queue import Waiting
 
 logger = logging.getLogger(__name__)
-
-CommitFirst = Callable[[Mapping[Partition, Position], Callable[[], None]], None]
 
 
 class Isolation:
     """The suspects of this process, and the one that is being done alone."""
 
-    def __init__(self, ledger: Ledger, begin: Callable[[Waiting], None], commit_first: CommitFirst) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        is_idle: Callable[[], bool],
+        begin: Callable[[Waiting], None],
+        commit_first: CommitFirst,
+    ) -> None:
         self._ledger = ledger
+        self._is_idle = is_idle  # whether no seed is under way
         self._begin = begin
         self._commit_first = commit_first
         self._suspects: deque[Waiting] = deque()
@@ -35,6 +40,10 @@ class Isolation:
     def active(self) -> bool:
         """Whether nothing else may be started. Any thread may ask."""
         return bool(self._suspects) or self._alone is not None
+
+    def lets_begin(self, waiting: Waiting) -> bool:
+        """Whether a seed is not in the way of the one that is done alone."""
+        return not self.active or waiting is self._alone
 
     def takes(self, waiting: Waiting) -> bool:
         """Whether this seed is a suspect, and kept here."""
@@ -53,7 +62,7 @@ class Isolation:
         return True
 
     def proceed(self) -> None:
-        """Begin the next suspect as soon as nothing else is in flight.
+        """Begin the next suspect as soon as nothing else is under way.
 
         To be called whenever a seed may begin.
         """
@@ -63,7 +72,7 @@ class Isolation:
             self._alone = None
             if not self._suspects:
                 logger.info("No more seeds are under suspicion")
-        if not self._suspects or self._ledger.in_flight > len(self._suspects):
+        if not self._suspects or not self._is_idle():
             return
         self._alone = waiting = self._suspects.popleft()
         self._ledger.isolate(waiting.entry)

@@ -71,18 +71,24 @@ class Queues:
             self._completion.accept(request, job)
             self.room.put_request(request)
 
-    def admit_seeds(self) -> None:
+    def admit_seeds(self, may_begin: Callable[[Waiting], bool]) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
         withdrawn, self._withdrawn = self._withdrawn, []
         for waiting in withdrawn:
-            if waiting.entry.live:
+            if may_begin(waiting):
                 self.room.put_seed(waiting)
+            elif waiting.entry.live:
+                self._withdrawn.append(waiting)
         while (next_one := self.seeds.pop()) is not None:
             self.room.put_seed(next_one)
 
     def withdraw_seeds(self) -> None:
         """Those that wait among the requests and have not begun are kept back until `admit_seeds`."""
         self._withdrawn += self.room.remove_seeds()
+
+    def withdraw(self, waiting: Waiting) -> None:
+        """One whose turn it was is kept back likewise."""
+        self._withdrawn.append(waiting)
 
     def look(self) -> None:
         """To be called now and then."""

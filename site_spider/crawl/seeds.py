@@ -9,14 +9,16 @@ from scrapy import Request, Spider
 
 from site_spider.core.ledger import Entry, Outcome
 from site_spider.core.load import Load
+from site_spider.core.poll_limit import PollLimit
 from site_spider.core.seed import Seed
 from site_spider.core.seed_log import Message, Partition, Position
 from site_spider.core.shares import Shares
 from site_spider.core.statistics import NameCounts
+from site_spider.crawl.care import Care, CommitFirst
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.dead_letters import DeadLetters
 from site_spider.crawl.handover import Handover
-from site_spider.crawl.isolation import CommitFirst, Isolation, culprit_reason
+from site_spider.crawl.isolation import Isolation, culprit_reason
 from site_spider.crawl.owner import Arrival
 from site_spider.crawl.seed_queue import SeedQueue, Waiting, seed_request
 from site_spider.crawl.service_settings import SeedLimits
@@ -49,12 +51,13 @@ class Seeds:
         self.on_failure: Callable[[BaseException], None]
         self.commit_first: CommitFirst
         self.handover: Handover
-        self.isolation = Isolation(self.ledger, self._begin, self._commit_first)
+        self.care = Care(self.ledger, self._begin, self._commit_first)
+        self.isolation = Isolation(self.ledger, self._is_idle, self._begin, self._commit_first)
         self._dead_letters = dead_letters
         self._limits = limits
         self._spider = spider
         self._fresh: set[Partition] = set()  # assigned, and nothing committed by us
-        self._capacity = limits.seeds
+        self._poll_limit = PollLimit(limits.seeds)
         self._too_wide: Set[Partition] = frozenset()
         self._left_alone: Set[Partition] = frozenset()
         self._shares = Shares()
@@ -82,22 +85,29 @@ class Seeds:
             self.queue.push(waiting)
             self.on_arrival()
 
+    def _is_idle(self) -> bool:
+        return self.completion.is_idle
+
+    def starved(self) -> None:
+        """Nothing of what waits can be downloaded now: seeds for other hosts may lie behind."""
+        self._poll_limit.starved(self.ledger.in_flight)
+
     # --- Owner of the intake, on its thread: reads only -----------------------------------------
 
     def room(self) -> int:
         """How many more seeds may be polled."""
         if self.isolation.active or not self.may_poll():
             return 0
-        return min(self._capacity - self.ledger.in_flight, self.load.seed_room())
+        return min(self._poll_limit.now - self.ledger.in_flight, self.load.seed_room())
 
     @property
     def is_cautious(self) -> bool:
-        """Whether few seeds are in flight, so that each should be through soon."""
-        return self.isolation.active or self._capacity < self._limits.seeds
+        """Whether few seeds may be under way, so that each should be through soon."""
+        return self.isolation.active or self.care.is_crowded
 
     def capacity(self) -> int:
         """How many seeds may be polled while none is in flight."""
-        return min(self._capacity, self.load.seed_capacity())
+        return min(self._poll_limit.now, self.load.seed_capacity())
 
     def too_wide(self) -> Set[Partition]:
         """Partitions whose slowest seed is too far behind, or that have more than their share."""
@@ -113,21 +123,21 @@ class Seeds:
         self.on_arrival()
 
     def _let_begin(self, taken: Sequence[Waiting]) -> None:
-        careful: list[Waiting] = []
+        fresh: list[Waiting] = []
         for waiting in taken:
-            if self.isolation.takes(waiting):
+            if self.isolation.takes(waiting) or self.care.takes(waiting):
                 continue
-            partition = waiting.entry.partition
-            if partition in self._fresh or self.ledger.is_cautious(partition):
-                careful.append(waiting)
+            if waiting.entry.partition in self._fresh:
+                fresh.append(waiting)
             else:
                 self.queue.push(waiting)
-        if careful:
-            positions = self.completion.positions({waiting.entry.partition for waiting in careful})
-            self.commit_first(positions, lambda: self._committed(careful))
+        if fresh:
+            positions = self.completion.positions({waiting.entry.partition for waiting in fresh})
+            self.commit_first(positions, lambda: self._committed(fresh))
+        self.care.proceed()
 
-    def _committed(self, careful: list[Waiting]) -> None:
-        for waiting in careful:
+    def _committed(self, fresh: list[Waiting]) -> None:
+        for waiting in fresh:
             self._fresh.discard(waiting.entry.partition)
             self._begin(waiting)
 
@@ -150,6 +160,7 @@ class Seeds:
         if self.ledger.suspicion(entry.partition).is_culprit(entry.offset):
             self._dead_letters.set_aside(message, culprit_reason(), entry)
             self.ledger.clear_suspicion(entry.partition)
+            self.care.look_again()
             return None
         for name in seed.unknown_fields:
             self.unknown_fields.add(name)
@@ -173,6 +184,7 @@ class Seeds:
 
     def _ended(self, entry: Entry) -> None:
         self.load.seed_bytes -= self._sizes.pop(entry, 0)
+        self.care.ended(entry)
 
     def _entry(self, message: Message) -> Entry | None:
         partition, position = message.partition, self.ledger.next_offset(message.partition)
@@ -206,6 +218,7 @@ class Seeds:
         self.completion.lost(partitions)
         self.queue.remove(lambda waiting: not waiting.entry.live)
         self.isolation.forget_fenced()
+        self.care.look_again()
         self._fresh -= set(partitions)
         self.look()
 
@@ -218,18 +231,11 @@ class Seeds:
         """As in Owner."""
         self.on_failure(error)
 
-    def _allowed(self, mine: Sequence[Partition]) -> int:
-        if any(self.ledger.deaths(partition) > 1 for partition in mine):
-            return self._limits.fewest_seeds
-        if any(self.ledger.is_cautious(partition) for partition in mine):
-            return self._limits.cautious_seeds
-        return self._limits.seeds
-
     def look(self) -> None:
         """See how far the partitions have come; to be called now and then."""
         ledger, limit = self.ledger, self._limits.span_offsets
         mine = ledger.partitions()
-        self._capacity = self._allowed(mine)
+        self._poll_limit.look(ledger.in_flight)
         wide = frozenset(partition for partition in mine if ledger.span(partition) >= limit)
         for partition in wide - self._too_wide:
             logger.warning(
@@ -239,5 +245,8 @@ class Seeds:
                 ledger.span(partition),
             )
         self._too_wide = wide
-        in_flight = {partition: len(ledger.open_entries(partition)) for partition in mine}
-        self._left_alone = wide | self._shares.over(in_flight, self._capacity)
+        in_flight = {partition: ledger.open_count(partition) for partition in mine}
+        self._left_alone = wide | self._shares.over(in_flight, self._limits.seeds)
+        self.care.proceed()
+        if self.isolation.active:
+            self.on_arrival()  # the next one may begin when the last is complete, which wakes nobody

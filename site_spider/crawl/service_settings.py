@@ -13,7 +13,6 @@ from site_spider.crawl.spill import SpillRules
 from site_spider.errors import ConfigError
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
-_FEWEST_CAUTIOUS = 16  # seeds in flight after two deaths, or after one with few downloads at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +20,6 @@ class SeedLimits:
     """How much may be in flight."""
 
     seeds: int
-    cautious_seeds: int  # after a death: fewer suspects at the next one
-    fewest_seeds: int  # after two: fewer to be done one by one after the third
     span_offsets: int  # from the watermark of a partition to what is polled next
 
 
@@ -106,11 +103,4 @@ def _limits(settings: SettingsView) -> SeedLimits:
     spans = options.integer(settings, "SITE_MAX_SPAN_OFFSETS", minimum=1)
     if options.boolean(settings, EXACTLY_ONCE):
         spans = min(spans, LONGEST_SPAN_OFFSETS)
-    seeds = options.integer(settings, "SITE_MAX_SEEDS_IN_FLIGHT", minimum=1)
-    downloads = options.integer(settings, "CONCURRENT_REQUESTS")
-    return SeedLimits(
-        seeds=seeds,
-        cautious_seeds=min(seeds, max(_FEWEST_CAUTIOUS, 2 * downloads)),
-        fewest_seeds=min(seeds, _FEWEST_CAUTIOUS),
-        span_offsets=spans,
-    )
+    return SeedLimits(options.integer(settings, "SITE_MAX_SEEDS_IN_FLIGHT", minimum=1), spans)

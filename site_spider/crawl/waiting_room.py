@@ -70,6 +70,8 @@ class WaitingRoom:
         self._loop = asyncio.get_running_loop()
         self._backoff = backoff
         self._out: dict[Request, _Out] = {}
+        self.keeps_back: Callable[[Waiting], bool] = lambda _seed: False  # keeps a seed that may not begin
+        self.on_starved: Callable[[], None] = lambda: None  # no host of what waits may be asked now
         self.gate: RobotsGate | None = None  # where robots.txt is obeyed
         self.throttled_delay: Callable[[str], float] | None = None  # of a host, where AutoThrottle finds it
         # a plain handle: uvloop gives no TimerHandle for a moment that has come
@@ -128,6 +130,9 @@ class WaitingRoom:
     def next(self, builder: Builder) -> Request | None:
         """The next request whose host is free."""
         while (waiter := self.frontier.pop(self._loop.time())) is not None:
+            if isinstance(waiter, Waiting) and self.keeps_back(waiter):
+                self.frontier.forgo(self._loop.time())
+                continue
             host = _host_of(waiter)
             if self.gate is not None and (state := self._ask(self.gate, waiter, host)) is not State.KNOWN:
                 if state is State.UNKNOWN:
@@ -146,6 +151,7 @@ class WaitingRoom:
                 self.frontier.forgo(self._loop.time())
             return request
         self._set_alarm()
+        self.on_starved()
         return None
 
     def _ask(self, gate: RobotsGate, waiter: Waiter, host: str) -> State:
