@@ -516,7 +516,7 @@ def test_a_slow_host_leaves_room_for_the_partitions_of_others(tmp_path: Path, si
         return all(site.visits[f"fast{number}"] for number in range(300))
 
     crawl(tmp_path, [], until=fast_are_done, SITE_MAX_SEEDS_IN_FLIGHT=100, CONCURRENT_REQUESTS_PER_DOMAIN=1)
-    assert site.visits["slow"] < 100
+    assert site.visits["slow"] < 400  # behind it they would wait for 500 and more
 
 
 @pytest.mark.parametrize(
