@@ -166,7 +166,7 @@ class SeedService:
         seeds.on_arrival = self._wake
         seeds.on_failure = self.fail
         seeds.commit_first = outlets.commits.commit_first
-        self.waiting_room.keeps_back = self._keeps_back
+        self.queues.may_begin = seeds.isolation.lets_begin
         self.waiting_room.on_starved = seeds.starved
         self.seeds, self._intake = seeds, intake
         if stop.owns_process:
@@ -213,15 +213,8 @@ class SeedService:
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
         if self.seeds is not None:
-            self.queues.admit_seeds(self.seeds.isolation.lets_begin)
+            self.queues.admit_seeds()
             self.seeds.isolation.proceed()
-
-    def _keeps_back(self, waiting: Waiting) -> bool:
-        assert self.seeds is not None
-        if self.seeds.isolation.lets_begin(waiting):
-            return False
-        self.queues.withdraw(waiting)
-        return True
 
     def begin_seed(self, waiting: Waiting) -> Request | None:
         """The first request of a seed; None when there can be none."""

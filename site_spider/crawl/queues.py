@@ -24,6 +24,7 @@ class Queues:
     def __init__(self, crawler: Crawler, completion: Completion, wake: Callable[[], None]) -> None:
         self.seeds = SeedQueue()  # level 0: made with the scheduler, never reclaimed
         self.spill: Spill | None = None  # set as the spider opens
+        self.may_begin: Callable[[Waiting], bool] = lambda _waiting: True  # set by the assembly
         self._withdrawn: list[Waiting] = []  # not in `seeds`: what was compared once would be a duplicate
         self._crawler = crawler
         self._completion = completion
@@ -35,6 +36,7 @@ class Queues:
         """Where requests and seeds wait for their turn; made at the first call. Raises ConfigError."""
         if self._room is None:
             self._room = WaitingRoom.from_crawler(self._crawler, self._wake)
+            self._room.keeps_back = self._keeps_back
             self._completion.drop_fenced = self._drop_fenced
         return self._room
 
@@ -71,13 +73,15 @@ class Queues:
             self._completion.accept(request, job)
             self.room.put_request(request)
 
-    def admit_seeds(self, may_begin: Callable[[Waiting], bool]) -> None:
+    def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
         withdrawn, self._withdrawn = self._withdrawn, []
         for waiting in withdrawn:
-            if may_begin(waiting):
+            if not waiting.entry.live:
+                continue
+            if self.may_begin(waiting):
                 self.room.put_seed(waiting)
-            elif waiting.entry.live:
+            else:
                 self._withdrawn.append(waiting)
         while (next_one := self.seeds.pop()) is not None:
             self.room.put_seed(next_one)
@@ -85,10 +89,6 @@ class Queues:
     def withdraw_seeds(self) -> None:
         """Those that wait among the requests and have not begun are kept back until `admit_seeds`."""
         self._withdrawn += self.room.remove_seeds()
-
-    def withdraw(self, waiting: Waiting) -> None:
-        """One whose turn it was is kept back likewise."""
-        self._withdrawn.append(waiting)
 
     def look(self) -> None:
         """To be called now and then."""
@@ -106,6 +106,13 @@ class Queues:
         """Wake nobody any more."""
         if self._room is not None:
             self._room.close()
+
+    def _keeps_back(self, waiting: Waiting) -> bool:
+        """Whether a seed whose turn it is waits on here."""
+        if self.may_begin(waiting):
+            return False
+        self._withdrawn.append(waiting)
+        return True
 
     def _drop_fenced(self) -> list[Request | WaitingLink]:
         return [waiter for waiter in self.room.remove_fenced() if not isinstance(waiter, Waiting)]
