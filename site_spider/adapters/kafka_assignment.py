@@ -80,6 +80,17 @@ class KafkaAssignment:
         self._client.resume(waiting)
         self._announce(positions)
 
+    def lose_all(self) -> None:
+        """The membership has ended, and the client does not say so; `raise_failure` as in a rebalance."""
+        gone = sorted(self._owned)
+        for ours in (self._owned, self._ends, self._unlearned):
+            ours.clear()
+        try:
+            if gone:
+                self._listener.lost(gone)
+        except Exception as error:  # noqa: BLE001 - raised once a new client has joined
+            self._failure = error
+
     def _on_assign(self, client: Consumer, raw: list[TopicPartition]) -> None:
         try:
             positions = _committed(client, raw, _LEARN_TIMEOUT_SECONDS) if raw else {}

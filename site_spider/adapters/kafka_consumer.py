@@ -2,6 +2,10 @@
 
 The end of a partition arrives among its messages; the listener hears of it only when those have been
 handed out: in the next poll, when none of them wait in the prefetch any more.
+
+The servers may end a membership for good: when another static member has joined under the same name. The
+client is of no more use then, and tells of it once, by an error in place of a message, without any of the
+callbacks. All partitions are lost, and the consumer joins again with a new client (kafka_rejoins).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from site_spider.adapters.kafka_assignment import KafkaAssignment, listed
 from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.kafka_health import BrokerHealth, is_fatal
 from site_spider.adapters.kafka_prefetch import KafkaPrefetch
+from site_spider.adapters.kafka_rejoins import Rejoins
 from site_spider.adapters.kafka_transactions import KafkaTransactions, Transactions
 from site_spider.adapters.member_slot import MemberSlot
 from site_spider.core.exactly_once import Item
@@ -38,6 +43,10 @@ _THROWN_OUT = frozenset({
     KafkaError.FENCED_MEMBER_EPOCH,
     KafkaError._ASSIGNMENT_LOST,
 })  # fmt: skip
+
+
+class _Ended(LogUnavailable):
+    """The servers have ended this membership."""
 
 
 class KafkaConsumer:
@@ -62,25 +71,47 @@ class KafkaConsumer:
         self._asker: AdminClient | None = None
         self._health = BrokerHealth(config.brokers, f"the consumer of {topic}", self._ask)
         self._slot = _claim_slot(config, group)
-        instance = self._slot.instance_id if self._slot else None
-        try:
-            self._client = Consumer(config.member(group, instance, self._health.on_error))
-        except (KafkaException, ValueError, TypeError) as error:
-            self._release_slot()
-            raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+        self._rejoins = Rejoins()
+        self._begin_transactions = transactions
+        self._transactions: KafkaTransactions | None = None
         self._prefetch = KafkaPrefetch(
             self._assignment.number,
             lambda partitions: self._client.pause(self._assigned(partitions)),
             lambda partitions: self._client.resume(self._assigned(partitions)),
         )
-        self._transactions: KafkaTransactions | None = None
-        if transactions is not None:
-            identity = f"{group}-{instance or uuid.uuid4().hex}"
-            self._transactions = transactions(identity, self._client)
-        self._assignment.subscribe(self._client, topic)
+        self._join()
+
+    def _join(self) -> None:
+        instance = self._slot.instance_id if self._slot else None
+        try:
+            self._client = Consumer(self._config.member(self._group, instance, self._health.on_error))
+        except (KafkaException, ValueError, TypeError) as error:
+            self._release_slot()
+            raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+        if self._begin_transactions is not None:
+            identity = f"{self._group}-{instance or uuid.uuid4().hex}"
+            self._transactions = self._begin_transactions(identity, self._client)
+        self._assignment.subscribe(self._client, self._topic)
+
+    def _join_again(self, ended: _Ended) -> None:
+        """Raises what ended it when that has happened too often."""
+        if not self._rejoins.may(time.monotonic()):
+            raise ended
+        logger.warning("%s Joining again.", ended)
+        self._assignment.lose_all()
+        self._leave()
+        self._join()
+        self._assignment.raise_failure()
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         """See `site_spider.core.seed_log.Consumer`."""
+        try:
+            return self._polled(timeout_seconds, limit)
+        except _Ended as ended:
+            self._join_again(ended)
+            return []
+
+    def _polled(self, timeout_seconds: float, limit: int) -> list[Message]:
         deadline = time.monotonic() + timeout_seconds
         self._assignment.announce_ends(self._prefetch)
         self._gather(0, limit)  # also when enough waits here: the client answers rebalances in it
@@ -148,11 +179,14 @@ class KafkaConsumer:
         try:
             self._assignment.announce_ends(self._prefetch)
         finally:
-            self._client.close()
-            if self._transactions is not None:
-                self._transactions.close()
+            self._leave()
             self._release_slot()
         self._assignment.raise_failure()
+
+    def _leave(self) -> None:
+        self._client.close()
+        if self._transactions is not None:
+            self._transactions.close()
 
     # --- messages and events -----------------------------------------------------------
 
@@ -187,10 +221,7 @@ class KafkaConsumer:
 
     def _complain(self, error: KafkaError) -> None:
         if is_fatal(error):
-            raise LogUnavailable(
-                f"Kafka ended this membership in group {self._group} for good: {error.str()}. "
-                "A new consumer can join."
-            )
+            raise _Ended(f"Kafka ended this membership in group {self._group} for good: {error.str()}.")
         if error.code() == self._complaint:
             return  # the client repeats itself
         self._complaint = error.code()

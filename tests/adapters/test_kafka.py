@@ -80,15 +80,38 @@ def test_a_killed_process_has_its_partitions_back_at_once(case: Case, kafka_brok
     assert time.monotonic() - killed < 8
 
 
-@pytest.mark.servers
-def test_a_member_whose_name_was_taken_over_is_told(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two with one name fence each other: the older one ends with an error instead of going on."""
-    case.produce(1)
+@pytest.fixture
+def one_name(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All members of the group have the same name, as one has twice that the servers took for dead."""
     slot = MemberSlot.claim(case.group)
     monkeypatch.setattr(MemberSlot, "claim", lambda _group: slot)
+
+
+@pytest.mark.servers
+def test_a_member_that_was_fenced_joins_again(case: Case, one_name: None) -> None:
+    """Its partitions are lost, come back with what is committed, and it reads and commits on."""
+    case.produce(10)
     older = case.member()
-    older.own(4)
+    older.take(10)
+    committed = older.next_positions()
+    older.consumer.commit(committed)
     newer = case.member()
+    newer.own(4)
+    case.leave(newer)
+    poll_until([older], lambda: older.listener.told("lost"))
+    assert sorted(older.listener.told("lost")) == sorted(older.listener.told("assigned")[:4])
+    older.own(4)
+    assert {part: position for part, position in older.listener.owned.items() if position} == committed
+    values = case.produce(10, first=10)
+    assert sorted(message.value or b"" for message in older.take(20)[10:]) == sorted(values)
+    older.consumer.commit(older.next_positions())
+
+
+@pytest.mark.servers
+def test_two_with_one_name_do_not_fence_each_other_for_ever(case: Case, one_name: None) -> None:
+    """One of them ends with an error; who starts it again does so with growing pauses."""
+    case.produce(1)
+    older, newer = case.member(), case.member()
     with pytest.raises(LogUnavailable, match="for good"):
         poll_until([newer, older], lambda: False)
 
