@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient
 
-from site_spider.adapters.kafka_assignment import KafkaAssignment, listed
+from site_spider.adapters.kafka_assignment import GroupRebalances, KafkaAssignment, listed
 from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.kafka_health import BrokerHealth, is_fatal
 from site_spider.adapters.kafka_prefetch import KafkaPrefetch
@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 _STEP_SECONDS = 0.5  # one poll of the client; between two we see to what is unlearned or away
 
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_REBALANCING = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION})
 _THROWN_OUT = frozenset({
-    KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError.STALE_MEMBER_EPOCH,
@@ -178,6 +178,7 @@ class KafkaConsumer:
         """
         try:
             self._assignment.announce_ends(self._prefetch)
+            self._assignment.give_up_all()
         finally:
             self._leave()
             self._release_slot()
@@ -242,13 +243,16 @@ class KafkaConsumer:
                 raise self._refused(answer.error)
 
     def _refused(self, error: KafkaError) -> LogUnavailable:
+        said = f"Kafka refused a commit of group {self._group}: {error.str()}"
+        if error.code() in _REBALANCING:
+            return GroupRebalances(
+                f"{said} (the group is rebalancing; trying again after the next poll helps)."
+            )
         if error.code() in _THROWN_OUT:
-            reason = "the group went on without this member, so its partitions are lost"
-        elif error.code() == KafkaError.REBALANCE_IN_PROGRESS:
-            reason = "the group is rebalancing; trying again after the next poll helps"
-        else:
-            reason = "trying again may help"
-        return LogUnavailable(f"Kafka refused a commit of group {self._group}: {error.str()} ({reason}).")
+            return LogUnavailable(
+                f"{said} (the group went on without this member, so its partitions are lost)."
+            )
+        return LogUnavailable(f"{said} (trying again may help).")
 
     def _ask(self, timeout_seconds: float) -> object:
         # by a client of its own: list_topics of the member, called within a rebalance, makes the

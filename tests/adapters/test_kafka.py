@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -114,6 +115,26 @@ def test_two_with_one_name_do_not_fence_each_other_for_ever(case: Case, one_name
     older, newer = case.member(), case.member()
     with pytest.raises(LogUnavailable, match="for good"):
         poll_until([newer, older], lambda: False)
+
+
+@pytest.mark.servers
+def test_a_member_that_leaves_in_the_middle_of_a_rebalance_commits(case: Case) -> None:
+    """The servers answer when the rebalance is over, and refuse what was sent before; so it tries again."""
+    case.produce(20)
+    leaving = case.member()
+    leaving.take(20)
+    leaving.commit_when_leaving()
+    holding_up = case.member()  # the group waits for it until it is polled
+    poll_until([leaving], lambda: len(leaving.owned) < 4)
+    case.produce(20, first=20)
+    poll_until([leaving], lambda: len({message.offset for message in leaving.taken[20:]}) > 3)
+    kept = sorted(leaving.owned)
+    closing = threading.Thread(target=case.leave, args=[leaving])
+    closing.start()
+    wait_until(lambda: not leaving.owned, "the listener gives its partitions up")
+    wait_until(lambda: [holding_up.poll(), not closing.is_alive()][1], "the end of the member")
+    committed = {p.partition: p.committed for p in case.log.progress(case.topic, case.group)}
+    assert {part: committed[part] for part in kept} == leaving.next_positions(kept)
 
 
 @pytest.mark.servers
