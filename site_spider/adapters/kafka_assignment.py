@@ -5,10 +5,16 @@ consume and close, on the consumer's thread. An exception there would leave the 
 rebalanced, so the client is always told to go on and `raise_failure` raises it afterwards.
 What the group has committed is asked for before the listener hears of a partition; should the servers not
 answer then, the partition waits in `_unlearned`, paused, until they do.
+
+While a member waits for the others in a rebalance, the servers answer nothing else that it asks of the
+group: a commit is answered when the rebalance is over, with a refusal, since it names the generation before.
+From within `close` the client can commit no other. So partitions are given up before it is closed, with
+some patience.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -24,6 +30,11 @@ _LEARN_TIMEOUT_SECONDS = 5.0  # in a rebalance; not longer than a stop may wait
 _LEARN_AGAIN_TIMEOUT_SECONDS = 1.0
 _COMMIT_ATTEMPTS = 3  # before partitions leave
 _COMMIT_PAUSE_SECONDS = 0.3
+_LAST_COMMIT_SECONDS = 15.0  # before the client closes: a rebalance waits for dead members (session timeout)
+
+
+class GroupRebalances(LogUnavailable):
+    """A commit was refused because of a rebalance; soon it will be accepted, or the partitions are lost."""
 
 
 class KafkaAssignment:
@@ -80,6 +91,26 @@ class KafkaAssignment:
         self._client.resume(waiting)
         self._announce(positions)
 
+    def lose_all(self) -> None:
+        """The membership has ended, and the client does not say so; `raise_failure` as in a rebalance."""
+        gone = sorted(self._owned)
+        self._clear()
+        try:
+            if gone:
+                self._listener.lost(gone)
+        except Exception as error:  # noqa: BLE001 - raised once a new client has joined
+            self._failure = error
+
+    def give_up_all(self) -> None:
+        """Before the client is closed; `raise_failure` as in a rebalance."""
+        leaving = sorted(self._owned)
+        try:
+            if leaving:
+                self._commit_before_leaving(self._listener.revoked(leaving), _LAST_COMMIT_SECONDS)
+        except Exception as error:  # noqa: BLE001 - raised once the client is closed
+            self._failure = error
+        self._clear()
+
     def _on_assign(self, client: Consumer, raw: list[TopicPartition]) -> None:
         try:
             positions = _committed(client, raw, _LEARN_TIMEOUT_SECONDS) if raw else {}
@@ -108,7 +139,7 @@ class KafkaAssignment:
         leaving = [partition for partition in to_ours(raw) if partition in self._owned]
         try:
             if leaving:
-                self._commit_before_leaving(self._listener.revoked(leaving))
+                self._commit_before_leaving(self._listener.revoked(leaving), 0)
         except Exception as error:  # noqa: BLE001 - raised once the client has gone on
             self._failure = error
         self._forget(raw)
@@ -131,15 +162,25 @@ class KafkaAssignment:
             self._ends.pop(partition, None)
             self._unlearned.discard(partition)
 
-    def _commit_before_leaving(self, positions: Mapping[Partition, Position]) -> None:
-        for attempt in range(1, _COMMIT_ATTEMPTS + 1):
+    def _clear(self) -> None:
+        self._owned.clear()
+        self._ends.clear()
+        self._unlearned.clear()
+
+    def _commit_before_leaving(
+        self, positions: Mapping[Partition, Position], patience_seconds: float
+    ) -> None:
+        """Try a few times; while the group rebalances for as long as the patience lasts."""
+        deadline = time.monotonic() + patience_seconds
+        for attempt in itertools.count(1):
             try:
                 return self._commit(positions)
             except LogUnavailable as error:
-                last = str(error)
-            if attempt < _COMMIT_ATTEMPTS:
-                time.sleep(_COMMIT_PAUSE_SECONDS)  # a group in the middle of a rebalance refuses commits
-        logger.warning("%s The next owner repeats what was not committed.", last)
+                may_wait = isinstance(error, GroupRebalances) and time.monotonic() < deadline
+                if attempt >= _COMMIT_ATTEMPTS and not may_wait:
+                    logger.warning("%s The next owner repeats what was not committed.", error)
+                    return None
+            time.sleep(_COMMIT_PAUSE_SECONDS)
         return None
 
 

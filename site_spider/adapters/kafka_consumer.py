@@ -2,6 +2,10 @@
 
 The end of a partition arrives among its messages; the listener hears of it only when those have been
 handed out: in the next poll, when none of them wait in the prefetch any more.
+
+The servers may end a membership for good: when another static member has joined under the same name. The
+client is of no more use then, and tells of it once, by an error in place of a message, without any of the
+callbacks. All partitions are lost, and the consumer joins again with a new client (kafka_rejoins).
 """
 
 from __future__ import annotations
@@ -15,10 +19,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient
 
-from site_spider.adapters.kafka_assignment import KafkaAssignment, listed
+from site_spider.adapters.kafka_assignment import GroupRebalances, KafkaAssignment, listed
 from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.kafka_health import BrokerHealth, is_fatal
 from site_spider.adapters.kafka_prefetch import KafkaPrefetch
+from site_spider.adapters.kafka_rejoins import Rejoins
 from site_spider.adapters.kafka_transactions import KafkaTransactions, Transactions
 from site_spider.adapters.member_slot import MemberSlot
 from site_spider.core.exactly_once import Item
@@ -30,14 +35,18 @@ logger = logging.getLogger(__name__)
 _STEP_SECONDS = 0.5  # one poll of the client; between two we see to what is unlearned or away
 
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_REBALANCING = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION})
 _THROWN_OUT = frozenset({
-    KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError.STALE_MEMBER_EPOCH,
     KafkaError.FENCED_MEMBER_EPOCH,
     KafkaError._ASSIGNMENT_LOST,
 })  # fmt: skip
+
+
+class _Ended(LogUnavailable):
+    """The servers have ended this membership."""
 
 
 class KafkaConsumer:
@@ -62,25 +71,47 @@ class KafkaConsumer:
         self._asker: AdminClient | None = None
         self._health = BrokerHealth(config.brokers, f"the consumer of {topic}", self._ask)
         self._slot = _claim_slot(config, group)
-        instance = self._slot.instance_id if self._slot else None
-        try:
-            self._client = Consumer(config.member(group, instance, self._health.on_error))
-        except (KafkaException, ValueError, TypeError) as error:
-            self._release_slot()
-            raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+        self._rejoins = Rejoins()
+        self._begin_transactions = transactions
+        self._transactions: KafkaTransactions | None = None
         self._prefetch = KafkaPrefetch(
             self._assignment.number,
             lambda partitions: self._client.pause(self._assigned(partitions)),
             lambda partitions: self._client.resume(self._assigned(partitions)),
         )
-        self._transactions: KafkaTransactions | None = None
-        if transactions is not None:
-            identity = f"{group}-{instance or uuid.uuid4().hex}"
-            self._transactions = transactions(identity, self._client)
-        self._assignment.subscribe(self._client, topic)
+        self._join()
+
+    def _join(self) -> None:
+        instance = self._slot.instance_id if self._slot else None
+        try:
+            self._client = Consumer(self._config.member(self._group, instance, self._health.on_error))
+        except (KafkaException, ValueError, TypeError) as error:
+            self._release_slot()
+            raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+        if self._begin_transactions is not None:
+            identity = f"{self._group}-{instance or uuid.uuid4().hex}"
+            self._transactions = self._begin_transactions(identity, self._client)
+        self._assignment.subscribe(self._client, self._topic)
+
+    def _join_again(self, ended: _Ended) -> None:
+        """Raises what ended it when that has happened too often."""
+        if not self._rejoins.may(time.monotonic()):
+            raise ended
+        logger.warning("%s Joining again.", ended)
+        self._assignment.lose_all()
+        self._leave()
+        self._join()
+        self._assignment.raise_failure()
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         """See `site_spider.core.seed_log.Consumer`."""
+        try:
+            return self._polled(timeout_seconds, limit)
+        except _Ended as ended:
+            self._join_again(ended)
+            return []
+
+    def _polled(self, timeout_seconds: float, limit: int) -> list[Message]:
         deadline = time.monotonic() + timeout_seconds
         self._assignment.announce_ends(self._prefetch)
         self._gather(0, limit)  # also when enough waits here: the client answers rebalances in it
@@ -147,12 +178,16 @@ class KafkaConsumer:
         """
         try:
             self._assignment.announce_ends(self._prefetch)
+            self._assignment.give_up_all()
         finally:
-            self._client.close()
-            if self._transactions is not None:
-                self._transactions.close()
+            self._leave()
             self._release_slot()
         self._assignment.raise_failure()
+
+    def _leave(self) -> None:
+        self._client.close()
+        if self._transactions is not None:
+            self._transactions.close()
 
     # --- messages and events -----------------------------------------------------------
 
@@ -187,10 +222,7 @@ class KafkaConsumer:
 
     def _complain(self, error: KafkaError) -> None:
         if is_fatal(error):
-            raise LogUnavailable(
-                f"Kafka ended this membership in group {self._group} for good: {error.str()}. "
-                "A new consumer can join."
-            )
+            raise _Ended(f"Kafka ended this membership in group {self._group} for good: {error.str()}.")
         if error.code() == self._complaint:
             return  # the client repeats itself
         self._complaint = error.code()
@@ -211,13 +243,16 @@ class KafkaConsumer:
                 raise self._refused(answer.error)
 
     def _refused(self, error: KafkaError) -> LogUnavailable:
+        said = f"Kafka refused a commit of group {self._group}: {error.str()}"
+        if error.code() in _REBALANCING:
+            return GroupRebalances(
+                f"{said} (the group is rebalancing; trying again after the next poll helps)."
+            )
         if error.code() in _THROWN_OUT:
-            reason = "the group went on without this member, so its partitions are lost"
-        elif error.code() == KafkaError.REBALANCE_IN_PROGRESS:
-            reason = "the group is rebalancing; trying again after the next poll helps"
-        else:
-            reason = "trying again may help"
-        return LogUnavailable(f"Kafka refused a commit of group {self._group}: {error.str()} ({reason}).")
+            return LogUnavailable(
+                f"{said} (the group went on without this member, so its partitions are lost)."
+            )
+        return LogUnavailable(f"{said} (trying again may help).")
 
     def _ask(self, timeout_seconds: float) -> object:
         # by a client of its own: list_topics of the member, called within a rebalance, makes the

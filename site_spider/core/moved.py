@@ -37,6 +37,7 @@ class Moved:
     redirect_ttl: int | None = None
     redirect_urls: tuple[str, ...] = ()
     redirect_reasons: tuple[str | int, ...] = ()
+    unraised_priority: int | None = None  # what the message's was before redirects raised it
 
     @property
     def is_link(self) -> bool:
@@ -66,6 +67,7 @@ class Moved:
             redirect_ttl=None if given.get("redirect_ttl") is None else _count("redirect_ttl", given),
             redirect_urls=_words("redirect_urls", given, str),
             redirect_reasons=_words("redirect_reasons", given, str | int),
+            unraised_priority=_unraised(given.get("unraised_priority")),
         )
 
 
@@ -74,6 +76,10 @@ _USUAL: Final = {field.name: field.default for field in fields(Moved)}
 
 def _count(name: str, given: dict[str, Any]) -> int:
     return check.integer(f"meta.{KEY}.{name}", given.get(name), 0, _MOST)
+
+
+def _unraised(value: object) -> int | None:
+    return None if value is None else check.priority(f"meta.{KEY}.unraised_priority", value)
 
 
 def _host(value: object) -> str:

@@ -18,7 +18,6 @@ from site_spider.core.reason import refused, shown
 from site_spider.core.seed_json import read_object
 from site_spider.core.url import check_url, url_id
 
-MAX_PRIORITY: Final = 1_000_000
 MAX_DEPTH: Final = 1_000_000
 MAX_RETRY_TIMES: Final = 100
 MAX_TIMEOUT_SECONDS: Final = 3600
@@ -93,7 +92,7 @@ def parse_seed(value: bytes | None, callbacks: frozenset[str] = CALLBACKS) -> Se
         headers=check.headers(get("headers"), encoding),
         cookies=check.cookies(get("cookies")),
         body=check.body(get("body"), encoding),
-        priority=check.integer("priority", get("priority"), -MAX_PRIORITY, MAX_PRIORITY),
+        priority=check.priority("priority", get("priority")),
         dont_filter=check.boolean("dont_filter", get("dont_filter")),
         callback=_callback(get("callback"), callbacks),
         not_extract=check.boolean("meta.NotExtract", meta.get("NotExtract")),

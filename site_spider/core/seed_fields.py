@@ -17,6 +17,7 @@ from site_spider.core.reason import refused, shown
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 MAX_HEADERS_BYTES = 65536  # of headers, and again of cookies
+MAX_PRIORITY = 1_000_000
 MAX_ID_BYTES = 512  # Elasticsearch's limit for an _id
 
 # Would reach another host than the URL's, hand credentials to a proxy, or break the framing of the request.
@@ -65,6 +66,11 @@ def integer(field: str, value: object, minimum: int, maximum: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise refused(field, f"{shown(value)}, but must be a whole number from {minimum} to {maximum}")
     return value
+
+
+def priority(field: str, value: object) -> int:
+    """As Scrapy's, within bounds; null is 0."""
+    return integer(field, value, -MAX_PRIORITY, MAX_PRIORITY)
 
 
 def seconds(field: str, value: object, maximum: int) -> float:

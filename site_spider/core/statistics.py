@@ -20,16 +20,16 @@ _OTHER = "other"
 class Totals:
     """Running totals of a process; sizes are bytes."""
 
-    num: int = 0  # links downloaded, every attempt that was answered
+    num: int = 0  # downloads: every attempt that was answered
     response_size: int = 0
     request_size: int = 0
 
-    def since(self, before: Totals) -> Totals:
-        """The difference to an earlier state."""
+    def minus(self, other: Totals) -> Totals:
+        """The difference to an earlier state, or to a part."""
         return Totals(
-            self.num - before.num,
-            self.response_size - before.response_size,
-            self.request_size - before.request_size,
+            self.num - other.num,
+            self.response_size - other.response_size,
+            self.request_size - other.request_size,
         )
 
 
@@ -37,8 +37,9 @@ class Totals:
 class Snapshot:
     """The state of a process at one moment."""
 
-    totals: Totals
-    responses: Mapping[str, int] = field(default_factory=dict)  # by status
+    totals: Totals  # of links, without robots.txt
+    robots: Totals = field(default_factory=Totals)  # of robots.txt
+    responses: Mapping[str, int] = field(default_factory=dict)  # to links, by status
     failures: Mapping[str, int] = field(default_factory=dict)  # by reason
     seeds: Mapping[str, int] = field(default_factory=dict)
     queues: Mapping[str, int] = field(default_factory=dict)
@@ -107,7 +108,7 @@ def document(
     `names` are spider, group and process; `number` counts the intervals, `now` is a Unix
     time, `seconds` the length of the interval, `before` the totals at its beginning.
     """
-    interval = state.totals.since(before)
+    interval = state.totals.minus(before)
     return {
         "@timestamp": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds"),
         **names,
@@ -119,6 +120,11 @@ def document(
         "interval_num": interval.num,
         "interval_response_size": interval.response_size,
         "interval_request_size": interval.request_size,
+        "robots": {
+            "num": state.robots.num,
+            "response_size": state.robots.response_size,
+            "request_size": state.robots.request_size,
+        },
         "responses": dict(state.responses),
         "failures": dict(state.failures),
         "seeds": dict(state.seeds),

@@ -15,6 +15,9 @@ from scrapy.downloadermiddlewares.stats import DownloaderStats, get_status_size
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
+FOR_ROBOTS = "site_for_robots"  # key in Request.meta: it fetches a robots.txt
+ROBOTS_COUNTED = "robotstxt/"  # stands before Scrapy's name where what is robots.txt is counted again
+
 
 class LeanCookies(CookiesMiddleware):
     """Makes a jar when there is a first cookie, and looks into it when there is one."""
@@ -46,26 +49,37 @@ class LeanOffsite(OffsiteMiddleware):
 
 
 class LeanDownloaderStats(DownloaderStats):
-    """Counts bytes without writing the request out, and without spelling headers anew."""
+    """Counts bytes without writing the request out, and without spelling headers anew.
+
+    What is fetched for robots.txt counts as in Scrapy, and a second time by itself: it is no link downloaded.
+    """
 
     def process_request(self, request: Request) -> None:  # type: ignore[override]
         """As Scrapy's."""
         count = self.stats.inc_value
         count("downloader/request_count")
         count(f"downloader/request_method_count/{request.method}")
-        count("downloader/request_bytes", request_bytes(request))
+        size = request_bytes(request)
+        count("downloader/request_bytes", size)
+        if FOR_ROBOTS in request.meta:
+            count(f"{ROBOTS_COUNTED}downloader/request_bytes", size)
 
     def process_response(  # type: ignore[override]
         self,
-        request: Request,  # noqa: ARG002 - as Scrapy calls it
+        request: Request,
         response: Response,
     ) -> Response:
         """As Scrapy's."""
-        count = self.stats.inc_value
-        count("downloader/response_count")
-        count(f"downloader/response_status_count/{response.status}")
-        count("downloader/response_bytes", response_bytes(response))
+        self._count_response("", response.status, size := response_bytes(response))
+        if FOR_ROBOTS in request.meta:
+            self._count_response(ROBOTS_COUNTED, response.status, size)
         return response
+
+    def _count_response(self, prefix: str, status: int, size: int) -> None:
+        count = self.stats.inc_value
+        count(f"{prefix}downloader/response_count")
+        count(f"{prefix}downloader/response_status_count/{status}")
+        count(f"{prefix}downloader/response_bytes", size)
 
 
 def response_bytes(response: Response) -> int:

@@ -23,6 +23,7 @@ from site_spider.core.seed_log import Message
 from site_spider.core.url import url_id
 
 JOB = "site_job"  # key in Request.meta
+UNRAISED = "site_unraised_priority"  # likewise: what its priority was before redirects raised it
 _working_on: ContextVar[Request | None] = ContextVar("working_on", default=None)
 
 

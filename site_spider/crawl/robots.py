@@ -29,6 +29,7 @@ from site_spider.core.robots import Look, RobotsCache, RobotsLimits, State
 from site_spider.core.robots_text import bounded
 from site_spider.crawl import engine_hooks, lineage
 from site_spider.crawl.failure import describe_exception, describe_status
+from site_spider.crawl.lean_middlewares import FOR_ROBOTS
 from site_spider.crawl.retry import retried_exceptions
 
 logger = logging.getLogger(__name__)
@@ -146,6 +147,7 @@ class Robots:
             callback=NO_CALLBACK,
             meta={
                 OBEYS_NOT: True,
+                FOR_ROBOTS: True,
                 "dont_retry": True,
                 "dont_merge_cookies": True,
                 "redirect_ttl": _MOST_REDIRECTS,

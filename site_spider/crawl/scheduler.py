@@ -25,8 +25,6 @@ from site_spider.crawl.waiting_link import WaitingLink
 
 logger = logging.getLogger(__name__)
 
-_UNRAISED = "site_unraised_priority"  # key in Request.meta: what it was before redirects raised it
-
 
 class SeedScheduler(Scheduler):
     """Serves redirected requests, then discovered links, then seeds, then retries.
@@ -185,7 +183,7 @@ class SeedScheduler(Scheduler):
 
 def _place(request: Request, origin: Request | None, *, is_new: bool) -> None:
     """Give a request the priority of its level. The meta of a new link may be copied from a retry."""
-    unraised = request.meta.pop(_UNRAISED, None)
+    unraised = request.meta.pop(lineage.UNRAISED, None)
     retries = request.meta.get("retry_times", 0)
     before = None
     if is_new:
@@ -197,4 +195,4 @@ def _place(request: Request, origin: Request | None, *, is_new: bool) -> None:
         before = Place(origin.priority, unraised)
     request.priority, unraised = place(request.priority, step, before)
     if unraised is not None:
-        request.meta[_UNRAISED] = unraised
+        request.meta[lineage.UNRAISED] = unraised

@@ -16,7 +16,7 @@ from site_spider.core.ledger import Entry
 from site_spider.core.seed import Seed
 from site_spider.core.seed_log import Message
 from site_spider.crawl.failure import REASONS
-from site_spider.crawl.lineage import Root
+from site_spider.crawl.lineage import UNRAISED, Root
 
 
 class Waiting(NamedTuple):
@@ -102,4 +102,6 @@ def _attempts(seed: Seed) -> dict[str, Any]:
         meta["redirect_reasons"] = list(moved.redirect_reasons)
     if moved.redirect_ttl is not None:
         meta["redirect_ttl"] = moved.redirect_ttl
+    if moved.unraised_priority is not None:
+        meta[UNRAISED] = moved.unraised_priority
     return meta

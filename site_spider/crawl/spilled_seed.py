@@ -139,4 +139,5 @@ def _moved(request: Request, job: Job, *, is_link: bool) -> Moved:
         redirect_ttl=get("redirect_ttl"),
         redirect_urls=tuple(get("redirect_urls", ())),
         redirect_reasons=tuple(get("redirect_reasons", ())),
+        unraised_priority=get(lineage.UNRAISED),
     )

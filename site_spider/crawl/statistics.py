@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Mapping
 from typing import Any, Self
 
 from scrapy import signals
@@ -20,6 +21,7 @@ from site_spider.crawl import parts
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.frontier_look import survey
+from site_spider.crawl.lean_middlewares import ROBOTS_COUNTED
 from site_spider.errors import SiteSpiderError
 
 logger = logging.getLogger(__name__)
@@ -116,21 +118,32 @@ class StatisticsExtension:
         seeds = statistics.seed_counts(service.completion.ledger)
         for name, count in seeds.items():
             self._crawler.stats.set_value(f"seeds/{name}", count)
+        robots = _downloads(stats, ROBOTS_COUNTED)
         return Snapshot(
-            totals=Totals(
-                stats.get("downloader/response_count", 0),
-                stats.get("downloader/response_bytes", 0),
-                stats.get("downloader/request_bytes", 0),
-            ),
-            responses={
-                key.removeprefix(_STATUS): count for key, count in stats.items() if key.startswith(_STATUS)
-            },
+            totals=_downloads(stats).minus(robots),
+            robots=robots,
+            responses=_responses(stats),
             failures=dict(service.failures.counts),
             seeds=seeds,
             queues=service.queues.lengths(),
             hosts=hosts,
             unknown_fields={} if service.seeds is None else dict(service.seeds.unknown_fields.counts),
         )
+
+
+def _downloads(stats: Mapping[str, Any], prefix: str = "") -> Totals:
+    names = ("response_count", "response_bytes", "request_bytes")
+    return Totals(*(stats.get(f"{prefix}downloader/{name}", 0) for name in names))
+
+
+def _responses(stats: Mapping[str, Any]) -> dict[str, int]:
+    """Answers to links, by status."""
+    counts = {
+        key.removeprefix(_STATUS): count - stats.get(ROBOTS_COUNTED + key, 0)
+        for key, count in stats.items()
+        if key.startswith(_STATUS)
+    }
+    return {status: count for status, count in counts.items() if count}
 
 
 def _ignore(_verdict: Verdict) -> None:

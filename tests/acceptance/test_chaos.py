@@ -80,11 +80,12 @@ def still_running(folder: Path) -> list[str]:
     return found
 
 
-def assert_nothing_lost(run: Chaos, seeds: int) -> dict[str, str]:
+def assert_nothing_lost(run: Chaos, pages: int, seeds: int | None = None) -> dict[str, str]:
     """The table of a run in which all went well."""
     assert run.wait() == 0, run.text()
     table = run.table()
-    expected = {"seeds": str(seeds), "results": str(seeds), "lost": "0", "dead letters": "0", "wrong": "0"}
+    expected = {"seeds": str(seeds or pages), "results": str(pages)}
+    expected |= dict.fromkeys(("lost", "dead letters", "wrong"), "0")
     assert {name: table.get(name) for name in expected} == expected, run.text()
     return table
 
@@ -93,8 +94,8 @@ def assert_nothing_lost(run: Chaos, seeds: int) -> dict[str, str]:
 def test_nothing_is_lost_while_crawlers_kafka_and_elasticsearch_die(
     chaos: Callable[[str], Chaos], tmp_path: Path
 ) -> None:
-    """Three kill -9, a run stopped and replaced, Kafka and Elasticsearch killed and started again."""
-    options = "--kills 3 --terms 1 --broker-restarts 1 --elasticsearch-restarts 1"
+    """Three kill -9, a run replaced, Kafka and Elasticsearch killed and started; members join and leave."""
+    options = "--kills 3 --terms 1 --broker-restarts 1 --elasticsearch-restarts 1 --rebalance-every 10"
     run = chaos(f"--seeds 450 --processes 3 --concurrency 3 {options} --random-seed 5")
     table = assert_nothing_lost(run, 450)
     names = ("deaths", "SIGTERM of a run", "kill -9 of Kafka", "kill -9 of Elasticsearch")
@@ -109,6 +110,17 @@ def test_nothing_is_lost_while_crawlers_of_the_embedded_default_die(
     run = chaos("--seeds 300 --processes 2 --concurrency 2 --embedded --kills 3 --terms 1 --random-seed 2")
     table = assert_nothing_lost(run, 300)
     assert (table.get("deaths"), table.get("SIGTERM of a run")) == ("3", "1")
+    assert still_running(tmp_path) == []
+
+
+def test_nothing_is_lost_while_members_come_and_go(chaos: Callable[[str], Chaos], tmp_path: Path) -> None:
+    """A rebalance every two seconds, and a kill -9, while links are followed."""
+    options = "--embedded --kills 1 --terms 0 --rebalance-every 2 --random-seed 3"
+    run = chaos(f"--seeds 15 --tree 10 --processes 2 --concurrency 2 {options}")
+    table = assert_nothing_lost(run, 150, seeds=15)
+    rebalances = re.match(r"\d+", table["rebalances, every 2 s"])
+    assert rebalances
+    assert int(rebalances[0]) >= 3
     assert still_running(tmp_path) == []
 
 

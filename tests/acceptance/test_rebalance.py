@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from site_spider.adapters.kafka_config import KafkaConfig
+from site_spider.adapters.member_slot import MemberSlot
 from tests.acceptance.deployment import Deployment, opened, wait_until
 from tests.site.handle import Site
 
@@ -68,6 +71,32 @@ def test_the_new_group_protocol_shares_the_work_and_loses_nothing(
     assert staying.wait(90) == 0
     assert set(deployment.documents()) == set(paths)
     assert deployment.lag() == 0
+
+
+def test_a_crawler_that_was_fenced_goes_on(
+    deployment: Deployment, site: Site, admin: AdminClient, kafka_brokers: str, tmp_path: Path
+) -> None:
+    """Another member takes its name and its partitions, and leaves: the same process has them again."""
+    make_topic(admin, deployment.topic, 4)
+    paths = [f"/slow/50/{number}" for number in range(200)]
+    produce(deployment, site, paths)
+    run = deployment.start("-c", "4", XDG_RUNTIME_DIR=str(tmp_path))
+    wait_until(lambda: len(site.entries()) > 50, 60, "the crawl under way")
+    slot = MemberSlot.claim(deployment.group, tmp_path / "site_spider")
+    assert slot.number == 1
+    taken_name = slot.instance_id.removesuffix("1") + "0"
+    slot.release()
+    config = KafkaConfig(kafka_brokers).member(deployment.group, taken_name, lambda _error: None)
+    rival, assigned = Consumer(config), list[TopicPartition]()
+    rival.subscribe([deployment.topic], on_assign=lambda _client, raw: assigned.extend(raw))
+    wait_until(lambda: [rival.poll(0.1), assigned][1], 30, "an assignment of the rival")
+    rival.close()
+    wait_until(deployment.is_done, 60, "the end of the lag")
+    assert set(deployment.documents()) == set(paths)
+    assert run.text().count("Joining again") == 1
+    run.terminate()
+    assert run.wait(40) == 0
+    assert "starting again" not in run.text()
 
 
 def test_a_page_slower_than_the_poll_interval_costs_no_membership(deployment: Deployment, site: Site) -> None:

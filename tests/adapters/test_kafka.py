@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -80,17 +81,60 @@ def test_a_killed_process_has_its_partitions_back_at_once(case: Case, kafka_brok
     assert time.monotonic() - killed < 8
 
 
-@pytest.mark.servers
-def test_a_member_whose_name_was_taken_over_is_told(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two with one name fence each other: the older one ends with an error instead of going on."""
-    case.produce(1)
+@pytest.fixture
+def one_name(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All members of the group have the same name, as one has twice that the servers took for dead."""
     slot = MemberSlot.claim(case.group)
     monkeypatch.setattr(MemberSlot, "claim", lambda _group: slot)
+
+
+@pytest.mark.servers
+def test_a_member_that_was_fenced_joins_again(case: Case, one_name: None) -> None:
+    """Its partitions are lost, come back with what is committed, and it reads and commits on."""
+    case.produce(10)
     older = case.member()
-    older.own(4)
+    older.take(10)
+    committed = older.next_positions()
+    older.consumer.commit(committed)
     newer = case.member()
+    newer.own(4)
+    case.leave(newer)
+    poll_until([older], lambda: older.listener.told("lost"))
+    assert sorted(older.listener.told("lost")) == sorted(older.listener.told("assigned")[:4])
+    older.own(4)
+    assert {part: position for part, position in older.listener.owned.items() if position} == committed
+    values = case.produce(10, first=10)
+    assert sorted(message.value or b"" for message in older.take(20)[10:]) == sorted(values)
+    older.consumer.commit(older.next_positions())
+
+
+@pytest.mark.servers
+def test_two_with_one_name_do_not_fence_each_other_for_ever(case: Case, one_name: None) -> None:
+    """One of them ends with an error; who starts it again does so with growing pauses."""
+    case.produce(1)
+    older, newer = case.member(), case.member()
     with pytest.raises(LogUnavailable, match="for good"):
         poll_until([newer, older], lambda: False)
+
+
+@pytest.mark.servers
+def test_a_member_that_leaves_in_the_middle_of_a_rebalance_commits(case: Case) -> None:
+    """The servers answer when the rebalance is over, and refuse what was sent before; so it tries again."""
+    case.produce(20)
+    leaving = case.member()
+    leaving.take(20)
+    leaving.commit_when_leaving()
+    holding_up = case.member()  # the group waits for it until it is polled
+    poll_until([leaving], lambda: len(leaving.owned) < 4)
+    case.produce(20, first=20)
+    poll_until([leaving], lambda: len({message.offset for message in leaving.taken[20:]}) > 3)
+    kept = sorted(leaving.owned)
+    closing = threading.Thread(target=case.leave, args=[leaving])
+    closing.start()
+    wait_until(lambda: not leaving.owned, "the listener gives its partitions up")
+    wait_until(lambda: [holding_up.poll(), not closing.is_alive()][1], "the end of the member")
+    committed = {p.partition: p.committed for p in case.log.progress(case.topic, case.group)}
+    assert {part: committed[part] for part in kept} == leaving.next_positions(kept)
 
 
 @pytest.mark.servers

@@ -16,11 +16,13 @@ from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.kafka_consumer import KafkaConsumer
 from site_spider.adapters.kafka_items import Topics
 from site_spider.adapters.kafka_transactions import KafkaTransactions
+from site_spider.adapters.member_slot import MemberSlot
 from site_spider.core.exactly_once import Link
 from site_spider.core.seed_log import Listener, Partition, Position
 from site_spider.core.sink import Record
 from site_spider.errors import CommitInDoubt, LogUnavailable
 from tests.contracts.kafka_results import KafkaResults
+from tests.contracts.seed_logs import wait_until
 from tests.contracts.sinks import record
 from tests.contracts.trials import page
 
@@ -129,6 +131,32 @@ def test_results_links_and_positions_are_stored_together(scene: Scene) -> None:
     assert [message.value for message in scene.log.read(scene.seeds)] == [link.value]
     member.commit({scene.at: Position(4)})
     assert scene.committed() == Position(4)
+
+
+def test_a_member_that_was_fenced_commits_on_when_it_has_joined_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With transactions of its new membership."""
+    slot = MemberSlot.claim(scene.group)
+    monkeypatch.setattr(MemberSlot, "claim", lambda _group: slot)
+    member = scene.member(0, 1)
+    listener = Assigned()
+    rival = scene.log.transactional_consumer(scene.seeds, scene.group, listener)
+    wait_until(lambda: [rival.poll(0.05, 10), listener.mine][1])
+    rival.close()
+    with pytest.raises(LogUnavailable):
+        member.commit_with([page(1)], {scene.at: Position(1)})
+
+    def commits() -> bool:
+        member.poll(0.05, 10)
+        try:
+            return not member.commit_with([page(2)], {scene.at: Position(2)})
+        except LogUnavailable:
+            return False  # it has not joined yet
+
+    wait_until(commits)
+    assert scene.stored() == ["2"]
+    assert scene.committed() == Position(2)
 
 
 def test_a_result_over_the_brokers_limit_is_cut_and_its_company_is_whole(scene: Scene) -> None:

@@ -13,6 +13,7 @@ from tests.chaos import report
 from tests.chaos.logs import complaints, recoveries, summary
 from tests.chaos.options import Options, read_options
 from tests.chaos.plan import plan
+from tests.chaos.rebalances import Rebalances
 from tests.chaos.report import Outcome
 from tests.chaos.scene import Scene, prepared
 from tests.chaos.storm import Storm
@@ -36,15 +37,16 @@ def rage(options: Options) -> list[str]:
     say("starting the site" if options.embedded else "starting Kafka, Elasticsearch and the site")
     with prepared(options) as scene:
         say(f"{options.seeds} seeds are produced, {scene.total} pages")
-        storm = Storm(scene, scene.crew, scene.servers, events, say)
+        rebalances = Rebalances(scene.crew, options.rebalance_every, options.random_seed)
+        storm = Storm(scene, scene.crew, scene.servers, events, rebalances, say)
         scene.crew.start_all(options.processes)
         storm.run(options.timeout)
         say("stopping the crawlers")
         storm.happened.wrong += scene.crew.stop()
-        return _count(options, scene, storm)
+        return _count(options, scene, storm, rebalances)
 
 
-def _count(options: Options, scene: Scene, storm: Storm) -> list[str]:
+def _count(options: Options, scene: Scene, storm: Storm, rebalances: Rebalances) -> list[str]:
     say("comparing")
     scene.site.stop()
     verdict = _verdict(scene, options)
@@ -58,7 +60,7 @@ def _count(options: Options, scene: Scene, storm: Storm) -> list[str]:
     servers = list(scene.servers.values())
     outages = [outage for server in servers for outage in server.outages]
     recovered = recoveries(storm.happened.deaths, outages)
-    outcome = Outcome(options, verdict, storm.happened, servers, recovered, found, wrong)
+    outcome = Outcome(options, verdict, storm.happened, rebalances, servers, recovered, found, wrong)
     print("\n".join([*report.details(outcome), "", *report.table(outcome)]), flush=True)
     return wrong
 

@@ -83,6 +83,7 @@ class Complaints:
     wrong: Counter[str]
     warnings: Counter[str]
     ends: Counter[str]  # how crawlers ended that nobody had killed
+    assigned: int = 0  # how often a process was given partitions
 
 
 def complaints(runs: Iterable[Run]) -> Complaints:
@@ -105,6 +106,7 @@ def _note(line: str, run: str, found: Complaints) -> None:
         elif line.startswith("Traceback"):
             found.wrong[f"a traceback in {run}.log"] += 1
         return
+    found.assigned += bool(_ASSIGNED.match(match["text"]))
     words = f"{match['level']}: {re.sub(r'[0-9a-f]{10,}|[0-9]+([.][0-9]+)?', '#', match['text'])}"
     if match["level"] == "WARNING":
         found.warnings[words] += 1

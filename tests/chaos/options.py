@@ -13,8 +13,8 @@ from tests.chaos.pages import LARGEST_TREE
 DESCRIPTION = """\
 Crawls seeds from a site on loopback while crawler processes are killed (kill -9), whole runs of
 crawl_spider.sh are stopped (SIGTERM) and new ones started, processes freeze for longer than the
-session timeout (SIGSTOP), and Kafka and Elasticsearch are killed and started again. In the end every
-seed is looked for.
+session timeout (SIGSTOP), and Kafka and Elasticsearch are killed and started again. With
+--rebalance-every the group's members change all along besides. In the end every seed is looked for.
 
 Exit code: 0 nothing lost and nothing wrong, 1 otherwise, 2 a wrong option, 130 interrupted.
 """
@@ -33,6 +33,7 @@ class Options:
     broker_restarts: int
     elasticsearch_restarts: int
     joins: int
+    rebalance_every: float
     tree: int
     embedded: bool
     concurrency: int
@@ -56,6 +57,13 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not from 1 to 3600")
+    return value
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -83,6 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--broker-restarts", type=count, default=1, metavar="N", help="kill -9 and start of Kafka (1)")
     add("--elasticsearch-restarts", type=count, default=1, metavar="N", help="likewise (1)")
     add("--joins", type=count, default=0, metavar="N", help="runs that are added (0)")
+    add(
+        "--rebalance-every",
+        type=_seconds,
+        default=0,
+        metavar="S",
+        help="join and SIGTERM in turn, all along (never)",
+    )
     add("--tree", type=_whole(1, LARGEST_TREE), default=1, metavar="PAGES", help="pages of each seed (1)")
     add("--embedded", action="store_true", help="the SQLite seed log and local sink, no servers")
     add("--concurrency", type=_whole(1, 1000), default=8, metavar="C", help="downloads of a process (8)")

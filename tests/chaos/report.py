@@ -10,6 +10,7 @@ from site_spider.core.table import Column, render
 from tests.chaos.logs import Complaints, Recovery, summary
 from tests.chaos.options import Options
 from tests.chaos.plan import Kind
+from tests.chaos.rebalances import Rebalances
 from tests.chaos.servers import Server
 from tests.chaos.storm import Happened
 from tests.chaos.verdict import Verdict
@@ -57,10 +58,22 @@ class Outcome:
     options: Options
     verdict: Verdict
     happened: Happened
+    rebalances: Rebalances
     servers: Sequence[Server]
     recoveries: Sequence[Recovery]
     found: Complaints
     wrong: Sequence[str]
+
+
+def _rebalances(outcome: Outcome) -> list[Row]:
+    asked = outcome.rebalances
+    if not asked.count:
+        return []
+    counts = f"{asked.count} ({asked.joined} joined, {len(asked.left)} left)"
+    return [
+        (f"rebalances, every {outcome.options.rebalance_every:g} s", counts),
+        ("times that partitions were assigned", outcome.found.assigned),
+    ]
 
 
 def table(outcome: Outcome) -> list[str]:
@@ -79,6 +92,7 @@ def table(outcome: Outcome) -> list[str]:
         ("deaths", len(happened.deaths)),
         *_recovery(outcome.recoveries),
         *[row for row in _violence(happened, outcome.servers) if row[0] != Kind.KILL.value],
+        *_rebalances(outcome),
         *([("runs that found a server away at their start", happened.gave_up)] if happened.gave_up else []),
         ("crawlers that ended by themselves", _ends(outcome.found)),
         ("from the last new page to lag 0, seconds", f"{happened.tail_seconds:.1f}"),

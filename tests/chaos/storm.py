@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 from tests.chaos.crew import Crew, Run
 from tests.chaos.plan import OUTAGES, Event, Kind
 from tests.chaos.processes import Process
+from tests.chaos.rebalances import Rebalances
 from tests.chaos.servers import Server
 
 ROUND_SECONDS = 0.15
@@ -75,6 +76,7 @@ class Storm:
         crew: Crew,
         servers: Mapping[Kind, Server],
         events: Sequence[Event],
+        rebalances: Rebalances,
         say: Callable[[str], None],
     ) -> None:
         self.happened = Happened()
@@ -82,6 +84,7 @@ class Storm:
         self._crew = crew
         self._servers = servers
         self._events = list(events)
+        self._rebalances = rebalances
         self._say = say
         self._due: list[tuple[float, int, Callable[[], bool]]] = []
         self._numbers = itertools.count()
@@ -161,6 +164,8 @@ class Storm:
             action = heapq.heappop(self._due)[2]
             if not action():
                 self._later(ROUND_SECONDS, action)
+        if told := self._rebalances.look(time.monotonic()):
+            self._say(f"{share:4.0%}: {told}")
 
     def left(self) -> int:
         """How many events never came."""

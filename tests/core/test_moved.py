@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from site_spider.core.moved import KEY, Moved
 from site_spider.core.seed import parse_seed
+from site_spider.core.seed_fields import MAX_PRIORITY
 from site_spider.errors import SeedError
 
 words = st.lists(st.text(max_size=5), max_size=3).map(tuple)
@@ -26,6 +27,7 @@ moved = st.builds(
     redirect_ttl=st.none() | numbers,
     redirect_urls=words,
     redirect_reasons=st.lists(st.text(max_size=5) | st.integers(), max_size=3).map(tuple),
+    unraised_priority=st.none() | st.integers(-MAX_PRIORITY, MAX_PRIORITY),
 )
 
 
@@ -66,6 +68,8 @@ def test_a_seed_of_a_producer_has_none() -> None:
         {"retry_reasons": ["x"] * 201},
         {"redirect_reasons": [True]},
         {"redirect_reasons": [None]},
+        {"unraised_priority": "high"},
+        {"unraised_priority": MAX_PRIORITY + 1},
     ],
 )
 def test_what_no_process_writes_is_refused(value: Any) -> None:

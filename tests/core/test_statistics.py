@@ -23,7 +23,15 @@ def test_totals_run_on_and_intervals_are_differences() -> None:
         40,
     )
     assert made["interval_seconds"] == 10.0
+    assert made["robots"] == {"num": 0, "response_size": 0, "request_size": 0}
     assert statistics.document_id("p", 3) == "p-3"
+
+
+def test_robots_txt_is_counted_beside_the_links() -> None:
+    """Its fetches are no links downloaded, and its bytes are not theirs."""
+    made = statistics.document(NAMES, 0, 0, 1, Snapshot(Totals(3, 30, 9), robots=Totals(2, 20, 6)), Totals())
+    assert (made["total_num"], made["interval_response_size"], made["total_request_size"]) == (3, 30, 9)
+    assert made["robots"] == {"num": 2, "response_size": 20, "request_size": 6}
 
 
 def test_every_seed_is_accounted_for() -> None:

@@ -18,7 +18,13 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.request import request_httprepr
 from scrapy.utils.test import get_crawler
 
-from site_spider.crawl.lean_middlewares import LeanCookies, LeanDownloaderStats, LeanOffsite, request_bytes
+from site_spider.crawl.lean_middlewares import (
+    FOR_ROBOTS,
+    LeanCookies,
+    LeanDownloaderStats,
+    LeanOffsite,
+    request_bytes,
+)
 from site_spider.crawl.log_format import PageLogFormatter
 from site_spider.crawl.quick_stats import QuickStatsCollector
 
@@ -64,6 +70,20 @@ def test_downloads_are_counted_alike(headers: dict[str, Any]) -> None:
         counted.append(made.stats.get_stats())
     assert counted[0] == counted[1]
     assert len(counted[0]) == 8
+
+
+def test_robots_txt_is_counted_again_under_names_of_its_own() -> None:
+    """Scrapy's names count all that was downloaded, so what is robots.txt can be taken off."""
+    made = crawler()
+    middleware = LeanDownloaderStats.from_crawler(made)
+    for meta in ({}, {FOR_ROBOTS: True}):
+        request = Request("http://a/", meta=meta)
+        middleware.process_request(request)
+        middleware.process_response(request, Response("http://a/", body=b"y"))
+    counted = made.stats.get_stats()
+    names = ("request_bytes", "response_count", "response_bytes", "response_status_count/200")
+    for name in names:
+        assert counted[f"downloader/{name}"] == 2 * counted[f"robotstxt/downloader/{name}"] > 0
 
 
 def test_who_counts_no_downloads_counts_none() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -256,6 +259,28 @@ def test_a_request_that_is_redirected_is_checked_where_it_goes(tmp_path: Path, h
     assert said(found) == {"http://one.test/moved": "Forbidden by robots.txt"}
     assert hosts.count("/robots.txt") == {"one.test": 1, "two.test": 1}
     assert hosts.count("/private") == {}
+
+
+def test_what_is_fetched_of_robots_txt_is_no_link_downloaded(tmp_path: Path, hosts: Hosts) -> None:
+    """Each answer, redirects of the file included, is counted apart; its bytes, too."""
+    engine.ANSWERS["/elsewhere/robots"] = lambda r: page(r, "")
+    hosts.robots["one.test"] = Response(
+        "http://one.test/robots.txt", 301, {"Location": "http://one.test/elsewhere/robots"}
+    )
+    found = obeying(tmp_path, "http://one.test/public", "http://two.test/public")
+    last = last_statistics(tmp_path)
+    assert (last["total_num"], last["responses"]) == (2, {"200": 2})
+    assert last["robots"]["num"] == 3
+    for name in ("response", "request"):
+        parts = last[f"total_{name}_size"], last["robots"][f"{name}_size"]
+        assert min(parts) > 0
+        assert sum(parts) == found.stats[f"downloader/{name}_bytes"]
+
+
+def last_statistics(folder: Path) -> dict[str, Any]:
+    with closing(sqlite3.connect(folder / "results.sqlite")) as store:
+        rows = [json.loads(text) for (text,) in store.execute("SELECT document FROM statistics")]
+    return dict(max(rows, key=lambda row: row["interval"]))
 
 
 def test_links_are_checked_as_well(tmp_path: Path, hosts: Hosts) -> None:

@@ -319,6 +319,25 @@ def test_a_redirect_to_another_process_keeps_its_document(tmp_path: Path, site: 
     assert sorted(message.get("priority", 0) for message in messages(tmp_path)) == [0, 1, 2]
 
 
+def test_a_retry_waits_where_it_would_have_waited_here(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A redirect raised its priority; a retry of it, in the other process, is placed behind the seeds."""
+    priorities: list[int] = []
+    # the process that has sent it takes the part of the other one from the first attempt there
+    monkeypatch.setattr(Ownership, "owns", lambda self, host: host != "other.test" or bool(priorities))
+
+    def far(request: Request) -> Response:
+        priorities.append(request.priority)
+        return page(request, status=503 if len(priorities) == 1 else 200)
+
+    engine.ANSWERS["/away"] = lambda request: page(request, status=302, Location="http://other.test/far")
+    engine.ANSWERS["/far"] = far
+    found = crawl(tmp_path, [seed("away")], SITE_HOST_OWNERSHIP=True)
+    assert found.seeds["spilled"] == 1
+    assert priorities == [2, -1]
+
+
 def test_a_redirected_link_keeps_its_document_too(tmp_path: Path, site: Site, foreign: str) -> None:
     """Its seed completes, and what it leads to is not followed out of the seed's scope."""
     site.has("root", "link", "link2")
