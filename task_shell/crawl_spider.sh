@@ -20,12 +20,13 @@ default_venv=.venv          # -v: the virtual environment; a relative path start
 default_processes=1         # -n
 steady_seconds=60           # who lived that long did not die of its start: the pauses begin anew
 longest_pause_seconds=60    # between two starts; 0.5, 1, 2, 4 ... up to this
+setup_tries=5               # starts of each process that fail before any has taken seeds; then it ends
 stop_limit_seconds=300      # kill -9 after that; keep it well above SITE_STOP_GRACE_SECONDS
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 project=$(dirname "$here")
 
-exit_failed=1 exit_usage=2 exit_unavailable=69 exit_config=78 exit_killed=137
+exit_failed=1 exit_usage=2 exit_unavailable=69 exit_setup=71 exit_config=78 exit_killed=137
 
 usage() {
     cat <<'END'
@@ -45,7 +46,8 @@ The first SIGTERM or SIGINT (Ctrl-C) stops all of them gracefully, the second on
 dies is started again, with growing pauses. Relative paths in settings start at the project's folder.
 
 Exit code: 0 stopped or done; 1 --until-done cannot be told (the topic does not exist, say); 2 a wrong option;
-69 a server is away at the start; 78 a setting cannot be used; 137 killed by a second signal. The reason is on stderr.
+69 a server is away at the start; 71 no process can begin, in five starts; 78 a setting cannot be used; 137 killed by
+a second signal. The reason is on stderr.
 END
 }
 
@@ -130,7 +132,7 @@ compose() {
 
 declare -A slot_of=() paused=() # by pid
 declare -a began=() starts=() failures=()
-stopping=no signals=0 exit_code=0 deadline=0 pulse=
+stopping=no has_worked=no signals=0 exit_code=0 deadline=0 pulse=
 
 # launch SLOT COMMAND...
 launch() {
@@ -193,12 +195,28 @@ start_again() {
     pause_slot "$slot" "$pause"
 }
 
+# is_hopeless SLOT: with the one that has just ended, each has failed in its set-up often enough, and none runs
+is_hopeless() {
+    local slot pid
+    for ((slot = 1; slot <= processes; slot++)); do
+        ((${failures[slot]:-0} + (slot == $1) >= setup_tries)) || return
+    done
+    for pid in "${!slot_of[@]}"; do
+        [[ ${slot_of[$pid]} == 0 || ${paused[$pid]:-no} == yes ]] || return
+    done
+    [[ $has_worked == no ]]
+}
+
 # crawler_ended SLOT CODE
 crawler_ended() {
+    if (($2 != exit_setup && $2 != exit_unavailable)); then has_worked=yes; fi
     if (($2 == exit_config || $2 == exit_usage)); then
         stop_all "$2" # the process has said why
     elif (($2 == exit_unavailable && starts[$1] == 1)); then
         stop_all "$exit_unavailable"
+    elif (($2 == exit_setup)) && is_hopeless "$1"; then
+        complain "process $1 $(ending "$2"): in $setup_tries starts none could begin; the reason stands above"
+        stop_all "$exit_setup"
     else
         start_again "$1" "process $1 $(ending "$2")"
     fi

@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
 # Installs all that the checks and tests need, and runs them: see usage below.
+#
+# Theory of operation. The whole of the tests takes two pytest processes side by side, one with the folder $one_half, one
+# with all others: each waits for servers and crawlers for most of its time. One prints as it goes, the other
+# writes a file, which is printed, and followed to its end, when the first is through. Both have a session of their own:
+# Ctrl-C reaches this script alone, which passes one SIGINT on to each, so that fixtures stop what they have started.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 project=$(dirname "$here")
 servers_folder=$project/.servers/tests      # where tests/real_servers.py looks for them
 test_timeout_seconds=300                    # a test that takes longer hangs
+one_half=tests/acceptance                   # takes about as long as all other tests
+clean_up_seconds=90                         # for the fixtures after Ctrl-C; then kill -9
 # The servers that tests share, and the variables that name others to be used instead (tests/conftest.py).
 declare -A address_of=(
     [kafka]=SITE_KAFKA_BROKERS [elasticsearch]=SITE_ELASTICSEARCH_HOSTS [hbase]=SITE_HBASE_PORT [redis]=SITE_REDIS_URL
@@ -16,9 +23,10 @@ usage() {
 Usage: test.sh [pytest arguments]
 
 Makes .venv, installs what the tests need, real servers included (Java and Maven come from Debian, as root), and
-runs ruff, mypy, lint-imports, shellcheck and all tests. With arguments: only pytest, with these, such as
-tests/core, -k ledger or -m "not servers". Servers that run already in .servers/tests, and those that
-SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL name, are used and left running.
+runs ruff, mypy, lint-imports, shellcheck and all tests, these in two processes side by side. With arguments: only
+pytest, once, with these, such as tests/core, -k ledger or -m "not servers". Servers that run already in
+.servers/tests, and those that SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL
+name, are used and left running.
 
 Exit code: 0 when everything has passed.
 END
@@ -32,8 +40,11 @@ die() {
 
 # shellcheck source=task_shell/lib/venv.sh
 source "$here/lib/venv.sh"
+# shellcheck source=task_shell/lib/leash.sh
+source "$here/lib/leash.sh"
 
-failed=() started=() starter=''
+failed=() started=() starter='' halves=() log='' followed=no
+pytest=(python -m pytest --timeout="$test_timeout_seconds")
 
 # check NAME COMMAND...
 check() {
@@ -63,18 +74,55 @@ await_servers() {
     cat "$servers_folder/start.log"
 }
 
-# shellcheck disable=SC2329 # called by trap
 stop_servers() {
     if [[ -n $starter ]]; then kill "$starter" 2>/dev/null || true; fi
     if ((${#started[@]} > 0)); then servers stop "${started[@]}" >/dev/null 2>&1 || true; fi
 }
 
-run_pytest() {
-    python -m pytest --timeout="$test_timeout_seconds" "$@"
+# start_half NAME ARGUMENT...: with a cache of its own. Bash lets what it starts with & ignore SIGINT, pytest must not.
+start_half() {
+    "${leash[@]}" env --default-signal=INT "${pytest[@]}" -o cache_dir=".pytest_cache/$1" "${@:2}" </dev/null &
+    halves+=($!)
+}
+
+# follow PID: prints the log from its beginning to the end of that process, and has its exit code
+follow() {
+    followed=yes
+    tail -n +1 --pid="$1" -f "$log" &
+    wait $!
+    wait "$1"
+}
+
+run_halves() {
+    log=$(mktemp)
+    start_half acceptance "$one_half" >"$log" 2>&1
+    start_half others --ignore="$one_half"
+    check "pytest, all but $one_half" wait "${halves[1]}"
+    check "pytest $one_half" follow "${halves[0]}"
+    halves=()
+}
+
+# stop_halves: as Ctrl-C does, and not before their fixtures are through; a second Ctrl-C ends the patience
+stop_halves() {
+    local half
+    for half in "${halves[@]}"; do kill -INT -- "-$half" 2>/dev/null || true; done
+    for half in "${halves[@]}"; do
+        timeout --foreground "$clean_up_seconds" tail --pid="$half" -f /dev/null || true
+        kill -KILL -- "-$half" 2>/dev/null || true
+    done
+    if ((${#halves[@]} > 0)) && [[ $followed == no ]]; then check "pytest $one_half, so far" cat "$log"; fi
+    rm -f "$log"
+}
+
+# shellcheck disable=SC2329 # called by trap
+stop_all() {
+    trap : INT TERM HUP
+    stop_halves
+    stop_servers
 }
 
 check_all() {
-    trap stop_servers EXIT
+    trap stop_all EXIT
     trap 'exit 130' INT TERM HUP
     start_servers
     check "ruff check" ruff check .
@@ -83,7 +131,7 @@ check_all() {
     check "lint-imports" lint-imports
     check "shellcheck" shellcheck -x task_shell/*.sh task_shell/*/*.sh .ci/run
     await_servers
-    check "pytest" run_pytest
+    run_halves
     printf '\n'
     if ((${#failed[@]} > 0)); then
         die "failed: $(printf '%s, ' "${failed[@]}" | sed 's/, $//')"
@@ -100,7 +148,7 @@ main() {
     export PATH=$venv/bin:$PATH VIRTUAL_ENV=$venv
     export CI=${CI:-true} # a server that cannot be started fails its tests, instead of skipping them
     if (($# > 0)); then
-        run_pytest "$@"
+        "${pytest[@]}" "$@"
     else
         check_all
     fi

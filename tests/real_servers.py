@@ -13,22 +13,28 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "task_shell" / "servers.sh"
 SHARED_FOLDER = ROOT / ".servers" / "tests"
 TIMEOUT_SECONDS = 600  # the first start downloads
+CLEAN_UP_SECONDS = 60
 
 
 def servers(folder: Path, *arguments: str, script: Path = SCRIPT, **variables: str) -> str:
     """What the script prints. Without it working the test fails under CI, else it is skipped."""
-    finished = subprocess.run(
+    with subprocess.Popen(
         [str(script), *arguments],
         env=os.environ | {"SITE_SERVERS_DIR": str(folder)} | variables,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    if finished.returncode == 0:
-        return finished.stdout
+    ) as running:
+        try:
+            output, complaints = running.communicate(timeout=TIMEOUT_SECONDS)
+        except BaseException:  # Ctrl-C, say: the script stops what it has half started, which takes its time
+            running.terminate()
+            running.communicate(timeout=CLEAN_UP_SECONDS)
+            raise
+    if running.returncode == 0:
+        return output
     command = f"servers.sh {' '.join(arguments)}"
-    message = f"'{command}' failed; it needs Java 17, maven and curl:\n{finished.stderr[-2000:]}"
+    message = f"'{command}' failed; it needs Java 17, maven and curl:\n{complaints[-2000:]}"
     if os.environ.get("CI"):
         pytest.fail(message)
     pytest.skip(message)

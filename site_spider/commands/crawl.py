@@ -26,9 +26,12 @@ EXIT_TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: a server went away for good wh
 class Command(ScrapyCrawl):
     """Adds to Scrapy's: the environment, a wrong setting in one line, and exit codes.
 
-    0: stopped or finished; 69: a server was away at the start; 70: an error of its own; 75: a server went
-    away for good, to be started again; 78: a wrong setting; 1: whatever else kept it from starting.
+    0: stopped or finished; 69: a server was away at the start; 70: an error of its own; 71: one that kept it
+    from taking seeds; 75: a server went away for good, to be started again; 78: a wrong setting; 1: whatever
+    else kept it from starting.
     """
+
+    _has_opened = False
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         """As Scrapy asks; custom_settings and the environment count for the process as well.
@@ -47,6 +50,7 @@ class Command(ScrapyCrawl):
         name = self._spider_name(args)
         assert self.crawler_process is not None
         crawler = self._create_crawler(name)
+        crawler.signals.connect(self._spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signal=signals.spider_closed)
         try:
             crawling = self.crawler_process.crawl(crawler, **opts.spargs)
@@ -72,6 +76,9 @@ class Command(ScrapyCrawl):
             raise UsageError(f"no spider {args[0]!r}; there is {', '.join(known)}", print_help=False)
         return args[0]
 
+    def _spider_opened(self) -> None:
+        self._has_opened = True
+
     def _spider_closed(self, spider: Spider, reason: str) -> None:
         code = getattr(spider, "exit_code", 0)
         self.exitcode = EXIT_TEMPORARY if code == exit_code.UNAVAILABLE and reason != "cannot_start" else code
@@ -82,7 +89,7 @@ class Command(ScrapyCrawl):
             self._refuse(wrong_setting)
         else:
             logger.error("The crawl could not be started or went wrong", exc_info=failure)
-            self.exitcode = exit_code.SOFTWARE
+            self.exitcode = exit_code.SOFTWARE if self._has_opened else exit_code.SETUP
 
     def _refuse(self, error: ConfigError) -> None:
         print(f"scrapy crawl: {error}", file=sys.stderr)

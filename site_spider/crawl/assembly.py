@@ -35,7 +35,6 @@ from site_spider.crawl.startup import until_there
 from site_spider.crawl.stop import Stop
 from site_spider.crawl.waiting_room import WaitingRoom
 from site_spider.crawl.watchdog import Watchdog
-from site_spider.errors import ConfigError, SiteSpiderError
 
 if TYPE_CHECKING:
     from site_spider.crawl.scheduler import SeedScheduler
@@ -102,15 +101,17 @@ class SeedService:
     async def _spider_opened(self) -> None:
         try:
             await self._open()
-        except SiteSpiderError as error:
+        except Exception as error:  # noqa: BLE001 - of somebody's own sink, say; Scrapy would go on without seeds
             self.refuse_to_start(error)
 
-    def refuse_to_start(self, error: SiteSpiderError) -> NoReturn:
-        """Say why in one line, and have the engine close. For handlers of spider_opened."""
-        logger.error("Cannot start: %s", error)
+    def refuse_to_start(self, error: Exception) -> NoReturn:
+        """Say why, in one line if it is one of our errors, and close. For handlers of spider_opened."""
+        code = exit_code.of(error, exit_code.SETUP)
+        reason = repr(error) if code == exit_code.SETUP else str(error)
+        logger.error("Cannot start: %s", reason, exc_info=error if code == exit_code.SETUP else None)
         if self.settings.get("LOG_FILE"):
-            print(f"Cannot start: {error}", file=sys.stderr)  # for whoever started it: the log is elsewhere
-        self._set_exit_code(exit_code.CONFIG if isinstance(error, ConfigError) else exit_code.UNAVAILABLE)
+            print(f"Cannot start: {reason}", file=sys.stderr)  # for whoever started it: the log is elsewhere
+        self._set_exit_code(code)
         raise CloseSpider("cannot_start")
 
     async def _open(self) -> None:
@@ -231,9 +232,7 @@ class SeedService:
         """The crawl cannot go on: close it, with an exit code that has it started again."""
         if self._closing is not None:
             return
-        code = exit_code.CONFIG if isinstance(error, ConfigError) else exit_code.UNAVAILABLE
-        if not isinstance(error, SiteSpiderError):
-            code = exit_code.SOFTWARE
+        code = exit_code.of(error, exit_code.SOFTWARE)
         logger.error(
             "The crawl cannot go on: %s", error, exc_info=error if code == exit_code.SOFTWARE else None
         )

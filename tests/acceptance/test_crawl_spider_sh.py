@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,6 +57,7 @@ class Script:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.venv = folder / "venv"
+        self.script = SCRIPT
         self.processes: list[subprocess.Popen[str]] = []
         (self.venv / "bin").mkdir(parents=True)
         scrapy = self.venv / "bin" / "scrapy"
@@ -67,11 +70,21 @@ class Script:
         (self.folder / "plan-crawl").write_text(crawl)
         (self.folder / "plan-progress").write_text(progress)
 
+    def edit(self, **defaults: int) -> None:
+        """Use a copy in which these stand at the top."""
+        self.script = self.folder / "task_shell" / SCRIPT.name
+        shutil.copytree(SCRIPT.parent, self.script.parent)
+        text = self.script.read_text()
+        for name, value in defaults.items():
+            text, count = re.subn(rf"^{name}=\d+", f"{name}={value}", text, flags=re.MULTILINE)
+            assert count == 1
+        self.script.write_text(text)
+
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         """Run it, from another directory than the project's."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
         process = subprocess.Popen(
-            [str(SCRIPT), "-v", str(self.venv), *arguments],
+            [str(self.script), "-v", str(self.venv), *arguments],
             env=kept | {"SCRIPTED_FOLDER": str(self.folder)} | variables,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
@@ -228,6 +241,37 @@ def test_a_wrong_setting_stops_all(script: Script) -> None:
     assert finish(running)[0] == 78
     assert len(script.starts()) == 2
     assert script.survivors() == []
+
+
+def test_processes_that_can_never_begin_are_given_up(script: Script) -> None:
+    """Each has been started five times by then."""
+    script.edit(longest_pause_seconds=0)
+    script.plan("exit-71")
+    code, complaints = finish(script.start("-n", "2"), seconds=60)
+    assert code == 71
+    assert "in 5 starts none could begin" in complaints
+    assert len(script.starts()) >= 10
+
+
+@pytest.mark.parametrize("first", ["exit-75", "exit-70"])
+def test_a_process_that_has_worked_is_not_given_up(script: Script, first: str) -> None:
+    """Its set-up may fail as long as it likes; the pauses grow."""
+    script.edit(setup_tries=2, longest_pause_seconds=0)
+    script.plan(f"{first} exit-71 exit-71 exit-71 run")
+    running = script.start()
+    script.wait_for_starts(5)
+    running.terminate()
+    assert finish(running)[0] == 0
+
+
+def test_nobody_is_given_up_while_another_works(script: Script) -> None:
+    """What keeps one process from its set-up may pass."""
+    script.edit(setup_tries=2, longest_pause_seconds=0)
+    script.plan("run exit-71")
+    running = script.start("-n", "2")
+    script.wait_for_starts(5)
+    running.terminate()
+    assert finish(running)[0] == 0
 
 
 def test_a_server_that_is_away_at_the_start_stops_all(script: Script) -> None:

@@ -13,7 +13,8 @@ from tests.real_servers import servers, variable
 from tests.site.handle import Site
 
 pytestmark = pytest.mark.servers
-SEEDS = 1500
+SEEDS = 900
+QUICK_START = {"SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS": "-XX:TieredStopAtLevel=1"}
 AWAY = {"kafka": ("no answer", "does not answer", "is away", "cannot be"), "elasticsearch": ("is away",)}
 
 
@@ -27,11 +28,11 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Servers of this test's own, to be killed."""
     folder = tmp_path_factory.mktemp("servers")
-    servers(folder, "start", "kafka", "elasticsearch")
+    servers(folder, "start", "kafka", "elasticsearch", **QUICK_START)
     try:
         yield folder
     finally:
-        servers(folder, "stop", "kafka", "elasticsearch")
+        servers(folder, "kill", "kafka", "elasticsearch")
 
 
 @pytest.fixture
@@ -63,13 +64,13 @@ def test_kafka_and_elasticsearch_killed_in_mid_crawl_lose_nothing(
         ]
     )
     run = deployment.start("-c", "8")
-    for name, after in (("elasticsearch", 100), ("kafka", 500)):
+    for name, after in (("elasticsearch", 100), ("kafka", 400)):
         wait_until(lambda after=after: len(site.entries()) > after, 90, "the crawl under way")
         servers(folder, "kill", name)
         wait_until(
             lambda name=name: any(word in run.text() for word in AWAY[name]), 60, f"a line about {name}"
         )
-        servers(folder, "start", name)
+        servers(folder, "start", name, **QUICK_START)
     wait_until(deployment.is_done, 120, "the end of the lag")
     run.terminate()
     assert run.wait(60) == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,8 @@ from tests.site.exchange import host_name
 from tests.site.handle import Site
 from tests.site.record import Entry
 
-CLOCK_SECONDS = 0.03  # the site notes when a request is complete, not when it was begun
+CLOCK_SECONDS = 0.1  # the site notes when a request is complete, which a busy machine delays
+STRIDE = 4  # requests in a row, over which what one comes late does not add up
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def by_host(site: Site) -> dict[str, list[Entry]]:
     return {name: [e for e in entries if e.host == name] for name in map(host_name, range(site.hosts))}
 
 
-def gaps(entries: list[Entry]) -> list[float]:
-    return [after.time - before.time for before, after in pairwise(entries)]
+def gaps(entries: list[Entry], stride: int = 1) -> list[float]:
+    return [after.time - before.time for before, after in zip(entries, entries[stride:], strict=False)]
 
 
 def test_delays_and_crawl_delays_hold_in_the_log_of_the_site(deployment: Deployment, site: Site) -> None:
@@ -66,6 +66,7 @@ def test_delays_and_crawl_delays_hold_in_the_log_of_the_site(deployment: Deploym
         assert entries[0].path == "/robots.txt"
         assert len(entries) == 9
         assert min(gaps(entries)) > least - CLOCK_SECONDS
+        assert min(gaps(entries, STRIDE)) > STRIDE * least - CLOCK_SECONDS
     ends = {name: entries[-1].time for name, entries in hosts.items()}
     assert max(ends, key=lambda name: ends[name]) == host_name(2)
 

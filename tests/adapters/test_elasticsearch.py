@@ -21,9 +21,9 @@ from site_spider.crawl.delivery import Delivery
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts.sinks import drop_index
 from tests.contracts.trials import (
-    OUTAGE_SECONDS,
     assert_loop_stayed_free,
     lateness_while_stalled,
+    outlast_an_outage,
     page,
     pids,
 )
@@ -421,50 +421,18 @@ def test_a_busy_server_refuses_nothing_for_good(own_settings: dict[str, Any]) ->
 @pytest.mark.servers
 def test_nothing_is_lost_when_the_server_is_killed(own_server: Path, own_settings: dict[str, Any]) -> None:
     """Killed by -9 in mid-stream and started again: every record is acknowledged once and is there."""
-    count = 3000
-
-    async def scenario() -> dict[str, Verdict]:
-        loop = asyncio.get_running_loop()
-        verdicts: dict[str, Verdict] = {}
-        changes = asyncio.Event()
-        delivery = Delivery(ElasticsearchSink.from_settings(own_settings), on_change=changes.set)
-        await delivery.open(20)
-
-        def submit(number: int) -> None:
-            key = str(number)
-            delivery.submit(
-                Record(key, {"status": 200, "n": number}, 10_000), lambda v: verdicts.update({key: v})
-            )
-
-        async def until_change_to(available: bool) -> None:
-            while delivery.available is not available:
-                changes.clear()
-                await changes.wait()
-
-        for number in range(count // 2):
-            submit(number)
-        while not verdicts:
-            changes.clear()
-            await changes.wait()
-        assert len(verdicts) < count // 2
-        killing = loop.run_in_executor(None, servers, own_server, "kill", "elasticsearch")
-        for number in range(count // 2, count):
-            submit(number)
-        await killing
-        await until_change_to(available=False)
-        waiting = delivery.backlog_count
-        assert waiting + len(verdicts) == count
-        await asyncio.sleep(OUTAGE_SECONDS)
-        assert not delivery.available
-        await loop.run_in_executor(None, start, own_server)
-        await until_change_to(available=True)
-        assert await delivery.close(60) == 0
-        assert waiting > 0
-        return verdicts
-
-    verdicts = asyncio.run(scenario())
-    assert len(verdicts) == count
-    assert set(answers(list(verdicts.values()))) == {Answer.ACKNOWLEDGED}
+    sink = ElasticsearchSink.from_settings(own_settings)
+    verdicts, waiting = asyncio.run(
+        outlast_an_outage(
+            sink,
+            lambda: servers(own_server, "kill", "elasticsearch"),
+            lambda: start(own_server),
+            3000,
+            make=lambda number: Record(str(number), {"status": 200, "n": number}, 10_000),
+        )
+    )
+    assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 3000
+    assert waiting > 0
     reader = ElasticsearchResults.from_settings(own_settings)
-    assert {document["n"] for document in reader.search(limit=None)} == set(range(count))
+    assert {document["n"] for document in reader.search(limit=None)} == set(range(3000))
     reader.close()

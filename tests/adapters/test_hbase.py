@@ -30,7 +30,7 @@ from site_spider.core.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts.sinks import drop_table, hbase_settings, record
 from tests.contracts.trials import (
-    OUTAGE_SECONDS,
+    TRIES_IN_VAIN,
     assert_loop_stayed_free,
     lateness_while_stalled,
     outlast_an_outage,
@@ -588,9 +588,9 @@ def own_settings(own_server: Path) -> dict[str, Any]:
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize(("role", "away_seconds"), [("thrift", OUTAGE_SECONDS), ("master", 0.0)])
+@pytest.mark.parametrize(("role", "tries_in_vain"), [("thrift", TRIES_IN_VAIN), ("master", 0)])
 def test_nothing_is_lost_when_a_server_is_killed(
-    own_server: Path, own_settings: dict[str, Any], role: str, away_seconds: float
+    own_server: Path, own_settings: dict[str, Any], role: str, tries_in_vain: int
 ) -> None:
     """The Thrift server, or HBase behind it, by -9 in mid-stream: every record is acknowledged once."""
 
@@ -602,7 +602,7 @@ def test_nothing_is_lost_when_a_server_is_killed(
         servers(own_server, "start", "hbase")
 
     sink = HBaseSink.from_settings(own_settings)
-    verdicts, waiting = asyncio.run(outlast_an_outage(sink, kill, restart, 4000, away_seconds))
+    verdicts, waiting = asyncio.run(outlast_an_outage(sink, kill, restart, 4000, tries_in_vain))
     assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 4000
     assert waiting > 0
     reader = HBaseResults.from_settings(own_settings)

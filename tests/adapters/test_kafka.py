@@ -10,6 +10,8 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
@@ -250,14 +252,45 @@ def test_a_message_the_server_refuses_is_rejected_alone(case: Case) -> None:
     before = producer.send(case.topic, b"k", b"before")
     too_large = producer.send(case.topic, b"k", os.urandom(2_000_000))
     far_too_large = producer.send(case.topic, b"k", b"x" * 17_000_000)
-    bad_topic = producer.send("no topic!", b"k", b"v")
     after = producer.send(case.topic, b"k", b"after")
-    for future in (too_large, far_too_large, bad_topic):
+    for future in (too_large, far_too_large):
         assert isinstance(future.exception(PATIENCE_SECONDS), SinkRejected)
     before.result(PATIENCE_SECONDS)
     after.result(PATIENCE_SECONDS)
     producer.close()
-    assert [message.value for message in case.log.read(case.topic)] == [b"before", b"after"]
+    assert sorted(message.value or b"" for message in case.log.read(case.topic)) == [b"after", b"before"]
+
+
+@pytest.mark.servers
+def test_a_message_for_a_topic_that_cannot_be_is_rejected(case: Case) -> None:
+    """By the server; the client may say before that it does not know the topic."""
+    producer = case.new_producer()
+
+    def refused() -> bool:
+        error = producer.send("no topic!", b"k", b"v").exception(PATIENCE_SECONDS)
+        assert isinstance(error, SinkRejected | LogUnavailable)
+        return isinstance(error, SinkRejected)
+
+    wait_until(refused)
+    producer.close()
+
+
+@pytest.mark.servers
+def test_an_acknowledgement_that_names_no_offset_is_not_believed(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client gives it for a resend that the server calls a duplicate, which it may not be: once more."""
+    producer = case.new_producer()
+    offsets = iter([None, 0])
+    reported = producer._report  # type: ignore[attr-defined]
+
+    def report(outgoing: Any, error: KafkaError | None, _message: object) -> None:
+        reported(outgoing, error, SimpleNamespace(offset=lambda: next(offsets)))
+
+    monkeypatch.setattr(producer, "_report", report)
+    producer.send(case.topic, b"k", b"v").result(PATIENCE_SECONDS)
+    producer.close()
+    assert [message.value for message in case.log.read(case.topic)] == [b"v", b"v"]
 
 
 @pytest.mark.servers

@@ -228,9 +228,10 @@ def test_closing_does_not_wait_for_a_broker_that_is_silent(
 
 @pytest.mark.servers
 def test_nothing_is_lost_or_repeated_when_the_broker_is_killed(
-    own_server: Path, own_settings: dict[str, Any]
+    own_server: Path, own_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By -9 in mid-stream, for longer than the sink waits: every result is one message."""
+    monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 3)
     sink = KafkaSink.from_settings(own_settings)
     verdicts, waiting = asyncio.run(
         outlast_an_outage(

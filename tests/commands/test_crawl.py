@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from site_spider.adapters.local_results import LocalSink
 from tests.commands.project import ROOT, SCRAPY, Project, environment
 
 
@@ -37,11 +39,31 @@ def test_a_server_that_is_away_at_the_start_is_exit_code_69(project: Project) ->
     assert "Traceback" not in ran.stderr
 
 
-def test_an_error_of_its_own_is_exit_code_70(project: Project) -> None:
+def test_an_error_of_its_own_at_the_start_is_exit_code_71(project: Project) -> None:
     """With the traceback, once."""
     ran = project.scrapy("crawl", "crawl_spider", "-s", "STATS_CLASS=no.such.Class")
-    assert ran.returncode == 70
+    assert ran.returncode == 71
     assert ran.stderr.count("Traceback (most recent call last)") == 1
+
+
+class BrokenSink:
+    """Somebody's own, with a bug."""
+
+    @classmethod
+    def from_settings(cls, _settings: object) -> None:
+        raise RuntimeError("not finished yet")
+
+    for_statistics = LocalSink.for_statistics
+
+
+def test_a_sink_that_raises_anything_is_exit_code_71(project: Project, tmp_path: Path) -> None:
+    """The process ends instead of running without taking a seed; stderr has the reason, the log all of it."""
+    log = tmp_path / "crawl.log"
+    classes = json.dumps({"local": f"{__name__}.BrokenSink"})
+    ran = project.scrapy("crawl", "crawl_spider", "--logfile", str(log), SITE_SINK_CLASSES=classes)
+    assert ran.returncode == 71
+    assert ran.stderr == "Cannot start: RuntimeError('not finished yet')\n"
+    assert log.read_text().count("Traceback (most recent call last)") == 1
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,18 @@ import asyncio
 import os
 import signal
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from site_spider.core.batch import BatchLimits
 from site_spider.core.sink import Answer, Record, Sink, Verdict
 from site_spider.crawl.delivery import Delivery
+from site_spider.errors import SinkUnavailable
 
+T = TypeVar("T")
 BEAT_SECONDS = 0.01
-OUTAGE_SECONDS = 30.0  # how long a server that was killed stays away: longer than most time limits
+TRIES_IN_VAIN = 4  # how long a server that was killed stays away: the pauses in between have grown by then
 
 
 def page(number: int) -> Record:
@@ -28,18 +31,45 @@ def page(number: int) -> Record:
     return Record(str(number), document, 10_000)
 
 
+class Tried:
+    """A sink, and how often in a row its server did not answer."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink, self.name, self.in_vain = sink, sink.name, 0
+
+    async def open(self) -> None:
+        await self._counted(self._sink.open())
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        return await self._counted(self._sink.write(records))
+
+    async def close(self) -> None:
+        await self._sink.close()
+
+    async def _counted(self, trying: Awaitable[T]) -> T:
+        try:
+            answer = await trying
+        except SinkUnavailable:
+            self.in_vain += 1
+            raise
+        self.in_vain = 0
+        return answer
+
+
 async def outlast_an_outage(
     sink: Sink,
     kill: Callable[[], object],
     restart: Callable[[], object],
     count: int,
-    away_seconds: float = OUTAGE_SECONDS,
+    tries_in_vain: int = TRIES_IN_VAIN,
+    make: Callable[[int], Record] = page,
 ) -> tuple[list[Verdict], int]:
     """Kill the server in mid-stream and start it again: the verdicts, and how many waited in between."""
+    tried = Tried(sink)
     loop = asyncio.get_running_loop()
     verdicts: list[Verdict] = []
     changes = asyncio.Event()
-    delivery = Delivery(sink, limits=BatchLimits(count=100), on_change=changes.set)
+    delivery = Delivery(tried, limits=BatchLimits(count=100), on_change=changes.set)
     await delivery.open(60)
 
     async def until(condition: Callable[[], bool]) -> None:
@@ -48,16 +78,17 @@ async def outlast_an_outage(
             await changes.wait()
 
     for number in range(count // 2):
-        delivery.submit(page(number), verdicts.append)
+        delivery.submit(make(number), verdicts.append)
     await until(lambda: bool(verdicts))
     killing = loop.run_in_executor(None, kill)
     for number in range(count // 2, count):
-        delivery.submit(page(number), verdicts.append)
+        delivery.submit(make(number), verdicts.append)
     await killing
     await until(lambda: not delivery.available)
     waiting = delivery.backlog_count
     assert waiting + len(verdicts) == count
-    await asyncio.sleep(away_seconds)
+    while tried.in_vain < tries_in_vain:
+        await asyncio.sleep(BEAT_SECONDS)
     assert not delivery.available
     await loop.run_in_executor(None, restart)
     await until(lambda: delivery.available)

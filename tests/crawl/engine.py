@@ -96,7 +96,7 @@ def crawl(
     seeds: Sequence[Mapping[str, Any] | bytes],
     spider: type[SeedSpider] = SeedSpider,
     until: Callable[[Crawler], bool] | None = None,
-    timeout_seconds: float = 20,
+    timeout_seconds: float = 60,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     **overrides: Any,
 ) -> Crawled:

@@ -19,6 +19,7 @@ from site_spider.core import commit_metadata
 from site_spider.core.exactly_once import Item, Link
 from site_spider.core.seed_log import Listener, Partition, Position
 from site_spider.core.sink import Record
+from site_spider.crawl.spill import Spill
 from site_spider.errors import LogUnavailable
 from tests.crawl import engine
 from tests.crawl.engine import Crawled, crawl, page
@@ -103,11 +104,6 @@ def linked(request: Request) -> Response:
     return page(request, links + "word " * 200)
 
 
-async def slow(request: Request) -> Response:
-    await asyncio.sleep(0.05)  # trees are open while the crawl looks how much they keep
-    return page(request, "word " * 200)
-
-
 def crawl_trees(folder: Path, count: int, **settings: Any) -> Crawled:
     for number in range(count):
         engine.ANSWERS[f"/tree{number}"] = linked
@@ -156,11 +152,26 @@ def test_a_refused_result_is_one_dead_letter(tmp_path: Path) -> None:
     assert crawled.seeds["dead_lettered"] == 1
 
 
-def test_trees_that_keep_too_much_hand_their_links_on(tmp_path: Path) -> None:
+def test_trees_that_keep_too_much_hand_their_links_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As seeds, in the transaction of the tree; each page is stored once, and the crawl comes to its end."""
+    look, were_crowded = Spill.look, [False]
+
+    def look_and_tell(spill: Spill) -> None:
+        were_crowded.append(spill.is_crowded())
+        look(spill)
+
+    async def until_it_was_looked(request: Request) -> Response:
+        while not any(were_crowded):
+            await asyncio.sleep(0.01)
+        return page(request, "word " * 200)
+
+    monkeypatch.setattr(Spill, "look", look_and_tell)
     for number in range(12):
-        for link in range(LINKS):
-            engine.ANSWERS[f"/tree{number}/{link}"] = slow
+        engine.ANSWERS[f"/tree{number}/0"] = lambda request: page(request, "word " * 200)
+        for link in range(1, LINKS):
+            engine.ANSWERS[f"/tree{number}/{link}"] = until_it_was_looked
     crawled = crawl_trees(tmp_path, 12, SITE_SINK_BACKLOG_BYTES=3000, CONCURRENT_REQUESTS=2)
     assert crawled.lag == 0
     assert stored_keys() == dict.fromkeys(crawled.documents, 1)
