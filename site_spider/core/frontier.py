@@ -10,8 +10,8 @@ host is in one of three states:
 - *ready*: it is in the heap `_ready`, by the level and the age of the item that it would
   serve. So hosts do not block each other, and `pop` is O(log hosts).
 
-Entries of the heaps are not removed when a host moves on; each carries the host's version
-at the time, and is passed over when that is no longer the host's.
+Entries of the heaps stay when a host moves on. Each carries the host's version at the time, and
+is void when that is no longer the host's. Void ones are passed over, and removed when most are.
 
 Order: the lowest level first; inside a level by age over all hosts that are ready, and for
 each host strictly in the order of `push`. An item that has waited longer than
@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from site_spider.core.host_queue import URGENT, HostPolicy, HostQueue, Item
 
@@ -70,9 +70,7 @@ class Frontier(Generic[T]):
         self._spread = spread  # makes a delay vary
         self._max_wait_seconds = max_wait_seconds
         self._hosts: dict[str, HostQueue[T]] = {}
-        self._ready: list[
-            tuple[int, float, int, int, HostQueue[T]]
-        ] = []  # level, since, number, version, host
+        self._ready: list[_Ready[T]] = []
         self._waiting: list[_Alarm[T]] = []
         self._ageing: list[_Alarm[T]] = []  # when it becomes urgent
         self._later: list[tuple[float, int, int, str, T]] = []  # moment, number, level, host, value
@@ -233,23 +231,29 @@ class Frontier(Generic[T]):
             if host.out == 0 and host.next_at <= now:
                 self._hosts.pop(host.name, None)
             elif host.out == 0:
-                self._enter(self._waiting, host.next_at, host)  # to be forgotten then
+                self._alarm(self._waiting, host.next_at, host)  # to be forgotten then
         elif host.out >= host.policy.concurrency:
             return
         elif host.next_at > now:
-            self._enter(self._waiting, host.next_at, host)
+            self._alarm(self._waiting, host.next_at, host)
         else:
             self._make_ready(host, now)
 
     def _make_ready(self, host: HostQueue[T], now: float) -> None:
         level, rank = host.best(now, self._max_wait_seconds)
         head = host.queues[level][0]
-        heappush(self._ready, (rank, head.since, head.number, host.version, host))
+        self._enter(self._ready, (rank, head.since, head.number, host.version, host))
         if host.urgent_at < inf and rank != URGENT:
-            self._enter(self._ageing, host.urgent_at, host)
+            self._alarm(self._ageing, host.urgent_at, host)
 
-    def _enter(self, heap: list[_Alarm[T]], moment: float, host: HostQueue[T]) -> None:
-        heappush(heap, (moment, self._next_number(), host.version, host))
+    def _alarm(self, heap: list[_Alarm[T]], moment: float, host: HostQueue[T]) -> None:
+        self._enter(heap, (moment, self._next_number(), host.version, host))
+
+    def _enter(self, heap: list[Any], entry: _Ready[T] | _Alarm[T]) -> None:
+        heappush(heap, entry)
+        if len(heap) > 2 * len(self._hosts) + 64:  # then most are void: a host has one at most that is not
+            heap[:] = [kept for kept in heap if kept[-2] == kept[-1].version]
+            heapify(heap)
 
     def _wake(self, now: float) -> None:
         """Move on what only waited for its moment."""

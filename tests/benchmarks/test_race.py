@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urldefrag, urljoin
@@ -20,7 +22,9 @@ from tests.benchmarks.race.contestant import FileContestant, Heat, HeatFailed
 from tests.benchmarks.race.figures import Figures, reckoned
 from tests.benchmarks.race.machine import Cores
 from tests.benchmarks.race.meter import Meter, Reading
-from tests.benchmarks.race.options import Mode
+from tests.benchmarks.race.options import Mode, read_options
+from tests.benchmarks.race.series import Stretch, stretches
+from tests.benchmarks.race.site import Site
 from tests.benchmarks.race.track import Track
 from tests.benchmarks.race.workload import WORKLOADS, Workload
 
@@ -134,9 +138,6 @@ def test_the_meter_counts_the_cpu_of_children_and_what_it_counted_of_ended_ones(
 
 
 def test_the_start_is_not_counted_and_the_end_is() -> None:
-    def reading(at: float, served: int, cpu: float) -> Reading:
-        return Reading(at, served, cpu, 10, 20, cpu / 10, cpu / 2, cpu + at / 100)
-
     readings = [reading(0, 0, 5), reading(10, 50, 6), reading(11, 1000, 7), reading(12, 1000, 7.9)]
     found = reckoned(readings, 1000, last_served=11, connections=3, latencies=None)
     assert found.cpu_us == pytest.approx(1.9 / 950 * 1e6)
@@ -145,6 +146,49 @@ def test_the_start_is_not_counted_and_the_end_is() -> None:
     assert found.site_cpu_us == pytest.approx(0.19 / 950 * 1e6)
     with pytest.raises(ValueError, match="--pages"):
         reckoned([reading(0, 0, 1), reading(1, 1000, 2)], 1000, 1, 1, None)
+
+
+def reading(at: float, served: int, cpu: float, resident: int = 10) -> Reading:
+    return Reading(at, served, cpu, resident, 20, cpu / 10, cpu / 2, cpu + at / 100)
+
+
+def test_a_long_heat_is_told_in_stretches_from_its_first_page_on() -> None:
+    readings = [
+        reading(0, 0, 5),
+        reading(60, 100, 6, 1000),
+        reading(350, 2_000, 7),
+        reading(362, 2_100, 8, 2000),
+        reading(670, 4_100, 10, 3000),
+        reading(700, 4_200, 11, 4000),
+        reading(701, 4_200, 11, 4000),
+    ]
+    found = list(stretches(readings))
+    assert [(round(one.minutes), one.pages, round(one.cpu_us), one.resident_bytes) for one in found] == [
+        (5, 2_100, 1_000, 2000),
+        (10, 4_100, 1_000, 3000),
+        (11, 4_200, 10_000, 4000),
+    ]
+    assert not list(stretches(readings[:1]))
+
+
+def test_the_answers_of_a_paced_site_take_the_minutes_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    site = Site()
+    site.reset(replace(BY_NAME["small"], total=600, minutes=1))
+    waits = [site.wait_seconds() for _ in range(600)]
+    assert (waits[0], waits[-1]) == (pytest.approx(0.1), pytest.approx(60))
+    now = 170.0
+    assert site.wait_seconds() < 0  # it is late: at once
+
+
+def test_a_site_may_not_be_so_slow_that_downloads_time_out(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--folder", "unused", "--flat", "--flat-hosts", "10", "--flat-minutes", "10"]
+    options = read_options([*arguments, "--flat-pages", "2000"])
+    assert [workload.minutes for workload in options.workloads] == [10]
+    with pytest.raises(SystemExit):
+        read_options([*arguments, "--flat-pages", "10000,1000"])
+    assert "--flat-minutes 10 needs 1920 pages" in capsys.readouterr().err
 
 
 def test_with_one_core_the_race_is_run_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,6 +235,15 @@ def test_a_table_of_growth_has_the_first_and_the_last_pages() -> None:
     results = {(workload.key, "ours"): [figures(800)]}
     _, row = report.lines(Mode.FLAT, [workload], results)
     assert row.split() == ["2,000", "8", "site_spider", "800", "1", "2", "100", "4", "1", "2", "3"]
+    assert not list(report.series([workload], results))
+
+
+def test_a_heat_that_has_its_minutes_has_a_table_of_them() -> None:
+    workload = replace(BY_NAME["small"].scaled(2000), minutes=10)
+    stretch = Stretch(minutes=5, pages=1000, cpu_us=700, servers_cpu_us=300, resident_bytes=150_000_000)
+    results = {(workload.key, "ours"): [replace(figures(800), series=(stretch,))]}
+    *_, row = report.series([workload], results)
+    assert row.split() == ["8", "site_spider", "5", "1,000", "700", "300", "150"]
 
 
 def test_no_page_is_asked_for_that_is_not_there(track: Track) -> None:

@@ -79,6 +79,8 @@ def race(options: Options) -> list[str]:
         run = Race(options, track, cores)
         run.run()
     print("\n".join(report.lines(options.mode, options.workloads, run.results)))
+    for line in report.series(options.workloads, run.results):
+        print(line)
     notes = [
         cores.note,
         *report.capacities(options.workloads, run.results),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.benchmarks.race.meter import Reading
+from tests.benchmarks.race.series import Stretch, stretches
 
 WARM_PART = 0.05  # of the pages, before which nothing is measured: imports, connections, the start
 
@@ -26,6 +27,7 @@ class Figures:
     disturbance: float  # the part of the time in which the crawler's cores worked for others
     connections: int
     latencies: tuple[float, float] | None  # p50 and p99 of seconds from page served to record acknowledged
+    series: tuple[Stretch, ...] = ()  # of a heat that has its minutes
 
 
 def reckoned(
@@ -57,6 +59,7 @@ def reckoned(
         disturbance=max(0.0, _others(warm, end)) / max(end.at - warm.at, 1e-6),
         connections=connections,
         latencies=latencies,
+        series=tuple(stretches(readings)),
     )
 
 

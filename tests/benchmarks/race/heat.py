@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 
-from tests.benchmarks.race import machine
+from tests.benchmarks.race import machine, report
 from tests.benchmarks.race.contestant import Contestant, HeatFailed
 from tests.benchmarks.race.figures import Figures, reckoned
 from tests.benchmarks.race.machine import Cores
 from tests.benchmarks.race.meter import Meter, Reading, descendants
+from tests.benchmarks.race.series import stretches
 from tests.benchmarks.race.track import State, Track, awaited_state
 from tests.chaos.processes import LEASH, Process
 
 LOOK_SECONDS = 0.02
+SELDOM_SECONDS = 1.0  # of a heat that has its minutes
 LONGEST_SECONDS = 300  # and as much again for every LONGEST_PAGES
 LONGEST_PAGES = 10_000
 QUIET_SECONDS = 0.3  # after the last page, until those that hold records back are stopped
@@ -42,10 +45,13 @@ class Running:
         self.meter = Meter(self.process.pid, contestant.counts, cores)
         self.readings: list[Reading] = []
         self._told = False
+        self._stretches_told = 0
 
     def follow(self, track: Track, total: int) -> None:
         """Read until every record is out. Raises HeatFailed."""
-        longest_seconds = LONGEST_SECONDS * (1 + total // LONGEST_PAGES)
+        minutes = self.contestant.heat.workload.minutes
+        look_seconds = SELDOM_SECONDS if minutes else LOOK_SECONDS
+        longest_seconds = LONGEST_SECONDS * (1 + total // LONGEST_PAGES) + 60 * minutes
         deadline = time.monotonic() + longest_seconds
         while self._read(track) < total or self.contestant.recorded() < total:
             if self.process.poll() is not None:
@@ -54,7 +60,9 @@ class Running:
                 raise HeatFailed(f"not done within {longest_seconds} s: {self._told_of(track)}")
             if self.contestant.holds_back and self._is_quiet(total):
                 self._stop()
-            time.sleep(LOOK_SECONDS)
+            if minutes:
+                self._tell()
+            time.sleep(look_seconds)
         self._read(track)
         if (found := self.contestant.recorded()) < total:
             raise HeatFailed(f"{found} of {total} records: {self._told_of(track)}")
@@ -63,6 +71,13 @@ class Running:
         served = track.state().served
         self.readings.append(self.meter.read(served, track.process.pid, track.servers))
         return served
+
+    def _tell(self) -> None:
+        """The series so far, as it grows."""
+        found = list(stretches(self.readings))[:-1]  # the last one is not over
+        for one in found[self._stretches_told :]:
+            print(*report.stretch_cells(one), sep="  ", file=sys.stderr, flush=True)
+        self._stretches_told = len(found)
 
     def _is_quiet(self, total: int) -> bool:
         done = next((reading.at for reading in self.readings if reading.served >= total), None)

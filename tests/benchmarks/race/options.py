@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from tests.benchmarks.race.contestant import CONCURRENCY
 from tests.benchmarks.race.grid import CONTESTANTS, PAIR, RACERS
 from tests.benchmarks.race.workload import WORKLOADS, Workload
 
 QUICK_PAGES = 400
+PACED_PAGES = 60 * CONCURRENCY // 10  # a minute at the least: an answer is kept back for 10 s at most
 FLAT_PAGES, FLAT_HOSTS = (10_000, 100_000), (10, 10_000)
 CORES_PAGES, CORES_HOSTS = 6_400, 64  # many hosts, so that both members have a like share of them
 DESCRIPTION = """\
@@ -87,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     counts, hosts = (",".join(map(str, values)) for values in (FLAT_PAGES, FLAT_HOSTS))
     add("--flat-pages", type=_counts, default=FLAT_PAGES, metavar="LIST", help=f"for --flat ({counts})")
     add("--flat-hosts", type=_counts, default=FLAT_HOSTS, metavar="LIST", help=f"for --flat ({hosts})")
+    pace = "for --flat: take so long (as fast as can be)"
+    add("--flat-minutes", type=_whole(1, 600), default=0, metavar="N", help=pace)
     add("--json", type=Path, metavar="FILE", help="write every figure of every run there as well")
     add("--folder", type=Path, required=True, help=argparse.SUPPRESS)
     return parser
@@ -98,7 +102,10 @@ def _counts(text: str) -> tuple[int, ...]:
 
 def read_options(arguments: Sequence[str]) -> Options:
     """Exits with 2 when they are wrong."""
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if (fewest := given.flat_minutes * PACED_PAGES) > min(given.flat_pages):
+        parser.error(f"--flat-minutes {given.flat_minutes} needs {fewest} pages: else they wait too long")
     mode = Mode.FLAT if given.flat else Mode.CORES if given.cores else Mode.RACE
     return Options(
         mode=mode,
@@ -116,7 +123,8 @@ def _workloads(mode: Mode, given: argparse.Namespace) -> Iterator[Workload]:
     if mode is Mode.FLAT:
         for total in given.flat_pages:
             for hosts in given.flat_hosts:
-                yield replace(known["small"], total=total, hosts=min(hosts, total))
+                paced = replace(known["small"], minutes=given.flat_minutes)
+                yield replace(paced, total=total, hosts=min(hosts, total))
     elif mode is Mode.CORES:
         for name in given.workload or ("links",):
             yield replace(known[name], hosts=CORES_HOSTS).scaled(pages or CORES_PAGES)

@@ -20,6 +20,7 @@ from tests.benchmarks.race.contestant import CONCURRENCY, PER_HOST, Contestant, 
 from tests.chaos.processes import Process, is_crawler
 
 PARTITIONS = 16
+PRODUCED_TOGETHER = 100_000  # seeds, of which the last is acknowledged before there are more
 
 
 class Ours(Contestant):
@@ -68,7 +69,10 @@ class Ours(Contestant):
 
     def produce(self) -> None:
         """Put all seeds on the topic, as a producer of seeds would: keyed by host."""
-        self._deployment.produce([self._message(url) for url in self.heat.seeds])
+        seeds = self.heat.seeds
+        for first in range(0, len(seeds), PRODUCED_TOGETHER):
+            together = seeds[first : first + PRODUCED_TOGETHER]
+            self._deployment.produce([self._message(url) for url in together])
 
     def _message(self, url: str) -> tuple[bytes, bytes]:
         meta = {} if self.heat.workload.extracts else {"NotExtract": True}

@@ -64,7 +64,9 @@ class Track:
 
     def reset(self, workload: Workload) -> None:
         """Serve this workload from now on."""
-        self._ask(f"reset?workload={workload.name}&total={workload.total}&hosts={workload.hosts}")
+        names = ("total", "hosts", "minutes")
+        numbers = "".join(f"&{name}={getattr(workload, name)}" for name in names)
+        self._ask(f"reset?workload={workload.name}{numbers}")
 
     def state(self) -> State:
         return State(**self._ask("state"))

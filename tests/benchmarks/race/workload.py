@@ -27,6 +27,7 @@ class Workload:
     anchors: int = 0  # links of a page
     targets: int = 0  # how many different hubs these lead to
     tls: bool = False  # and a new connection for each page
+    minutes: int = 0  # over which the site spreads its answers evenly; 0: at once
 
     @property
     def extracts(self) -> bool:
