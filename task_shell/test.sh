@@ -10,7 +10,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 project=$(dirname "$here")
 servers_folder=$project/.servers/tests      # where tests/real_servers.py looks for them
-test_timeout_seconds=300                    # a test that takes longer hangs
+test_timeout_seconds=600                    # a test that takes longer hangs, on a busy machine too
 one_half=tests/acceptance                   # takes about as long as all other tests
 clean_up_seconds=90                         # for the fixtures after Ctrl-C; then kill -9
 # The servers that tests share, and the variables that name others to be used instead (tests/conftest.py).
@@ -146,6 +146,9 @@ main() {
     cd "$project"
     prepare_venv requirements.txt requirements-dev.txt
     export PATH=$venv/bin:$PATH VIRTUAL_ENV=$venv
+    # Elasticsearch starts sooner, and indexes slower, which matters little for the amounts of tests.
+    export SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS=${SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS:--XX:TieredStopAtLevel=1}
+    export SITE_SERVERS_START_TIMEOUT_SECONDS=${SITE_SERVERS_START_TIMEOUT_SECONDS:-300}
     export CI=${CI:-true} # a server that cannot be started fails its tests, instead of skipping them
     if (($# > 0)); then
         "${pytest[@]}" "$@"

@@ -7,6 +7,7 @@ read_process() {
     { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
     local -a fields
     read -ra fields <<<"${line##*) }" # the name before it may hold anything, ") " included
+    ((${#fields[@]} > 19)) || return 1 # met once, on a machine with far too much to do
     process_state=${fields[0]} process_group=${fields[2]} process_tick=${fields[19]}
 }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "task_shell" / "chaos.sh"
-RUN_SECONDS = 400
+RUN_SECONDS = 580
 CLEAN_UP_SECONDS = 90
 
 

@@ -60,7 +60,7 @@ def test_a_seed_that_kills_its_process_becomes_a_dead_letter_and_no_other(
     good = [f"/page/{number}" for number in range(60)]
     deployment.produce(seeds(site, [*good[:30], "/page/deadly", *good[30:]]))
     run = deployment.start("-c", "4", "--until-done", "--", *DEADLY, PYTHONPATH=str(Path.cwd()))
-    assert run.wait(120) == 0
+    assert run.wait(300) == 0
     assert set(deployment.documents()) == set(good)
     (letter,) = deployment.dead_letters()
     assert letter.value is not None
@@ -80,7 +80,7 @@ def loop_for_ever(deployment: Deployment, site: Site) -> None:
     run = deployment.start(
         "--until-done", "--", *DEADLY, PYTHONPATH=str(Path.cwd()), SITE_CALLBACK_TIMEOUT_SECONDS="3"
     )
-    assert run.wait(150) == 0
+    assert run.wait(300) == 0
     assert set(deployment.documents()) == {"/page/1", "/page/2"}
     assert len(deployment.dead_letters()) == 1
     assert "SITE_CALLBACK_TIMEOUT_SECONDS" in run.text()
@@ -102,7 +102,7 @@ def test_three_kills_lose_nothing_and_partitions_come_back_at_once(
         os.kill(victim, signal.SIGKILL)
         wait_until(lambda before=assigned: run.text().count("Assigned: ") > before, 30, "a new assignment")
         recoveries.append(time.monotonic() - killed_at)
-    assert run.wait(120) == 0
+    assert run.wait(300) == 0
     assert set(deployment.documents()) == set(paths)
     assert deployment.dead_letters() == []
     assert deployment.lag() == 0

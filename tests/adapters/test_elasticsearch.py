@@ -21,11 +21,13 @@ from site_spider.crawl.delivery import Delivery
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts.sinks import drop_index
 from tests.contracts.trials import (
+    answers,
     assert_loop_stayed_free,
     lateness_while_stalled,
     outlast_an_outage,
     page,
     pids,
+    written,
 )
 from tests.real_servers import ROOT, SHARED_FOLDER, servers, variable
 
@@ -59,19 +61,8 @@ def settings_for(hosts: str, **more: Any) -> dict[str, Any]:
     return {"SITE_ELASTICSEARCH_HOSTS": hosts, "SITE_RESULTS_INDEX": index, **more}
 
 
-def write(sink: ElasticsearchSink, records: Sequence[Record]) -> Sequence[Verdict]:
-    async def scenario() -> Sequence[Verdict]:
-        await sink.open()
-        try:
-            return await sink.write(records)
-        finally:
-            await sink.close()
-
-    return asyncio.run(scenario())
-
-
-def answers(verdicts: Sequence[Verdict]) -> list[Answer]:
-    return [verdict.answer for verdict in verdicts]
+def write(sink: ElasticsearchSink, records: Sequence[Record]) -> list[Verdict]:
+    return written(sink, *records)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 import secrets
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,13 @@ from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts.kafka_results import KafkaResults
 from tests.contracts.sinks import drop_topic, kafka_settings, record
 from tests.contracts.trials import (
+    answers,
     assert_loop_stayed_free,
     lateness_while_stalled,
     outlast_an_outage,
     page,
     pids,
+    written,
 )
 from tests.real_servers import servers, variable
 
@@ -35,19 +37,7 @@ NOWHERE = "127.0.0.1:9"
 
 
 def write(settings: dict[str, Any], *records: Record) -> list[Verdict]:
-    async def scenario() -> list[Verdict]:
-        sink = KafkaSink.from_settings(settings)
-        await sink.open()
-        try:
-            return list(await sink.write(records))
-        finally:
-            await sink.close()
-
-    return asyncio.run(scenario())
-
-
-def answers(verdicts: Sequence[Verdict]) -> list[Answer]:
-    return [verdict.answer for verdict in verdicts]
+    return written(KafkaSink.from_settings(settings), *records)
 
 
 def messages(settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -31,6 +31,24 @@ def page(number: int) -> Record:
     return Record(str(number), document, 10_000)
 
 
+def written(sink: Sink, *records: Record) -> list[Verdict]:
+    """What an open sink answers to one batch."""
+
+    async def scenario() -> list[Verdict]:
+        await sink.open()
+        try:
+            return list(await sink.write(records))
+        finally:
+            await sink.close()
+
+    return asyncio.run(scenario())
+
+
+def answers(verdicts: Sequence[Verdict]) -> list[Answer]:
+    """Without the reasons."""
+    return [verdict.answer for verdict in verdicts]
+
+
 class Tried:
     """A sink, and how often in a row its server did not answer."""
 
