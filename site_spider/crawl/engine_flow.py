@@ -44,6 +44,7 @@ from twisted.python.failure import Failure
 
 from site_spider.crawl.guard import is_being_cancelled
 from site_spider.crawl.quick_signals import QuickSignals
+from site_spider.crawl.unchecked import unchecked
 
 logger = logging.getLogger(__name__)
 
@@ -257,7 +258,8 @@ def _with_spider(
 def _steps(engine: ExecutionEngine, name: str) -> list[Step]:
     """The methods of the downloader middlewares of one kind, and what they want besides."""
     manager = engine.downloader.middleware
-    return [(method, _with_spider(engine, manager, method)) for method in manager.methods[name] if method]
+    methods = [method for method in manager.methods[name] if method]
+    return [(unchecked(method), _with_spider(engine, manager, method)) for method in methods]
 
 
 def _checked(method: Callable[..., Any], result: Any) -> Response | Request:
@@ -285,5 +287,5 @@ def _output_steps(engine: ExecutionEngine) -> list[Callable[..., Any]] | None:
             continue
         if not inspect.isgeneratorfunction(inspect.unwrap(method)) or _with_spider(engine, manager, method):
             return None
-        steps.append(method)
+        steps.append(unchecked(method))
     return steps

@@ -185,16 +185,17 @@ class PlainDownloadHandler(BaseDownloadHandler):
         url = request.url.partition("#")[0]
         headers, body = _headers(answer.headers), answer.body
         kind = responsetypes.from_args(headers=headers, url=url, body=body)
-        return kind(
+        response = kind(
             url,
             status=answer.status,
-            headers=headers,
             body=body,
             flags=flags,
             certificate=wire.certificate,
             ip_address=wire.address,
             protocol=answer.version.decode(),
         )
+        response.headers = headers  # the constructor would spell them anew
+        return response
 
     def _warn_of_loss(self, request: Request) -> None:
         if not self._warned_of_loss:
