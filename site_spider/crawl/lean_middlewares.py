@@ -15,6 +15,8 @@ from scrapy.downloadermiddlewares.stats import DownloaderStats, get_status_size
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
+from site_spider.crawl.plain_url import plain_url
+
 
 class LeanCookies(CookiesMiddleware):
     """Makes a jar when there is a first cookie, and looks into it when there is one."""
@@ -77,11 +79,18 @@ def response_bytes(response: Response) -> int:
 
 def request_bytes(request: Request) -> int:
     """The length of what `request_httprepr` writes."""
-    parsed = urlparse_cached(request)
-    target = len(parsed.path or "/") + bool(parsed.params) + len(parsed.params)
-    target += bool(parsed.query) + len(parsed.query)
-    size = len(request.method) + len("  HTTP/1.1\r\nHost: \r\n\r\n") + target + len(parsed.hostname or "")
+    size = len(request.method) + len("  HTTP/1.1\r\nHost: \r\n\r\n") + _url_bytes(request)
     lines: dict[bytes, list[bytes]] = request.headers
     if lines:
         size += sum(len(name) + len(value) + 4 for name in lines for value in dict.__getitem__(lines, name))
     return size + len(request.body)
+
+
+def _url_bytes(request: Request) -> int:
+    """Of the URL, what stands in the request: host and target."""
+    plain = plain_url(request.url)
+    if plain is not None:
+        return len(plain.host) + len(plain.target)
+    parsed = urlparse_cached(request)
+    target = len(parsed.path or "/") + bool(parsed.params) + len(parsed.params)
+    return target + bool(parsed.query) + len(parsed.query) + len(parsed.hostname or "")
