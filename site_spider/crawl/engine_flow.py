@@ -154,7 +154,7 @@ class EngineFlow:
         request.meta[_SLOT] = downloader.get_slot_key(request)
         self._tell(signals.request_reached_downloader, request=request)
         try:
-            response: Response = await downloader.handlers.download_request_async(request)
+            response = await self._answer_to(request)
             self._tell(signals.response_downloaded, request=request, response=response)
         except asyncio.CancelledError as error:
             if is_being_cancelled():
@@ -163,6 +163,14 @@ class EngineFlow:
         finally:
             self._tell(signals.request_left_downloader, request=request)
         return response
+
+    async def _answer_to(self, request: Request) -> Response:
+        handlers = self._engine.downloader.handlers
+        scheme = request.url.partition(":")[0]
+        handler = handlers._handlers.get(scheme)
+        if handler is None or scheme in handlers._old_style_handlers:
+            return await handlers.download_request_async(request)  # makes the handler
+        return await handler.download_request(request)
 
     def _tell_received(self, response: Response, request: Request) -> None:
         engine = self._engine

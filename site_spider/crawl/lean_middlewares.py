@@ -6,6 +6,7 @@ tests/crawl/test_lean_middlewares.py compares them.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from scrapy import Request
@@ -70,11 +71,14 @@ class LeanDownloaderStats(DownloaderStats):
         return response
 
 
+_status_bytes = lru_cache(maxsize=1_000)(get_status_size)  # Twisted's table of them is behind a slow proxy
+
+
 def response_bytes(response: Response) -> int:
     """About what the response weighed on its way, as Scrapy estimates it."""
     lines: dict[bytes, list[bytes]] = response.headers or {}
     size = sum(len(name) + len(value) + 2 for name in lines for value in dict.__getitem__(lines, name))
-    return len(response.body) + size + 2 * (len(lines) - 1) + get_status_size(response.status) + 4
+    return len(response.body) + size + 2 * (len(lines) - 1) + _status_bytes(response.status) + 4
 
 
 def request_bytes(request: Request) -> int:
