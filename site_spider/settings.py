@@ -17,6 +17,8 @@ ITEM_PROCESSOR = "site_spider.crawl.cancellation.SafeItemProcessor"
 DUPEFILTER_CLASS = "site_spider.crawl.dupefilter.SeenDupeFilter"
 TWISTED_DNS_RESOLVER = "site_spider.crawl.resolver.PublicHostResolver"
 EXTENSIONS = {
+    "scrapy.extensions.corestats.CoreStats": None,
+    "site_spider.crawl.quick_stats.QuickCoreStats": 0,  # in its place: counts without signals
     "site_spider.crawl.proxy_service.ProxyService": 5,  # only where SITE_PROXIES is set
     "site_spider.crawl.assembly.SeedService": 10,
     "site_spider.crawl.statistics.StatisticsExtension": 20,

@@ -8,6 +8,18 @@ _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 a
 _COMPATIBLE = IPv6Network("::/96")  # RFC 4291, deprecated: likewise
 
 
+def is_address(host: str) -> bool:
+    """Whether a host is an IP address in its usual spelling; then no resolver has more to say.
+
+    Others, as 127.1 or 0x7f000001, are a resolver's to read.
+    """
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def is_public(address: str) -> bool:
     """Whether an IP address in text form is globally reachable unicast.
 

@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.guard import CallbackCancelled, is_being_cancelled
+from site_spider.crawl.plain_url import plain_url
 
 _NO_LIMIT = 1_000_000  # downloads of a host at a time: the frontier has the say
 
@@ -56,6 +57,11 @@ class SafeDownloader(Downloader):
     def _through(self, result: Any, request: Request, service: SeedService) -> Any:
         service.waiting_room.came_back(request)
         return result
+
+    def get_slot_key(self, request: Request) -> str:
+        """As Scrapy's."""
+        plain = None if self.ip_concurrency or self.DOWNLOAD_SLOT in request.meta else plain_url(request.url)
+        return super().get_slot_key(request) if plain is None else plain.host
 
     def _get_slot(self, request: Request, *arguments: Any) -> tuple[str, Slot]:
         key, slot = super()._get_slot(request, *arguments)

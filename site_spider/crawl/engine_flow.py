@@ -44,6 +44,7 @@ from twisted.python.failure import Failure
 
 from site_spider.crawl.guard import is_being_cancelled
 from site_spider.crawl.quick_signals import QuickSignals
+from site_spider.crawl.unchecked import unchecked
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ class EngineFlow:
         request.meta[_SLOT] = downloader.get_slot_key(request)
         self._tell(signals.request_reached_downloader, request=request)
         try:
-            response: Response = await downloader.handlers.download_request_async(request)
+            response = await self._answer_to(request)
             self._tell(signals.response_downloaded, request=request, response=response)
         except asyncio.CancelledError as error:
             if is_being_cancelled():
@@ -162,6 +163,14 @@ class EngineFlow:
         finally:
             self._tell(signals.request_left_downloader, request=request)
         return response
+
+    async def _answer_to(self, request: Request) -> Response:
+        handlers = self._engine.downloader.handlers
+        scheme = request.url.partition(":")[0]
+        handler = handlers._handlers.get(scheme)
+        if handler is None or scheme in handlers._old_style_handlers:
+            return await handlers.download_request_async(request)  # makes the handler
+        return await handler.download_request(request)
 
     def _tell_received(self, response: Response, request: Request) -> None:
         engine = self._engine
@@ -257,7 +266,8 @@ def _with_spider(
 def _steps(engine: ExecutionEngine, name: str) -> list[Step]:
     """The methods of the downloader middlewares of one kind, and what they want besides."""
     manager = engine.downloader.middleware
-    return [(method, _with_spider(engine, manager, method)) for method in manager.methods[name] if method]
+    methods = [method for method in manager.methods[name] if method]
+    return [(unchecked(method), _with_spider(engine, manager, method)) for method in methods]
 
 
 def _checked(method: Callable[..., Any], result: Any) -> Response | Request:
@@ -285,5 +295,5 @@ def _output_steps(engine: ExecutionEngine) -> list[Callable[..., Any]] | None:
             continue
         if not inspect.isgeneratorfunction(inspect.unwrap(method)) or _with_spider(engine, manager, method):
             return None
-        steps.append(method)
+        steps.append(unchecked(method))
     return steps

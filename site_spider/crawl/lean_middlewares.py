@@ -6,6 +6,7 @@ tests/crawl/test_lean_middlewares.py compares them.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from scrapy import Request
@@ -14,6 +15,8 @@ from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.downloadermiddlewares.stats import DownloaderStats, get_status_size
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
+
+from site_spider.crawl.plain_url import plain_url
 
 FOR_ROBOTS = "site_for_robots"  # key in Request.meta: it fetches a robots.txt
 ROBOTS_COUNTED = "robotstxt/"  # stands before Scrapy's name where what is robots.txt is counted again
@@ -82,20 +85,30 @@ class LeanDownloaderStats(DownloaderStats):
         count(f"{prefix}downloader/response_bytes", size)
 
 
+_status_bytes = lru_cache(maxsize=1_000)(get_status_size)  # Twisted's table of them is behind a slow proxy
+
+
 def response_bytes(response: Response) -> int:
     """About what the response weighed on its way, as Scrapy estimates it."""
     lines: dict[bytes, list[bytes]] = response.headers or {}
     size = sum(len(name) + len(value) + 2 for name in lines for value in dict.__getitem__(lines, name))
-    return len(response.body) + size + 2 * (len(lines) - 1) + get_status_size(response.status) + 4
+    return len(response.body) + size + 2 * (len(lines) - 1) + _status_bytes(response.status) + 4
 
 
 def request_bytes(request: Request) -> int:
     """The length of what `request_httprepr` writes."""
-    parsed = urlparse_cached(request)
-    target = len(parsed.path or "/") + bool(parsed.params) + len(parsed.params)
-    target += bool(parsed.query) + len(parsed.query)
-    size = len(request.method) + len("  HTTP/1.1\r\nHost: \r\n\r\n") + target + len(parsed.hostname or "")
+    size = len(request.method) + len("  HTTP/1.1\r\nHost: \r\n\r\n") + _url_bytes(request)
     lines: dict[bytes, list[bytes]] = request.headers
     if lines:
         size += sum(len(name) + len(value) + 4 for name in lines for value in dict.__getitem__(lines, name))
     return size + len(request.body)
+
+
+def _url_bytes(request: Request) -> int:
+    """Of the URL, what stands in the request: host and target."""
+    plain = plain_url(request.url)
+    if plain is not None:
+        return len(plain.host) + len(plain.target)
+    parsed = urlparse_cached(request)
+    target = len(parsed.path or "/") + bool(parsed.params) + len(parsed.params)
+    return target + bool(parsed.query) + len(parsed.query) + len(parsed.hostname or "")

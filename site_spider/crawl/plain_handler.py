@@ -29,12 +29,12 @@ from scrapy.exceptions import (
     DownloadTimeoutError,
     ResponseDataLossError,
 )
-from scrapy.http import Headers, Response
-from scrapy.responsetypes import responsetypes
+from scrapy.http import Response
 
 from site_spider.core import options
 from site_spider.core.answer import Answer, Ending, NoAnswer, OddAnswer
 from site_spider.crawl.download_handler import CertificateError, PublicHTTP11DownloadHandler
+from site_spider.crawl.plain_response import class_of, headers_of
 from site_spider.crawl.quick_signals import is_heard
 from site_spider.crawl.tls import tls_context
 from site_spider.crawl.wire import NothingCame, Wire
@@ -183,18 +183,18 @@ class PlainDownloadHandler(BaseDownloadHandler):
                 self._warn_of_loss(request)
                 raise ResponseDataLossError
         url = request.url.partition("#")[0]
-        headers, body = _headers(answer.headers), answer.body
-        kind = responsetypes.from_args(headers=headers, url=url, body=body)
-        return kind(
+        headers, body = headers_of(answer.headers), answer.body
+        response = class_of(headers, url, body)(
             url,
             status=answer.status,
-            headers=headers,
             body=body,
             flags=flags,
             certificate=wire.certificate,
             ip_address=wire.address,
             protocol=answer.version.decode(),
         )
+        response.headers = headers  # the constructor would spell them anew
+        return response
 
     def _warn_of_loss(self, request: Request) -> None:
         if not self._warned_of_loss:
@@ -285,11 +285,3 @@ def _request_lines(request: Request) -> bytes | None:
                 return None
             lines.append(b"%s: %s\r\n" % (name, value))
     return b"".join(lines)
-
-
-def _headers(lines: list[tuple[bytes, bytes]]) -> Headers:
-    """As `Headers(lines)` makes them, which spells every name once more."""
-    headers = Headers()
-    for name, value in lines:
-        dict.setdefault(headers, name.title(), []).append(value)
-    return headers

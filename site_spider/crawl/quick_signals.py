@@ -13,6 +13,8 @@ from scrapy.crawler import Crawler
 from scrapy.signalmanager import SignalManager
 from scrapy.utils.defer import ensure_awaitable
 
+from site_spider.crawl.quick_stats import QuickCoreStats
+
 logger = logging.getLogger(__name__)
 
 _ANY_SENDER = id(dispatcher.Any)
@@ -28,19 +30,30 @@ def is_heard(sender: Any, signal: Any) -> bool:
 
 
 class QuickSignals(SignalManager):
-    """Scrapy's signals of one crawl: the same receivers, whoever they were connected through."""
+    """Scrapy's signals of one crawl: the same receivers, whoever they were connected through.
+
+    What QuickCoreStats would only count is counted here, without a call.
+    """
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
+        assert crawler.stats is not None
+        self._count = crawler.stats.inc_value
+        counter = crawler.get_extension(QuickCoreStats)
+        self._counted = {} if counter is None else counter.hand_over(crawler.signals)
 
     def send_catch_log(self, signal: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """As Scrapy's."""
+        if signal in self._counted:
+            self._count(self._counted[signal])
         return super().send_catch_log(signal, **kwargs) if is_heard(self.sender, signal) else []
 
     async def send_catch_log_async(self, signal: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """As Scrapy's; for `item_scraped` receivers that are plain functions are called one by one."""
         if signal is not signals.item_scraped:
             return await super().send_catch_log_async(signal, **kwargs)
+        if signal in self._counted:
+            self._count(self._counted[signal])
         if not is_heard(self.sender, signal):
             return []
         receivers = list(dispatcher.liveReceivers(dispatcher.getAllReceivers(self.sender, signal)))

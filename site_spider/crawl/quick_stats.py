@@ -1,14 +1,30 @@
-"""Scrapy's statistics in memory, without a check at every access for an argument that nobody gives."""
+"""Scrapy's statistics in memory at less cost."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from scrapy import signals
+from scrapy.extensions.corestats import CoreStats
+from scrapy.signalmanager import SignalManager
 from scrapy.statscollectors import MemoryStatsCollector
 
 
 class QuickStatsCollector(MemoryStatsCollector):
-    """Takes a `spider` argument without the warning that it is deprecated."""
+    """Takes a `spider` argument without the warning that it is deprecated, which costs a check each time."""
 
     def __getattribute__(self, name: str) -> Any:
         return object.__getattribute__(self, name)
+
+
+class QuickCoreStats(CoreStats):
+    """Lets others count responses and items: to be told of each by a signal costs more than a count."""
+
+    def hand_over(self, connected: SignalManager) -> dict[object, str]:
+        """From now on these signals are to be counted under these keys by whoever sends them."""
+        connected.disconnect(self.response_received, signals.response_received)
+        connected.disconnect(self.item_scraped, signals.item_scraped)
+        return {
+            signals.response_received: "response_received_count",
+            signals.item_scraped: "item_scraped_count",
+        }

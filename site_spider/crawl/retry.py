@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from typing import Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
@@ -22,6 +23,9 @@ from scrapy.utils.misc import load_object
 from site_spider.core import options
 from site_spider.core.retry import may_retry, pause_seconds, read_limits, retry_after_seconds
 from site_spider.crawl.failure import REASONS, name_of, name_of_class
+
+if TYPE_CHECKING:
+    from site_spider.crawl.assembly import SeedService
 
 NOT_BEFORE = "site_not_before"  # key in Request.meta: event-loop time
 _OVERLOADED = frozenset({429, 503})
@@ -91,6 +95,12 @@ class PatientRetryMiddleware(RetryMiddleware):
             return bool(retries < wanted)
         return may_retry(said, earlier, retries, self.max_retry_times, self.limits)
 
+    @cached_property
+    def _service(self) -> SeedService | None:
+        from site_spider.crawl.assembly import SeedService  # noqa: PLC0415 - the service imports this module
+
+        return SeedService.of(self.crawler)
+
     def _asked_seconds(self, response: Response) -> float | None:
         value = response.headers.get("Retry-After") if response.headers else None
         if value is None:
@@ -106,9 +116,7 @@ class PatientRetryMiddleware(RetryMiddleware):
         retry.meta[NOT_BEFORE] = asyncio.get_running_loop().time() + pause
 
     def _tell_host(self, request: Request, status: int, asked_seconds: float) -> None:
-        from site_spider.crawl.assembly import SeedService  # noqa: PLC0415 - the service imports this module
-
-        service = SeedService.of(self.crawler)
+        service = self._service
         if service is None:
             return
         if status in _OVERLOADED:

@@ -17,7 +17,7 @@ from site_spider.crawl import engine_hooks, lineage
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.cookies import use_jar_of
 from site_spider.crawl.dupefilter import SeenDupeFilter
-from site_spider.crawl.guard import guarded
+from site_spider.crawl.guard import Callback, guarded
 from site_spider.crawl.lineage import Job
 from site_spider.crawl.seed_filter import SeedFilter
 from site_spider.crawl.seed_queue import Waiting
@@ -50,6 +50,7 @@ class SeedScheduler(Scheduler):
         if self.service is None:
             return super().open(spider)
         self.spider = spider
+        self._methods: dict[Callback, Callback] = {}  # of the spider, and what guards each
         self.service.attach(self)
         return self.df.open()
 
@@ -164,13 +165,19 @@ class SeedScheduler(Scheduler):
         if job is None:
             return
         use_jar_of(request, job.entry)
-        if request.callback is None:
-            request.callback = self.spider.parse
-        if request.errback is None:
-            request.errback = getattr(self.spider, "failed", None)
-        request.callback = guarded(request.callback, service.config.callback_timeout_seconds)
-        if request.errback is not None:
-            request.errback = guarded(request.errback, service.config.callback_timeout_seconds)
+        errback = request.errback or getattr(self.spider, "failed", None)
+        request.callback = self._guarded(request.callback or self.spider.parse, service)
+        request.errback = None if errback is None else self._guarded(errback, service)
+
+    def _guarded(self, callback: Callback, service: SeedService) -> Callback:
+        """Made once for a method of the spider, which most callbacks are."""
+        seconds = service.config.callback_timeout_seconds
+        if getattr(callback, "__self__", None) is not self.spider:
+            return guarded(callback, seconds)
+        method = callback.__func__  # type: ignore[attr-defined] # it has a __self__
+        if method not in self._methods:
+            self._methods[method] = guarded(callback, seconds)
+        return self._methods[method]
 
     def _is_being_scraped(self, request: Request) -> bool:
         assert self.crawler is not None

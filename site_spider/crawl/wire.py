@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
 from twisted.internet.ssl import Certificate
 
 from site_spider.core.answer import Answer, NoAnswer
+
+_certificate = lru_cache(maxsize=256)(Certificate.load)  # a server has the same one each time
 
 
 class NothingCame(Exception):
@@ -47,7 +50,7 @@ class Wire(asyncio.Protocol):
         """Of the server; None without TLS."""
         if self._certificate is None and isinstance(self._tls, ssl.SSLObject):
             der = self._tls.getpeercert(binary_form=True)
-            self._certificate = None if der is None else Certificate.load(der)
+            self._certificate = None if der is None else _certificate(der)
         return self._certificate
 
     def ask(

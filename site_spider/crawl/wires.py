@@ -11,12 +11,12 @@ import asyncio
 import socket
 import ssl
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 from scrapy.exceptions import CannotResolveHostError
 
-from site_spider.core.address import is_public
+from site_spider.core.address import is_address, is_public
 from site_spider.crawl.resolver import PrivateHostError, addresses_of, is_refused
 from site_spider.crawl.wire import Wire
 
@@ -76,27 +76,40 @@ class Wires:
 
         Raises CannotResolveHostError, PrivateHostError and OSError, which ssl.SSLError is.
         """
-        loop = asyncio.get_running_loop()
-        sock = await start_connection(
-            await self._addresses(server), happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS, interleave=1, loop=loop
-        )
-        is_tls = server.scheme == "https"
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _, wire = await loop.create_connection(
-                lambda: Wire(self._lost),
-                sock=sock,
-                ssl=self._tls if is_tls else None,
-                server_hostname=server.host.removesuffix(".") if is_tls else None,
-            )
-        except BaseException:
-            sock.close()
-            raise
+        addresses = await self._addresses(server)
+        if len(addresses) == 1:  # the loop's own way costs half of that by a socket
+            wire = await self._wire_to(server, host=addresses[0], port=server.port)
+        else:
+            wire = await self._wire_to_first(server, addresses)
         self._open.add(wire)
         return wire
 
-    async def _addresses(self, server: Server) -> list[AddrInfoType]:
-        found = await addresses_of(server.host)
+    async def _wire_to_first(self, server: Server, addresses: list[str]) -> Wire:
+        """To the address that answers first."""
+        sock = await start_connection(
+            [_address_info(address, server.port) for address in addresses],
+            happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+            interleave=1,
+            loop=asyncio.get_running_loop(),
+        )
+        try:
+            return await self._wire_to(server, sock=sock)
+        except BaseException:
+            sock.close()
+            raise
+
+    async def _wire_to(self, server: Server, **place: Any) -> Wire:
+        is_tls = server.scheme == "https"
+        _, wire = await asyncio.get_running_loop().create_connection(
+            lambda: Wire(self._lost),
+            ssl=self._tls if is_tls else None,
+            server_hostname=server.host.removesuffix(".") if is_tls else None,
+            **place,
+        )
+        return wire
+
+    async def _addresses(self, server: Server) -> list[str]:
+        found = [server.host] if is_address(server.host) else await addresses_of(server.host)
         if not found:
             if is_refused(server.host):
                 raise PrivateHostError.of(server.host)
@@ -104,7 +117,7 @@ class Wires:
         allowed = [address for address in found if self._allow_private or is_public(address)]
         if not allowed:
             raise PrivateHostError.of(server.host)
-        return [_address_info(address, server.port) for address in allowed]
+        return allowed
 
     def close(self) -> None:
         """End all of them."""

@@ -32,6 +32,7 @@ from site_spider.crawl.results import describe_job
 from site_spider.crawl.scrapy_settings import check_scrapy_settings
 from site_spider.items import Result
 
+_encoded = json.JSONEncoder(ensure_ascii=False).encode
 _LARGE_BYTES = 200_000  # a body from here on is read in a thread, so that the event loop goes on
 
 
@@ -199,12 +200,11 @@ def _describe_response(result: Result, response: Response, page: Page) -> None:
 
 def headers_json(headers: Headers) -> str:
     """A JSON object of name -> list of values, in the order of the answer, repeated ones intact."""
-    return json.dumps(
+    return _encoded(
         {
             name.decode("latin-1"): [v.decode("latin-1") for v in values]
             for name, values in dict.items(headers)
-        },
-        ensure_ascii=False,
+        }
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
+from urllib.parse import urlparse, urlunparse
 
 import pytest
 from hypothesis import given
@@ -12,8 +14,9 @@ from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.downloadermiddlewares.stats import DownloaderStats
 from scrapy.exceptions import IgnoreRequest, NotConfigured
-from scrapy.http import Response
+from scrapy.http import Headers, Response
 from scrapy.logformatter import LogFormatter
+from scrapy.responsetypes import responsetypes
 from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.request import request_httprepr
 from scrapy.utils.test import get_crawler
@@ -26,7 +29,10 @@ from site_spider.crawl.lean_middlewares import (
     request_bytes,
 )
 from site_spider.crawl.log_format import PageLogFormatter
+from site_spider.crawl.plain_response import class_of
+from site_spider.crawl.plain_url import plain_url
 from site_spider.crawl.quick_stats import QuickStatsCollector
+from site_spider.crawl.unchecked import unchecked
 
 URLS = st.builds(
     "http://{}{}".format,
@@ -39,6 +45,71 @@ HEADERS = st.dictionaries(
     st.sampled_from(["A", "User-Agent", "x-y"]),
     st.lists(st.sampled_from(["", "a", "bc"]), min_size=1, max_size=3),
 )
+
+
+@given(URLS)
+def test_a_plain_url_is_read_as_urlparse_reads_it(url: str) -> None:
+    """Whatever is not plain is left to it."""
+    request = Request(url)
+    parsed, plain = urlparse(request.url), plain_url(request.url)
+    if plain is not None:
+        assert plain.host == parsed.hostname
+        assert plain.target == urlunparse(parsed._replace(scheme="", netloc=""))
+
+
+@pytest.mark.parametrize(
+    ("url", "is_plain"),
+    [
+        ("http://a.test/", True),
+        ("https://a.test:81/b/c?d=e;f", True),
+        ("http://a.test", False),
+        ("http://a.test/?", False),
+        ("http://a.test/;b", False),
+        ("http://a.test/#b", False),
+        ("http://A.test/", False),
+        ("http://u@a.test/", False),
+        ("http://[::1]/", False),
+    ],
+)
+def test_which_urls_are_plain(url: str, is_plain: bool) -> None:
+    """The usual ones."""
+    assert (plain_url(url) is not None) == is_plain
+
+
+@pytest.mark.parametrize("content_type", [None, "", "text/html; charset=x", "Image/PNG", "text/xml", "junk"])
+@pytest.mark.parametrize("more", [{}, {"Content-Encoding": "gzip"}, {"Content-Disposition": 'a; b="c.xml"'}])
+@pytest.mark.parametrize("url", ["http://a/", "http://a/b.html", "http://a/b.gz"])
+@pytest.mark.parametrize("body", [b"", b"<html>", b"\x00\x01"])
+def test_the_same_class_of_response(
+    content_type: str | None, more: dict[str, str], url: str, body: bytes
+) -> None:
+    """By type, name and content."""
+    headers = Headers(more if content_type is None else {"Content-Type": content_type, **more})
+    assert class_of(headers, url, body) is responsetypes.from_args(headers=headers, url=url, body=body)
+
+
+def test_only_scrapys_own_check_is_left_out() -> None:
+    """A wrapper of somebody else's may do something."""
+    scrapys = CookiesMiddleware.from_crawler(crawler())
+    assert unchecked(scrapys.process_request).__func__ is CookiesMiddleware.process_request.__wrapped__  # type: ignore[attr-defined]
+    assert unchecked(scrapys.process_request).__self__ is scrapys  # type: ignore[attr-defined]
+    made = Wrapped()
+    assert unchecked(made.process_request) == made.process_request
+    assert unchecked(len) is len
+
+
+def doubled(function: Any) -> Any:
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        return 2 * function(*arguments)
+
+    return call
+
+
+class Wrapped:
+    @doubled
+    def process_request(self) -> int:
+        return 1
 
 
 def crawler(attributes: dict[str, Any] | None = None, **settings: Any) -> Any:
