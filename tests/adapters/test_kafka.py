@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
@@ -11,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka import Producer as KafkaClient
 from confluent_kafka.admin import AdminClient
 
 from site_spider.adapters.kafka import KafkaSeedLog
+from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.member_slot import MemberSlot
 from site_spider.core.seed_log import Partition, Position, Producer
 from site_spider.errors import LogUnavailable, SinkRejected
@@ -60,6 +62,37 @@ def nobody() -> str:
 
 def of(brokers: str, **options: object) -> KafkaSeedLog:
     return KafkaSeedLog.from_settings({"SITE_KAFKA_BROKERS": brokers, "SITE_KAFKA_OPTIONS": options})
+
+
+# --- memory --------------------------------------------------------------------------------
+
+
+@pytest.mark.servers
+def test_of_many_small_seeds_the_client_fetches_few_in_advance(case: Case, kafka_brokers: str) -> None:
+    """Each takes 0.6 KB of it, and a fetched megabyte of compressed ones is ten or twenty of them."""
+    value = b'{"url": "http://host%d/section/article-%d.html", "meta": {"NotExtract": true}}'
+    case.send([(b"host%d" % (n % 50), value % (n % 50, n)) for n in range(100_000)])
+    taken: list[object] = []
+    fetched: list[int] = []  # how many waited in the client, since the first were taken
+
+    def note(text: str) -> None:
+        partitions = json.loads(text)["topics"].get(case.topic, {}).get("partitions", {}).values()
+        fetched.append(max((partition["fetchq_cnt"] for partition in partitions), default=0))
+
+    def is_looked_at() -> bool:
+        taken.extend(member.consume(10, 0.01))
+        if len(taken) < 100:
+            fetched.clear()
+        return len(fetched) > 40
+
+    told = {"statistics.interval.ms": 50, "stats_cb": note}
+    member = Consumer(KafkaConfig(kafka_brokers).member(case.group, None, print) | told)
+    member.subscribe([case.topic])
+    try:
+        wait_until(is_looked_at)
+    finally:
+        member.close()
+    assert 0 < max(fetched) < 25_000
 
 
 # --- members -------------------------------------------------------------------------------
