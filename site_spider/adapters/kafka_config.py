@@ -98,8 +98,8 @@ class KafkaConfig:
         """For a member of a group; `instance` makes it a static one (classic protocol only)."""
         config = self._reading(group, on_error) | {
             "max.poll.interval.ms": 300_000,
-            # A seed that was fetched in advance takes 0.5 KB besides its text, and is compressed to a tenth
-            # on its way: with the client's 100,000 messages and 1 MB of a partition, 600,000 were fetched.
+            # A seed fetched in advance takes 0.5 KB besides its text, and is compressed to a tenth on its
+            # way: with the client's own 100,000 messages and 1 MB of a partition, 600,000 were fetched.
             "queued.min.messages": 1_000,  # of a partition; below it more are fetched
             "queued.max.messages.kbytes": 4_096,
             "max.partition.fetch.bytes": 32_768,  # or one batch, however large
