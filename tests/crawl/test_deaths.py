@@ -124,6 +124,40 @@ def test_one_that_was_alone_at_two_deaths_is_set_aside(tmp_path: Path) -> None:
     assert found.lag == 0
 
 
+@pytest.mark.parametrize("alone_deaths", [0, 2])
+def test_nothing_begins_before_it_is_committed_that_a_suspect_has_ended(
+    tmp_path: Path, alone_deaths: int
+) -> None:
+    """Else it would count as alone at a death that the next one causes, or its dead letter be repeated."""
+    told: list[bool] = []
+
+    async def answer(request: Request) -> Response:
+        ahead = await asyncio.to_thread(committed, tmp_path)
+        told.append(ahead.suspicion.alone == -1 and (3, 4) in ahead.complete)
+        return page(request)
+
+    engine.ANSWERS.update({f"/{number}": answer for number in range(SEEDS) if number != 3})
+    alone = Suspicion(SEEDS, (), (3,), alone=3, alone_deaths=alone_deaths)
+    leave_behind(tmp_path, [seed(n) for n in range(SEEDS)], alone)
+    found = crawl(tmp_path, [], CONCURRENT_REQUESTS=2)
+    assert told[0]
+    assert len(told) == SEEDS - 1
+    assert len(found.dead_letters) == (alone_deaths == 2)
+    assert found.lag == 0
+
+
+def test_suspects_are_done_one_by_one_after_a_culprit_too(tmp_path: Path) -> None:
+    """A second one among them need not die with others again."""
+    site = Site()
+    engine.ANSWERS.update({f"/{number}": site.answer for number in range(SEEDS)})
+    suspicion = Suspicion(SEEDS, (), (3, 17), alone=3, alone_deaths=2)
+    leave_behind(tmp_path, [seed(n) for n in range(SEEDS)], suspicion)
+    found = crawl(tmp_path, [])
+    assert site.company[17] == {17}
+    assert len(found.dead_letters) == 1
+    assert found.lag == 0
+
+
 def test_after_two_deaths_few_are_under_way_and_each_is_committed_before(tmp_path: Path) -> None:
     """At most 16, and of a slow host at most a quarter, so that the others get through."""
     slow_may_answer = asyncio.Event()
