@@ -198,8 +198,8 @@ class Seeds:
                 message.offset,
                 position,
             )
-            self.completion.lost([partition])
-            self.completion.assigned({partition: None})
+            self.lost([partition])
+            self.assigned({partition: None})
         return self.completion.take(message)
 
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
