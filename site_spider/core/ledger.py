@@ -32,7 +32,7 @@ from enum import Enum
 
 from site_spider.core.ledger_books import NOTHING, Books
 from site_spider.core.seed_log import Partition, Position
-from site_spider.core.suspicion import NO_SUSPICION, Suspicion
+from site_spider.core.suspicion import Suspicion
 from site_spider.errors import LedgerError
 
 
@@ -216,13 +216,15 @@ class Ledger:
         return self._books(partition).suspicion
 
     def clear_suspicion(self, partition: Partition) -> None:
-        """The culprit was found: the others were there by chance. Raises LedgerError when not assigned."""
-        self._books(partition).suspicion = NO_SUSPICION
+        """The culprit was found. Raises LedgerError when not assigned."""
+        books = self._books(partition)
+        books.suspicion = books.suspicion.acquitted()
 
     def isolate(self, entry: Entry) -> None:
         """This seed is about to be done alone. Raises LedgerError when it is not in flight."""
         books = self._in_flight(entry)
         books.suspicion = books.suspicion.isolating(entry.offset)
+        books.admitted.add(entry.offset)
 
     def open_count(self, partition: Partition) -> int:
         """How many seeds of one partition are in flight. Raises LedgerError when not assigned."""

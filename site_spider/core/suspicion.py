@@ -7,9 +7,9 @@ few of them are admitted at a time, and which ones is committed before they begi
 death counts for those that were admitted and for no other.
 
 A seed at DEATHS_TO_ISOLATE is a suspect. Suspects are done one by one, with nothing else under
-way in the process; which one is alone is committed before it begins. A seed that was
-alone at DEATHS_ALONE deaths is the culprit. More than one, because an operator's kill -9 can
-hit any seed; twice the same one alone hardly ever.
+way in the process; which one is alone is committed before it begins, and that it has ended before
+anything else begins. A seed that was alone at DEATHS_ALONE deaths is the culprit. More than one,
+because an operator's kill -9 can hit any seed; twice the same one alone hardly ever.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MOST_NAMED = 64  # seeds of two deaths, and of three: what is named has to fit 
 class Suspicion(NamedTuple):
     """What is known of one partition. Offsets are absolute, and those in tuples ascend.
 
-    `alone` is the offset of the seed that is, or was at the death, done alone (-1: none), and
-    `alone_deaths` how many deaths it was alone at.
+    `alone` is the offset of the seed that was last done alone and has not ended (-1: none), and
+    `alone_deaths` how many deaths it was alone at. It is alone now if it is among the admitted.
     """
 
     below: int = 0  # what is incomplete below it took part in a death; 0: nothing did
@@ -42,7 +42,7 @@ class Suspicion(NamedTuple):
 
     def after_death(self, position: int, admitted: Collection[int]) -> Suspicion:
         """One more death: of those that care is taken with, the `admitted` were under way."""
-        if self.alone >= 0:
+        if self.alone in admitted:
             # nothing else was under way in the process: this one alone took part
             return self._replace(alone_deaths=self.alone_deaths + 1)
         known = {*self.twice, *self.thrice}
@@ -54,9 +54,9 @@ class Suspicion(NamedTuple):
 
     def deaths(self, offset: int) -> int:
         """How many deaths an incomplete seed has taken part in, at most DEATHS_TO_ISOLATE."""
-        if offset >= self.below:
-            return 0
-        return DEATHS_TO_ISOLATE if offset in self.thrice else 2 if offset in self.twice else 1
+        if offset in self.thrice:
+            return DEATHS_TO_ISOLATE
+        return 2 if offset in self.twice else int(offset < self.below)
 
     def is_careful(self, offset: int) -> bool:
         """Whether a seed is to be admitted, and committed, before it begins."""
@@ -74,6 +74,10 @@ class Suspicion(NamedTuple):
         """A suspect is about to be done alone."""
         return self if offset == self.alone else self._replace(alone=offset, alone_deaths=0)
 
+    def acquitted(self) -> Suspicion:
+        """The culprit was found: the others were there by chance, but for suspects, which are few."""
+        return self._replace(below=0, twice=())
+
     def without(self, offsets: Collection[int]) -> Suspicion:
         """These have ended."""
         alone = (-1, 0) if self.alone in offsets else (self.alone, self.alone_deaths)
@@ -83,7 +87,7 @@ class Suspicion(NamedTuple):
 
     def is_empty(self, watermark: int) -> bool:
         """Whether nothing incomplete is under suspicion."""
-        return self.below <= watermark and self.alone < watermark
+        return max(self.below - 1, self.alone, *self.twice, *self.thrice) < watermark
 
 
 NO_SUSPICION = Suspicion()

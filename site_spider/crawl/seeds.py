@@ -52,7 +52,8 @@ class Seeds:
         self.commit_first: CommitFirst
         self.handover: Handover
         self.care = Care(self.ledger, self._begin, self._commit_first)
-        self.isolation = Isolation(self.ledger, self._is_idle, self._begin, self._commit_first)
+        wake = lambda: self.on_arrival()  # noqa: E731, PLW0108 - it is set later
+        self.isolation = Isolation(self.ledger, self._is_idle, self._begin, self._commit_first, wake)
         self._dead_letters = dead_letters
         self._limits = limits
         self._spider = spider
@@ -158,6 +159,7 @@ class Seeds:
             self._dead_letters.set_aside(message, seed.reason, entry)
             return None
         if self.ledger.suspicion(entry.partition).is_culprit(entry.offset):
+            self.isolation.await_end(entry)
             self._dead_letters.set_aside(message, culprit_reason(), entry)
             self.ledger.clear_suspicion(entry.partition)
             self.care.look_again()
@@ -196,8 +198,8 @@ class Seeds:
                 message.offset,
                 position,
             )
-            self.completion.lost([partition])
-            self.completion.assigned({partition: None})
+            self.lost([partition])
+            self.assigned({partition: None})
         return self.completion.take(message)
 
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:

@@ -174,6 +174,37 @@ def test_a_seed_that_dies_alone_twice_is_the_culprit_and_its_neighbours_are_not(
     assert not ledger.suspicion(P).is_culprit(1)
 
 
+def test_a_death_before_it_is_alone_again_is_none_of_its_own() -> None:
+    """Something else killed the process that had not come to it yet, and there may be no second proof."""
+    position = after_deaths(3, range(3), range(2))
+    ledger = a_process()
+    ledger.assign(P, position)
+    ledger.isolate(taken(ledger, 0))
+    for _ in range(3):
+        position = committed(ledger)
+        ledger = a_process()
+        ledger.assign(P, position)
+        taken(ledger, 0)
+    assert ledger.suspicion(P).alone_deaths == 1
+    assert not ledger.suspicion(P).is_culprit(0)
+
+
+def test_suspects_stay_suspects_when_a_culprit_is_found() -> None:
+    """There may be two, and each would take its five deaths otherwise."""
+    ledger = a_life(
+        Position(0, encode_ahead(0, Ahead(9, (), "", Suspicion(9, (1, 2), (3, 5), 3, 2)))), range(9)
+    )
+    ledger.clear_suspicion(P)
+    assert ledger.suspicion(P).is_suspect(5)
+    assert not any(map(ledger.suspicion(P).is_careful, range(9)))
+    assert ledger.suspicion(P).is_culprit(3)  # until it has ended
+    (culprit,) = (entry for entry in ledger.open_entries(P) if entry.offset == 3)
+    ledger.decide(culprit, Outcome.DEAD_LETTER)
+    ledger.release(culprit)
+    ahead = decode_ahead(*committed(ledger))
+    assert ahead.suspicion == Suspicion(thrice=(5,))
+
+
 def test_dying_alone_is_no_death_of_the_others() -> None:
     """While one is alone nothing else is in flight, so nothing else can have taken part."""
     position = after_deaths(3, range(2), range(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from scrapy.http import Response
 
 from site_spider.core import commit_metadata
 from site_spider.core.commit_metadata import Ahead
-from site_spider.core.seed_log import Listener, Partition, Position
+from site_spider.core.seed import parse_seed
+from site_spider.core.seed_log import Listener, Message, Partition, Position
 from site_spider.core.suspicion import Suspicion
 from site_spider.crawl import parts
 from site_spider.crawl.assembly import SeedService
+from site_spider.crawl.owner import Arrival
 from tests.crawl import engine
 from tests.crawl.engine import crawl, page, produce, settings_for
 
@@ -124,6 +127,40 @@ def test_one_that_was_alone_at_two_deaths_is_set_aside(tmp_path: Path) -> None:
     assert found.lag == 0
 
 
+@pytest.mark.parametrize("alone_deaths", [0, 2])
+def test_nothing_begins_before_it_is_committed_that_a_suspect_has_ended(
+    tmp_path: Path, alone_deaths: int
+) -> None:
+    """Else it would count as alone at a death that the next one causes, or its dead letter be repeated."""
+    told: list[bool] = []
+
+    async def answer(request: Request) -> Response:
+        ahead = await asyncio.to_thread(committed, tmp_path)
+        told.append(ahead.suspicion.alone == -1 and (3, 4) in ahead.complete)
+        return page(request)
+
+    engine.ANSWERS.update({f"/{number}": answer for number in range(SEEDS) if number != 3})
+    alone = Suspicion(SEEDS, (), (3,), alone=3, alone_deaths=alone_deaths)
+    leave_behind(tmp_path, [seed(n) for n in range(SEEDS)], alone)
+    found = crawl(tmp_path, [], CONCURRENT_REQUESTS=2)
+    assert told[0]
+    assert len(told) == SEEDS - 1
+    assert len(found.dead_letters) == (alone_deaths == 2)
+    assert found.lag == 0
+
+
+def test_suspects_are_done_one_by_one_after_a_culprit_too(tmp_path: Path) -> None:
+    """A second one among them need not die with others again."""
+    site = Site()
+    engine.ANSWERS.update({f"/{number}": site.answer for number in range(SEEDS)})
+    suspicion = Suspicion(SEEDS, (), (3, 17), alone=3, alone_deaths=2)
+    leave_behind(tmp_path, [seed(n) for n in range(SEEDS)], suspicion)
+    found = crawl(tmp_path, [])
+    assert site.company[17] == {17}
+    assert len(found.dead_letters) == 1
+    assert found.lag == 0
+
+
 def test_after_two_deaths_few_are_under_way_and_each_is_committed_before(tmp_path: Path) -> None:
     """At most 16, and of a slow host at most a quarter, so that the others get through."""
     slow_may_answer = asyncio.Event()
@@ -161,6 +198,41 @@ def test_after_two_deaths_few_are_under_way_and_each_is_committed_before(tmp_pat
     assert 4 < most <= 16
     assert len(found.documents) == 2 * SEEDS
     assert found.lag == 0
+
+
+@pytest.mark.parametrize(
+    "suspicion", [Suspicion(SEEDS, twice=(0,)), Suspicion(SEEDS, thrice=tuple(range(SEEDS)))]
+)
+def test_a_topic_that_is_made_anew_ends_the_care_for_what_was_on_it(
+    tmp_path: Path, suspicion: Suspicion
+) -> None:
+    """Those that waited for their turn are gone, and the new ones begin."""
+    may_answer = asyncio.Event()
+    is_new = False
+
+    async def wait(request: Request) -> Response:
+        await may_answer.wait()
+        return page(request)
+
+    engine.ANSWERS.update({f"/{number}": wait for number in range(SEEDS)})
+    leave_behind(tmp_path, [seed(n) for n in range(SEEDS)], suspicion)
+
+    def a_new_one_is_through(crawler: Crawler) -> bool:
+        nonlocal is_new
+        service = SeedService.of(crawler)
+        assert service is not None
+        ledger = service.completion.ledger
+        if service.completion.roots() and not is_new and ledger.in_flight == SEEDS:
+            (old,) = (root.message for root in service.completion.roots()[:1])
+            new = Message(old.partition, 0, None, json.dumps(seed(1_000)).encode())
+            assert service.seeds is not None
+            service.seeds.arrived([Arrival(new, parse_seed(new.value, frozenset()))])
+            is_new = True
+            may_answer.set()
+        return is_new and sum(ledger.outcomes.values()) == 1 and ledger.in_flight == 0
+
+    found = crawl(tmp_path, [], until=a_new_one_is_through)
+    assert "1000" in found.documents
 
 
 def test_seeds_that_were_not_there_do_not_wait_for_those_that_were(tmp_path: Path) -> None:
