@@ -17,6 +17,11 @@ _MOST_RESERVED = 1_000  # seeds
 _RESUME_SHARE = 3 / 4  # of either limit: each resume costs a fetch of what was fetched before
 
 
+def reserve(capacity: int) -> int:
+    """How many seeds of what may be in flight are for partitions that have less than their share."""
+    return max(1, int(min(capacity * _RESERVE_SHARE, _MOST_RESERVED)))
+
+
 class Shares:
     """Remembers who is left alone."""
 
@@ -28,7 +33,7 @@ class Shares:
         if len(in_flight) < 2:
             self._over = frozenset()
             return self._over
-        most = capacity - min(capacity * _RESERVE_SHARE, _MOST_RESERVED)
+        most = capacity - reserve(capacity)
         share = capacity / len(in_flight)
         total = sum(in_flight.values())
         self._over = frozenset(

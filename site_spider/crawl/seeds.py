@@ -12,7 +12,7 @@ from site_spider.core.load import Load
 from site_spider.core.poll_limit import PollLimit
 from site_spider.core.seed import Seed
 from site_spider.core.seed_log import Message, Partition, Position
-from site_spider.core.shares import Shares
+from site_spider.core.shares import Shares, reserve
 from site_spider.core.statistics import NameCounts
 from site_spider.crawl.care import Care, CommitFirst
 from site_spider.crawl.completion import Completion
@@ -59,6 +59,8 @@ class Seeds:
         self._spider = spider
         self._fresh: set[Partition] = set()  # assigned, and nothing committed by us
         self._poll_limit = PollLimit(limits.seeds)
+        # of one partition: it is seen to have its share before the others' reserve is gone
+        self._most_at_once = max(1, reserve(limits.seeds) // 2)
         self._too_wide: Set[Partition] = frozenset()
         self._left_alone: Set[Partition] = frozenset()
         self._shares = Shares()
@@ -99,7 +101,8 @@ class Seeds:
         """How many more seeds may be polled."""
         if self.isolation.active or not self.may_poll():
             return 0
-        return min(self._poll_limit.now - self.ledger.in_flight, self.load.seed_room())
+        room = self._poll_limit.now - self.ledger.in_flight
+        return min(room, self.load.seed_room(), self._most_at_once)
 
     @property
     def is_cautious(self) -> bool:
@@ -108,7 +111,7 @@ class Seeds:
 
     def capacity(self) -> int:
         """How many seeds may be polled while none is in flight."""
-        return min(self._poll_limit.now, self.load.seed_capacity())
+        return min(self._poll_limit.now, self.load.seed_capacity(), self._most_at_once)
 
     def too_wide(self) -> Set[Partition]:
         """Partitions whose slowest seed is too far behind, or that have more than their share."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from site_spider.core.seed_log import Partition
-from site_spider.core.shares import Shares
+from site_spider.core.shares import Shares, reserve
 
 
 def counts(*numbers: int) -> dict[Partition, int]:
@@ -36,3 +36,8 @@ def test_a_partition_alone_may_have_everything() -> None:
     """There is nobody to leave room for."""
     assert over(Shares(), 100) == set()
     assert Shares().over({}, 100) == frozenset()
+
+
+def test_what_is_reserved_is_a_quarter_and_no_more_than_a_thousand() -> None:
+    """Of what may be in flight."""
+    assert [reserve(capacity) for capacity in (1, 4, 100, 4_000, 20_000)] == [1, 1, 25, 1_000, 1_000]

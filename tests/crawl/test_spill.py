@@ -548,6 +548,33 @@ def test_a_slow_host_leaves_room_for_the_partitions_of_others(tmp_path: Path, si
     assert site.visits["slow"] < 40
 
 
+def test_a_host_that_hangs_leaves_room_for_the_partitions_of_others(tmp_path: Path, site: Site) -> None:
+    """Though its seeds alone, polled at once, would be as many as may be in flight."""
+    producer = LocalSeedLog(tmp_path).producer()
+    for number in range(200):
+        producer.send("seeds", b"slow.test", json.dumps({"url": f"http://slow.test/{number}"}).encode())
+    for number in range(5):
+        producer.send("seeds", b"host.test", json.dumps({"url": f"{HOST}/fast{number}"}).encode())
+        site.has(f"fast{number}")
+    assert producer.flush(10) == 0
+    producer.close()
+    may_answer = asyncio.Event()
+
+    async def hangs(request: Request) -> Response:
+        await may_answer.wait()
+        return page(request)
+
+    engine.ANSWERS |= {f"/{number}": hangs for number in range(200)}
+
+    def fast_done(_crawler: Crawler) -> bool:
+        if all(site.visits[f"fast{number}"] for number in range(5)):
+            may_answer.set()
+        return may_answer.is_set()
+
+    crawl(tmp_path, [], until=fast_done, SITE_MAX_SEEDS_IN_FLIGHT=40)
+    assert may_answer.is_set()
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
