@@ -133,7 +133,9 @@ def test_the_meter_counts_the_cpu_of_children_and_what_it_counted_of_ended_ones(
             readings.append(meter.read(0, process.pid, []))
             assert process.poll() is None
         process.communicate(b"\n")
-    assert meter.read(0, os.getpid(), []).cpu_seconds >= 0.6
+    gone = meter.read(0, os.getpid(), [])
+    assert gone.cpu_seconds >= 0.6
+    assert gone.resident_bytes == 0
     assert readings[-1].peak_bytes > 5_000_000
 
 
@@ -144,6 +146,8 @@ def test_the_start_is_not_counted_and_the_end_is() -> None:
     assert found.pages_per_second == pytest.approx(950)
     assert found.disturbance == pytest.approx(0.01)
     assert found.site_cpu_us == pytest.approx(0.19 / 950 * 1e6)
+    readings.append(reading(13, 1000, 7.9, resident=0))  # the crawler has ended itself
+    assert reckoned(readings, 1000, last_served=11, connections=3, latencies=None).late_bytes == 10
     with pytest.raises(ValueError, match="--pages"):
         reckoned([reading(0, 0, 1), reading(1, 1000, 2)], 1000, 1, 1, None)
 

@@ -52,7 +52,7 @@ def reckoned(
         late_cpu_us=_cpu_us(at(0.9), end),
         pages_per_second=pages / max(last_served - warm.at, 1e-6),
         early_bytes=at(0.1).resident_bytes,
-        late_bytes=end.resident_bytes,
+        late_bytes=next((one.resident_bytes for one in reversed(readings) if one.resident_bytes), 0),
         peak_bytes=max(reading.peak_bytes for reading in readings),
         site_cpu_us=(end.site_cpu_seconds - warm.site_cpu_seconds) / pages * 1e6,
         servers_cpu_us=(end.servers_cpu_seconds - warm.servers_cpu_seconds) / pages * 1e6,

@@ -41,7 +41,8 @@ class _Cost:
     peak_bytes: int = 0
 
     def read(self, pid: int) -> None:
-        """Leaves all as it was when the process is gone."""
+        """When the process is gone, its CPU stays counted, and its memory does not."""
+        self.resident_bytes = self.peak_bytes = 0
         with suppress(OSError):
             self.cpu_seconds = cpu_seconds(pid)
             for line in Path(f"/proc/{pid}/status").read_text().splitlines():

@@ -23,7 +23,7 @@ class Stretch:
 
 def stretches(readings: Sequence[Reading], seconds: float = STRETCH_SECONDS) -> Iterator[Stretch]:
     """Of `seconds` each, from the first page on; the last is shorter if it must be."""
-    running = [reading for reading in readings if reading.served]
+    running = [reading for reading in readings if reading.served and reading.resident_bytes]
     if not running:
         return
     began = before = running[0]
