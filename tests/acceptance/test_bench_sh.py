@@ -67,7 +67,7 @@ def test_an_interrupted_race_leaves_nothing_behind(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(90) == 130
     deadline = time.monotonic() + 10
-    while still_running(tmp_path):  # crawl_spider.sh sleeps for a second at a time, and such a sleep may outlast it
+    while still_running(tmp_path):  # a sleep of a second may outlast the crawl_spider.sh that began it
         assert time.monotonic() < deadline, still_running(tmp_path)
         time.sleep(0.1)
     assert list(tmp_path.glob("bench-*")) == []
