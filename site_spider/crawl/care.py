@@ -32,9 +32,9 @@ class Care:
         self._is_committing = False
 
     @property
-    def is_crowded(self) -> bool:
-        """Whether some wait only for others to be through."""
-        return bool(self._line) and self._line.admitted >= self._most()
+    def is_active(self) -> bool:
+        """Whether some wait or are under way."""
+        return bool(self._line or self._under_way)
 
     def takes(self, waiting: Waiting) -> bool:
         """Whether care is taken with this seed, and it is kept here until its turn."""

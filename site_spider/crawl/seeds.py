@@ -106,8 +106,8 @@ class Seeds:
 
     @property
     def is_cautious(self) -> bool:
-        """Whether few seeds may be under way, so that each should be through soon."""
-        return self.isolation.active or self.care.is_crowded
+        """Whether seeds should be through soon: others wait for them, or the next death may not be far."""
+        return self.isolation.active or self.care.is_active
 
     def capacity(self) -> int:
         """How many seeds may be polled while none is in flight."""
