@@ -184,6 +184,14 @@ class Ledger:
         """
         return self._books(partition).position("" if leaving else self._owner, besides)
 
+    def positions(
+        self, partitions: Collection[Partition], *, leaving: bool = False
+    ) -> dict[Partition, Position]:
+        """What is safe to commit, of those among the partitions that are assigned and have an offset."""
+        mine = [partition for partition in self._assigned if partition in partitions]
+        found = {partition: self.position(partition, leaving=leaving) for partition in mine}
+        return {partition: position for partition, position in found.items() if position is not None}
+
     def is_told_by(
         self, partition: Partition, position: Position, besides: Collection[int] = NOTHING
     ) -> bool:

@@ -54,7 +54,7 @@ class Care:
         if chosen:
             self._is_committing = True
             partitions = {waiting.entry.partition for _, waiting in chosen}
-            positions = {p: found for p in partitions if (found := self._ledger.position(p)) is not None}
+            positions = self._ledger.positions(partitions)
             self._commit_first(positions, lambda: self._committed([waiting for _, waiting in chosen]))
 
     def ended(self, entry: Entry) -> None:

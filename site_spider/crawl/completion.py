@@ -193,7 +193,5 @@ class Completion:
         self, partitions: Collection[Partition] | None = None, *, leaving: bool = False
     ) -> dict[Partition, Position]:
         """What is safe to commit now, for these partitions or all."""
-        known = self.ledger.partitions()
-        wanted = known if partitions is None else [p for p in partitions if p in set(known)]
-        found = {partition: self.ledger.position(partition, leaving=leaving) for partition in wanted}
-        return {partition: position for partition, position in found.items() if position is not None}
+        wanted = self.ledger.partitions() if partitions is None else partitions
+        return self.ledger.positions(wanted, leaving=leaving)

@@ -104,9 +104,7 @@ class Isolation:
         self._wake()
 
     def _positions(self, entries: Collection[Entry]) -> dict[Partition, Position]:
-        mine = set(self._ledger.partitions())
-        partitions = {entry.partition for entry in entries if entry.partition in mine}
-        return {p: found for p in partitions if (found := self._ledger.position(p)) is not None}
+        return self._ledger.positions({entry.partition for entry in entries})
 
     def forget_fenced(self) -> None:
         """Drop those whose partition went elsewhere."""
