@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from typing import Any
 
 from scrapy import Request, Spider
 
@@ -142,8 +143,9 @@ class Seeds:
 
     def _committed(self, fresh: list[Waiting]) -> None:
         for waiting in fresh:
-            self._fresh.discard(waiting.entry.partition)
-            self._begin(waiting)
+            if waiting.entry.live:
+                self._fresh.discard(waiting.entry.partition)
+                self._begin(waiting)
 
     def _take(self, message: Message, seed: Seed | SeedError) -> Waiting | None:
         try:
@@ -206,16 +208,25 @@ class Seeds:
         return self.completion.take(message)
 
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
-        """As in Listener."""
+        """As in Listener. What was not known to have left ends now."""
+        if stale := [partition for partition in positions if self.ledger.epoch(partition) is not None]:
+            self.lost(stale)
         self.completion.assigned(positions)
         self._fresh |= set(positions)
         self.look()
 
-    async def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
+    def revoked(
+        self, partitions: Sequence[Partition]
+    ) -> Coroutine[Any, Any, Mapping[Partition, Position]]:
         """As in Owner."""
-        await self.handover.prepare(partitions)
-        positions = self.completion.positions(partitions, leaving=True)
-        self.lost(partitions)
+        return self._revoked({partition: self.ledger.epoch(partition) for partition in partitions})
+
+    async def _revoked(self, epochs: Mapping[Partition, int | None]) -> Mapping[Partition, Position]:
+        await self.handover.prepare(epochs)
+        # without those that the intake has given up waiting for, and that may be back
+        leaving = [partition for partition, epoch in epochs.items() if self.ledger.epoch(partition) == epoch]
+        positions = self.completion.positions(leaving, leaving=True)
+        self.lost(leaving)
         return positions
 
     def lost(self, partitions: Sequence[Partition]) -> None:
