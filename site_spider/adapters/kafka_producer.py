@@ -69,7 +69,7 @@ class KafkaProducer:
         self._closed = threading.Event()
         self._health = BrokerHealth(config.brokers, "the producer", self._ask)
         self._client = self._new_client()
-        self._thread = threading.Thread(target=self._serve, name="kafka-producer", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="site-kafka-producer", daemon=True)
         self._thread.start()
 
     def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from site_spider.core.ledger import Entry
 from site_spider.core.seed_log import Message, Producer
+from site_spider.crawl.background import Background
 from site_spider.errors import SinkRejected
 
 logger = logging.getLogger(__name__)
@@ -21,7 +22,10 @@ _KEPT_BYTES = 100_000  # of a value that the log refuses as a whole
 class DeadLetters:
     """Sends dead letters and tells when each is durable. On the event loop's thread only."""
 
-    def __init__(self, producer: Producer, topic: str, durable: Callable[[Entry], None]) -> None:
+    def __init__(
+        self, producer: Producer, topic: str, durable: Callable[[Entry], None], background: Background
+    ) -> None:
+        self._guarded = background.guarded
         self._producer = producer
         self._topic = topic
         self._durable = durable
@@ -39,7 +43,7 @@ class DeadLetters:
         future = self._producer.send(self._topic, message.key, message.value, headers)
 
         def done(future: Future[None]) -> None:
-            self._loop.call_soon_threadsafe(self._sent, future, message, headers, entry)
+            self._loop.call_soon_threadsafe(self._guarded(self._sent), future, message, headers, entry)
 
         future.add_done_callback(done)
 
@@ -60,7 +64,7 @@ class DeadLetters:
             self._send(cut, marked, entry)
         else:
             logger.error("A dead letter could not be written, trying again: %s", error)
-            self._loop.call_later(_RETRY_SECONDS, self._send, message, headers, entry)
+            self._loop.call_later(_RETRY_SECONDS, self._guarded(self._send), message, headers, entry)
 
 
 def _headers(message: Message, reason: str) -> list[tuple[str, bytes]]:
