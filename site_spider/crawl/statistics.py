@@ -92,7 +92,8 @@ class StatisticsExtension:
             task.cancel()
         if self._delivery is not None:
             try:
-                await self._push()
+                if self._service.seeds is not None:  # else it never started
+                    await self._push()
             finally:
                 self._tasks[0].cancel()
                 await self._delivery.close(_CLOSE_SECONDS)
