@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from site_spider.core.ledger import Entry
@@ -16,7 +17,11 @@ from site_spider.errors import SinkRejected
 logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 2.0
-_KEPT_BYTES = 100_000  # of a value that the log refuses as a whole
+# Of value and key, when they and the headers pass the broker's limit: first so much, then so little.
+# The whole is at the offset that the headers name.
+_KEPT_BYTES = (100_000, 1_000)
+_LONGEST_REASON = 2_000  # characters: a header counts for the limit as well
+_TRUNCATED = "truncated_from_bytes"
 
 
 class DeadLetters:
@@ -54,23 +59,32 @@ class DeadLetters:
         if error is None:
             self.under_way -= 1
             self._durable(entry)
-        elif isinstance(error, SinkRejected) and len(message.value or b"") > _KEPT_BYTES:
-            # original bytes plus headers pass the broker's limit: keep the beginning, say so,
-            # and leave the whole at the offset that the headers name
-            cut = Message(
-                message.partition, message.offset, message.key, (message.value or b"")[:_KEPT_BYTES]
-            )
-            marked = [*headers, ("truncated_from_bytes", str(len(message.value or b"")).encode())]
-            self._send(cut, marked, entry)
+        elif isinstance(error, SinkRejected) and (shorter := _shortened(message)) is not None:
+            self._send(shorter, _marked(headers, message), entry)
         else:
             logger.error("A dead letter could not be written, trying again: %s", error)
             self._loop.call_later(_RETRY_SECONDS, self._guarded(self._send), message, headers, entry)
 
 
+def _shortened(message: Message) -> Message | None:
+    """The beginning of what the log refuses; None when there is nothing left to cut off."""
+    key, value = message.key or b"", message.value or b""
+    for most in _KEPT_BYTES:
+        if max(len(key), len(value)) > most:
+            return replace(message, key=message.key and key[:most], value=message.value and value[:most])
+    return None
+
+
+def _marked(headers: list[tuple[str, bytes]], message: Message) -> list[tuple[str, bytes]]:
+    if any(name == _TRUNCATED for name, _ in headers):
+        return headers
+    return [*headers, (_TRUNCATED, str(len(message.value or b"")).encode())]
+
+
 def _headers(message: Message, reason: str) -> list[tuple[str, bytes]]:
     origin = message.partition
     values = {
-        "error": reason,
+        "error": reason[:_LONGEST_REASON],
         "origin_topic": origin.topic,
         "origin_partition": str(origin.number),
         "origin_offset": str(message.offset),

@@ -18,7 +18,7 @@ from site_spider.core.seed import Seed, parse_seed
 from site_spider.core.seed_log import Consumer, Listener, Message, Partition, Position
 from site_spider.crawl.commits import Commits
 from site_spider.crawl.owner import Arrival, Owner
-from site_spider.errors import SeedError
+from site_spider.errors import SeedError, SiteSpiderError
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,10 @@ class Intake(Listener):
 
     def _fail(self, error: Exception) -> None:
         if self._stopping.is_set():
-            logger.warning("Leaving the consumer group failed: %s", error)
+            is_known = isinstance(error, SiteSpiderError)
+            logger.warning(
+                "Leaving the consumer group failed: %s", error, exc_info=None if is_known else error
+            )
         else:
             self._tell(self._owner.failed, error)
 

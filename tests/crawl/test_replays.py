@@ -35,6 +35,7 @@ class ScriptedConsumer(LocalConsumer):
 
     lose: ClassVar[bool] = False  # now, once
     revoke: ClassVar[bool] = False  # now, once
+    again: ClassVar[bool] = False  # they are given without having been taken, once
     refuses: ClassVar[bool] = False  # commits
     revoked: ClassVar[list[Mapping[Partition, Position]]] = []
 
@@ -43,6 +44,9 @@ class ScriptedConsumer(LocalConsumer):
         if type(self).lose:
             type(self).lose = False
             self._listener.lost(mine)
+            self._begin_anew(dict.fromkeys(mine))
+        if type(self).again:
+            type(self).again = False
             self._begin_anew(dict.fromkeys(mine))
         if type(self).revoke:
             type(self).revoke = False
@@ -306,3 +310,24 @@ def test_partitions_that_come_back_before_the_loop_has_answered_are_taken(
 
 def taken_all_again(service: SeedService) -> bool:
     return service.completion.ledger.in_flight == 11
+
+
+def test_partitions_that_are_assigned_twice_begin_anew(tmp_path: Path) -> None:
+    """What the group says last counts."""
+    paths = ["/slow", *(f"/{number}" for number in range(10))]
+    site = Site(*paths, slow=frozenset({"/slow"}))
+
+    def assign_again() -> None:
+        ScriptedConsumer.again = True
+
+    steps = [
+        lambda _s: site.asked["/slow"] == 1 and _s.completion.ledger.in_flight == 11,
+        do(assign_again),
+        lambda s: s.completion.ledger.handed_back == 11,
+        taken_all_again,
+        do(site.let_go),
+    ]
+    found = run(tmp_path, paths, steps, CONCURRENT_REQUESTS=1)
+    assert site.asked == Counter(paths)
+    assert set(found.documents) == set(paths)
+    assert found.lag == 0
