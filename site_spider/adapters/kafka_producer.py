@@ -3,7 +3,8 @@
 Theory: the client keeps a bounded queue and sends it from its own threads; delivery reports
 arrive in `poll`, for which a daemon thread is kept. What does not fit into the queue waits in an
 overflow of our own, and as long as that is not empty new messages queue behind it, so that
-the order of a key is kept.
+the order of a key is kept. The event loop sends: so the lock is never held for a call that waits, and only
+for a few messages at a time. While the client is broken nobody but the thread uses it.
 
 An acknowledgement without an offset is none. The client gives it when the server calls what was sent again a
 duplicate. It need not be one when the server has just refused another message for good: those under way
@@ -17,6 +18,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
@@ -33,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _CLOSE_SECONDS = 5.0
+_OVERFLOW_SECONDS = 0.01
+_STEP = 100  # messages for which the lock is held: well below a millisecond
 # The server refuses this very message, and will again.
 _REJECTED = frozenset({
     KafkaError.MSG_SIZE_TOO_LARGE,
@@ -69,22 +73,22 @@ class KafkaProducer:
         self._closed = threading.Event()
         self._health = BrokerHealth(config.brokers, "the producer", self._ask)
         self._client = self._new_client()
-        self._thread = threading.Thread(target=self._serve, name="kafka-producer", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="site-kafka-producer", daemon=True)
         self._thread.start()
 
     def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:
         """See `site_spider.core.seed_log.Producer`."""
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()  # from here on nobody can take it back
-        if self._closed.is_set():
-            future.set_exception(LogUnavailable("The producer is closed."))
-            return future
-        self._unfinished.add(future)
         outgoing = _Outgoing(topic, key, value, list(headers), future)
         with self._lock:
-            self._topic = topic
-            if self._overflow or self._broken or not self._produce(outgoing):
-                self._overflow.append(outgoing)
+            if not (is_closed := self._closed.is_set()):
+                self._unfinished.add(future)
+                self._topic = topic
+                if self._overflow or self._broken or not self._produce(outgoing):
+                    self._overflow.append(outgoing)
+        if is_closed:
+            future.set_exception(LogUnavailable("The producer is closed."))
         return future
 
     def flush(self, timeout_seconds: float) -> int:
@@ -95,15 +99,19 @@ class KafkaProducer:
             self._client.flush(max(min(remaining, _POLL_SECONDS), 0))
             if remaining <= 0:
                 break
+            if self._overflow:  # which the client knows nothing of
+                self._closed.wait(_OVERFLOW_SECONDS)
         return len(self._unfinished)
 
     def close(self) -> None:
         """See `site_spider.core.seed_log.Producer`; after 5 s what is left fails with LogUnavailable."""
         left = self.flush(_CLOSE_SECONDS)
-        self._closed.set()
-        self._thread.join()
         with self._lock:
-            self._give_up("The producer was closed before Kafka acknowledged the message.")
+            self._closed.set()
+        self._thread.join()
+        self._empty_client()
+        self._overflow.clear()
+        self._give_up(set(self._unfinished), "The producer was closed before Kafka acknowledged the message.")
         if left:
             logger.warning("%d messages were not acknowledged by Kafka at %s.", left, self._config.brokers)
 
@@ -112,13 +120,21 @@ class KafkaProducer:
     def _serve(self) -> None:
         while not self._closed.is_set():
             self._client.poll(_POLL_SECONDS)
-            with self._lock:
-                if self._broken:
-                    self._renew()
-                while self._overflow and self._produce(self._overflow[0]):
-                    self._overflow.popleft()
+            if self._broken:
+                self._renew()
+            while self._hand_on():
+                self._client.poll(0)
             if self._topic:
                 self._health.look()
+
+    def _hand_on(self) -> bool:
+        """Give the client some of what waits; whether it may take more."""
+        with self._lock:
+            for _ in range(_STEP):
+                if self._broken or not self._overflow or not self._produce(self._overflow[0]):
+                    return False
+                self._overflow.popleft()
+        return True
 
     def _produce(self, outgoing: _Outgoing) -> bool:
         """Hand one message to the client; false when its queue is full."""
@@ -183,18 +199,22 @@ class KafkaProducer:
         logger.warning(
             "Kafka's client gave up (%s); a new one takes over.", self._health.detail or "fatal error"
         )
-        waiting, self._overflow = self._overflow, deque()
-        self._unfinished -= {outgoing.future for outgoing in waiting}
-        self._give_up("Kafka's client gave up before the message was acknowledged.")
-        self._unfinished |= {outgoing.future for outgoing in waiting}
-        self._client, self._overflow = self._new_client(), waiting
-        self._broken = False
+        with self._lock:  # whoever was handing it a message has done so
+            lost = self._unfinished - {outgoing.future for outgoing in self._overflow}
+        self._empty_client()
+        with self._lock:
+            lost -= {outgoing.future for outgoing in self._overflow}  # those that are sent again
+        self._give_up(lost, "Kafka's client gave up before the message was acknowledged.")
+        client = self._new_client()
+        with self._lock:
+            self._client, self._broken = client, False
 
-    def _give_up(self, reason: str) -> None:
+    def _empty_client(self) -> None:
         self._client.purge()
         self._client.flush(1)  # lets the client report what was purged
-        for future in list(self._unfinished):
+
+    def _give_up(self, futures: Iterable[Future[None]], reason: str) -> None:
+        for future in futures:
             self._unfinished.discard(future)
             if not future.done():
                 future.set_exception(LogUnavailable(reason))
-        self._overflow.clear()

@@ -120,7 +120,7 @@ class KafkaSink:
             await asyncio.wait([closing], timeout=CLOSE_SECONDS)  # during an outage it takes longer
 
     async def _run(self, action: Callable[[], T]) -> T:
-        """On a thread, because the producer may hold its lock for longer than the event loop can wait."""
+        """On a thread: documents are encoded there, and producers closed, which takes seconds."""
         if self._thread is None:
             raise SinkUnavailable("The Kafka sink is not open.")
         return await asyncio.get_running_loop().run_in_executor(self._thread, action)

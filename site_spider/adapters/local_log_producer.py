@@ -50,7 +50,7 @@ class LocalProducer:
         self._unfinished = 0
         self._closed = False
         self._change = threading.Condition()
-        self._thread = threading.Thread(target=self._serve, name="local-producer", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="site-local-producer", daemon=True)
         self._thread.start()
 
     def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:

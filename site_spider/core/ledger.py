@@ -93,6 +93,10 @@ class Ledger:
         self._assigned[partition] = Books(self._epochs, committed, self._owner)
         return self._epochs
 
+    def epoch(self, partition: Partition) -> int | None:
+        """The number of its epoch; None when not assigned."""
+        return self._assigned[partition].epoch if partition in self._assigned else None
+
     def revoke(self, partition: Partition) -> list[Entry]:
         """End the epoch; returns the seeds that were in flight, fenced now.
 

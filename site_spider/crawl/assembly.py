@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import sys
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Self
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
-from scrapy.exceptions import CloseSpider, NotConfigured
+from scrapy.exceptions import NotConfigured
 
 from site_spider.core.ledger import Ledger
 from site_spider.core.seed_log import Producer, SeedLog
@@ -20,6 +19,7 @@ from site_spider.crawl.completion import Completion
 from site_spider.crawl.cookies import SeedCookies
 from site_spider.crawl.dead_letters import DeadLetters
 from site_spider.crawl.delivery import Delivery
+from site_spider.crawl.ending import Ending
 from site_spider.crawl.handover import Handover
 from site_spider.crawl.intake import Intake
 from site_spider.crawl.mishaps import Mishaps
@@ -52,6 +52,8 @@ class SeedService:
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.settings = crawler.settings
+        self.ending = Ending(crawler)
+        self.background = self.ending.background
         self.completion = Completion(Ledger(owner=secrets.token_hex(4)))
         self.config: ServiceSettings  # from here on set as the spider opens
         self.results: Results
@@ -69,7 +71,6 @@ class SeedService:
         self.handover: Handover | None = None
         self._pages: SentPages | None = None  # the dupefilter, if it is one of ours
         self._mishaps = Mishaps(crawler.signals)
-        self._closing: asyncio.Future[None] | None = None
         self._stop: Stop | None = None
 
     @classmethod
@@ -96,30 +97,21 @@ class SeedService:
         engine_hooks.on_request_ended(self.crawler.engine, self.completion.ended)
         engine_hooks.on_drain(self.crawler.engine, self._drain)
         came_back = lambda request: self.waiting_room.came_back(request)  # noqa: E731, PLW0108 - the room is made later
-        engine_hooks.shorten(self.crawler.engine, came_back)
+        engine_hooks.shorten(self.crawler.engine, came_back, self.background.start)
 
     async def _spider_opened(self) -> None:
         try:
             await self._open()
         except Exception as error:  # noqa: BLE001 - of somebody's own sink, say; Scrapy would go on without seeds
-            self.refuse_to_start(error)
-
-    def refuse_to_start(self, error: Exception) -> NoReturn:
-        """Say why, in one line if it is one of our errors, and close. For handlers of spider_opened."""
-        code = exit_code.of(error, exit_code.SETUP)
-        reason = repr(error) if code == exit_code.SETUP else str(error)
-        logger.error("Cannot start: %s", reason, exc_info=error if code == exit_code.SETUP else None)
-        if self.settings.get("LOG_FILE"):
-            print(f"Cannot start: {reason}", file=sys.stderr)  # for whoever started it: the log is elsewhere
-        self._set_exit_code(code)
-        raise CloseSpider("cannot_start")
+            self.ending.refuse_to_start(error)
 
     async def _open(self) -> None:
         self.config = config = ServiceSettings.read(self.settings)
-        self._stop = Stop(config.stop_grace_seconds, self._exit_code)
+        self._stop = Stop(config.stop_grace_seconds, lambda: self.ending.exit_code)
         self._stop.catch_signals()
+        self.background.watch_threads()
         sinks = parts.sinks(self.settings)
-        self._outlets = Outlets(self.deliveries, config, self.completion)
+        self._outlets = Outlets(self.deliveries, config, self.completion, self.ending.fail)
         log = self._log = parts.seed_log(self.settings)
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), config.startup_wait_seconds)
         await self._outlets.open(sinks, self._wake)
@@ -129,7 +121,9 @@ class SeedService:
     async def _wire(self, config: ServiceSettings, log: SeedLog, outlets: Outlets) -> None:
         completion = self.completion
         self._producer = log.producer()
-        self.dead_letters = DeadLetters(self._producer, config.dead_letter_topic, completion.set_aside)
+        self.dead_letters = DeadLetters(
+            self._producer, config.dead_letter_topic, completion.set_aside, self.background
+        )
         self.results = Results(self.deliveries, completion, self.dead_letters.set_aside, self.failures)
         completion.write_missing = self.results.write_missing
         completion.give_up = self.results.give_up
@@ -165,17 +159,20 @@ class SeedService:
         outlets.join(self.results, lambda: seeds.is_cautious or seeds.handover.active, self._wake)
         seeds.may_poll = lambda: self.may_download() and not outlets.is_crowded()
         seeds.on_arrival = self._wake
-        seeds.on_failure = self.fail
+        seeds.on_failure = self.ending.fail
+        self.ending.on_death = seeds.die
         seeds.commit_first = outlets.commits.commit_first
         self.queues.may_begin = seeds.isolation.lets_begin
+        self.queues.refuse = seeds.refuse
         self.waiting_room.on_starved = seeds.starved
         self.seeds, self._intake = seeds, intake
         if stop.owns_process:
+            self.ending.leave_at_once = lambda: stop.exit_now(self.ending.exit_code)
             self._watchdog = Watchdog(
                 config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE)
             )
         intake.start()
-        self._ticker = asyncio.create_task(self._tick(seeds, outlets))
+        self._ticker = self.background.start(self._tick(seeds, outlets), "ticker")
         logger.info(
             "Taking seeds from %s of %s as a member of %s",
             config.seed_topic,
@@ -228,24 +225,6 @@ class SeedService:
     def _wake(self) -> None:
         engine_hooks.wake(self.crawler.engine)
 
-    def fail(self, error: BaseException) -> None:
-        """The crawl cannot go on: close it, with an exit code that has it started again."""
-        if self._closing is not None:
-            return
-        code = exit_code.of(error, exit_code.SOFTWARE)
-        logger.error(
-            "The crawl cannot go on: %s", error, exc_info=error if code == exit_code.SOFTWARE else None
-        )
-        self._set_exit_code(code)
-        self._closing = asyncio.ensure_future(self.crawler.engine.close_spider_async(reason="failed"))
-
-    def _set_exit_code(self, code: int) -> None:
-        assert self.crawler.spider is not None
-        self.crawler.spider.exit_code = code  # type: ignore[attr-defined]
-
-    def _exit_code(self) -> int:
-        return getattr(self.crawler.spider, "exit_code", 0)
-
     # --- closing --------------------------------------------------------------------------------
 
     async def _drain(self, drain: engine_hooks.Drain) -> None:
@@ -266,7 +245,7 @@ class SeedService:
             await self.flush()
             await self.leave()
             if self._stop.owns_process:
-                self._stop.exit_now(self._exit_code())
+                self._stop.exit_now(self.ending.exit_code)
 
     async def flush(self) -> None:
         """Let every sink take what waits; what it does not take in time is replayed."""
@@ -294,3 +273,4 @@ class SeedService:
         for part in (self._producer, self._log):
             if part is not None:
                 await asyncio.to_thread(part.close)
+        self.background.forget_threads()

@@ -1,6 +1,10 @@
 """What the intake's thread commits, and when: the usual way, offsets by themselves.
 
 `tick` and `commit_first` belong to the event loop's thread, the rest to the intake's.
+
+The loop says what is wanted, and may not have heard yet that partitions have left. One of them can be back
+by then, and another process may have committed more meanwhile. So both sides count the leaves, and what
+the loop wanted is committed only when it had heard of all of them.
 """
 
 from __future__ import annotations
@@ -46,6 +50,13 @@ class _First(NamedTuple):
     not_before: float = 0.0  # monotonic
 
 
+class _Wanted(NamedTuple):
+    """Positions that are safe to commit, and how many leaves the loop had heard of."""
+
+    positions: Mapping[Partition, Position]
+    leaves: int
+
+
 class OffsetCommits:
     """Commits what is wanted and differs from what was committed last, twice a second."""
 
@@ -57,7 +68,8 @@ class OffsetCommits:
         self.tell: Tell
         self._positions = positions
         self._note = committed
-        self._wanted: Mapping[Partition, Position] = {}  # replaced as a whole by the loop
+        self._wanted = _Wanted({}, 0)  # replaced as a whole by the loop
+        self._leaves = 0  # counted by the intake
         self._committed: dict[Partition, Position] = {}
         self._failed = False
         self._firsts: SimpleQueue[_First] = SimpleQueue()
@@ -71,16 +83,18 @@ class OffsetCommits:
 
     def tick(self) -> None:
         """Look what is safe to commit; to be called now and then."""
-        self._wanted = self._positions()
+        self._wanted = _Wanted(self._positions(), self._wanted.leaves)
 
     def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
         """Commit now, and call `then` when that is done; retried for as long as it takes."""
         # what is wanted never falls behind it: a commit of an older state would undo this one
-        self._wanted = {**self._wanted, **positions}
+        self._wanted = self._wanted._replace(positions={**self._wanted.positions, **positions})
         self._firsts.put(_First(frozenset(positions), then))
 
     def look(self, consumer: Consumer, mine: Set[Partition]) -> None:
         """See Commits."""
+        if self._wanted.leaves != self._leaves:
+            return
         self._commit_firsts(consumer, mine)
         if time.monotonic() >= self._commit_at:
             self._commit(consumer, mine)
@@ -90,13 +104,18 @@ class OffsetCommits:
         """See Commits."""
         for partition in partitions:
             self._committed.pop(partition, None)
+        self._leaves += 1
+        self.tell(self._heard)
+
+    def _heard(self) -> None:
+        self._wanted = _Wanted(self._positions(), self._wanted.leaves + 1)
 
     def _commit_firsts(self, consumer: Consumer, mine: Set[Partition]) -> None:
         while self._first is not None or not self._firsts.empty():
             first = self._first = self._first or self._firsts.get_nowait()
             if time.monotonic() < first.not_before:
                 return
-            wanted = self._wanted
+            wanted = self._wanted.positions
             positions = {p: wanted[p] for p in first.partitions if p in mine and p in wanted}
             try:
                 consumer.commit(positions)
@@ -109,7 +128,7 @@ class OffsetCommits:
             self.tell(first.then)
 
     def _commit(self, consumer: Consumer, mine: Set[Partition]) -> None:
-        wanted = self._wanted
+        wanted = self._wanted.positions
         changed = {p: w for p, w in wanted.items() if p in mine and self._committed.get(p) != w}
         if not changed:
             return

@@ -70,6 +70,11 @@ class Completion:
         self._alive[request] = job
         return request
 
+    def give_up_link(self, link: WaitingLink, reason: str) -> None:
+        """There can be no request for a link that waited: its seed is set aside."""
+        self.give_up(link.parent, reason)
+        self.release(link.parent.entry)
+
     def ended(self, request: Request) -> None:
         """A request has ended, in whatever way; others that follow from it were accepted before."""
         job = self._alive.pop(request, None)

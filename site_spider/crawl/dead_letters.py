@@ -6,22 +6,31 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from site_spider.core.ledger import Entry
 from site_spider.core.seed_log import Message, Producer
+from site_spider.crawl.background import Background
 from site_spider.errors import SinkRejected
 
 logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 2.0
-_KEPT_BYTES = 100_000  # of a value that the log refuses as a whole
+# Of value and key, when they and the headers pass the broker's limit: first so much, then so little.
+# The whole is at the offset that the headers name.
+_KEPT_BYTES = (100_000, 1_000)
+_LONGEST_REASON = 2_000  # characters: a header counts for the limit as well
+_TRUNCATED = "truncated_from_bytes"
 
 
 class DeadLetters:
     """Sends dead letters and tells when each is durable. On the event loop's thread only."""
 
-    def __init__(self, producer: Producer, topic: str, durable: Callable[[Entry], None]) -> None:
+    def __init__(
+        self, producer: Producer, topic: str, durable: Callable[[Entry], None], background: Background
+    ) -> None:
+        self._guarded = background.guarded
         self._producer = producer
         self._topic = topic
         self._durable = durable
@@ -39,7 +48,7 @@ class DeadLetters:
         future = self._producer.send(self._topic, message.key, message.value, headers)
 
         def done(future: Future[None]) -> None:
-            self._loop.call_soon_threadsafe(self._sent, future, message, headers, entry)
+            self._loop.call_soon_threadsafe(self._guarded(self._sent), future, message, headers, entry)
 
         future.add_done_callback(done)
 
@@ -50,23 +59,32 @@ class DeadLetters:
         if error is None:
             self.under_way -= 1
             self._durable(entry)
-        elif isinstance(error, SinkRejected) and len(message.value or b"") > _KEPT_BYTES:
-            # original bytes plus headers pass the broker's limit: keep the beginning, say so,
-            # and leave the whole at the offset that the headers name
-            cut = Message(
-                message.partition, message.offset, message.key, (message.value or b"")[:_KEPT_BYTES]
-            )
-            marked = [*headers, ("truncated_from_bytes", str(len(message.value or b"")).encode())]
-            self._send(cut, marked, entry)
+        elif isinstance(error, SinkRejected) and (shorter := _shortened(message)) is not None:
+            self._send(shorter, _marked(headers, message), entry)
         else:
             logger.error("A dead letter could not be written, trying again: %s", error)
-            self._loop.call_later(_RETRY_SECONDS, self._send, message, headers, entry)
+            self._loop.call_later(_RETRY_SECONDS, self._guarded(self._send), message, headers, entry)
+
+
+def _shortened(message: Message) -> Message | None:
+    """The beginning of what the log refuses; None when there is nothing left to cut off."""
+    key, value = message.key or b"", message.value or b""
+    for most in _KEPT_BYTES:
+        if max(len(key), len(value)) > most:
+            return replace(message, key=message.key and key[:most], value=message.value and value[:most])
+    return None
+
+
+def _marked(headers: list[tuple[str, bytes]], message: Message) -> list[tuple[str, bytes]]:
+    if any(name == _TRUNCATED for name, _ in headers):
+        return headers
+    return [*headers, (_TRUNCATED, str(len(message.value or b"")).encode())]
 
 
 def _headers(message: Message, reason: str) -> list[tuple[str, bytes]]:
     origin = message.partition
     values = {
-        "error": reason,
+        "error": reason[:_LONGEST_REASON],
         "origin_topic": origin.topic,
         "origin_partition": str(origin.number),
         "origin_offset": str(message.offset),

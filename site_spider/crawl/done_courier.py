@@ -2,7 +2,8 @@
 
 Theory of operation. The store's calls wait, so each runs on a thread. There is one question
 and one batch of marks under way at a time; what is asked meanwhile goes together in the
-next question. Both are repeated until they succeed.
+next question. Both are repeated until they succeed. `close` waits for what is under way before it asks the
+store for more.
 
 An outage slows first and never drops. Who asks waits for the answer, up to `wait_seconds` from
 the beginning of the outage; after that there are no answers until the store is back, and
@@ -12,6 +13,7 @@ what only the store knows is fetched once more. Marks wait in memory.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ from typing import TypeVar
 
 from site_spider.core.done_remote import RemoteDone
 from site_spider.core.done_store import DoneStore, DoneUnavailable
+from site_spider.crawl.background import Background
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +37,11 @@ _CLOSE_SECONDS = 3.0  # for the last marks; the stop has more to do
 class DoneCourier:
     """Between the store and what this process knows of it. On the event loop's thread only."""
 
-    def __init__(self, store: DoneStore, done: RemoteDone, wait_seconds: float, count: Count) -> None:
+    def __init__(
+        self, store: DoneStore, done: RemoteDone, wait_seconds: float, count: Count, background: Background
+    ) -> None:
+        self._background = background
+        self._closing = asyncio.Event()
         self.store = store
         self._done = done
         self._wait_seconds = wait_seconds
@@ -61,7 +68,7 @@ class DoneCourier:
             else:
                 break
         self._reads.is_over()
-        self._writing = asyncio.create_task(self._write())
+        self._writing = self._background.start(self._write(), "marks for the dupefilter")
 
     async def ask(self, fingerprints: Collection[bytes]) -> None:
         """Returns when what the store knows of them is known here, or when it is away for too long."""
@@ -79,13 +86,13 @@ class DoneCourier:
 
     async def close(self) -> None:
         """Write the marks that wait, as far as the store takes them now. Never raises."""
-        for task in (self._asking, self._writing):
-            if task is not None:
-                task.cancel()
+        self._closing.set()
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(None)
+        under_way = [task for task in (self._asking, self._writing) if task is not None]
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
+                await asyncio.gather(*under_way, return_exceptions=True)
                 while batch := self._done.take(_BATCH):
                     await self._on_a_thread(self.store.add, batch)
                     self._written(len(batch))
@@ -103,17 +110,18 @@ class DoneCourier:
         if self._answer is None:
             self._answer = asyncio.get_running_loop().create_future()
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask())
+            self._asking = self._background.start(self._ask(), "questions to the dupefilter")
         return self._answer
 
     async def _ask(self) -> None:
-        while self._answer is not None:
+        while self._answer is not None and not self._closing.is_set():
             answer, questions = self._answer, list(self._questions)
             self._answer, self._questions = None, {}
             try:
                 known = await self._insist(self._reads, self.store.known, questions)
-                self._done.learn(known)
-                self._count("dupefilter/known_elsewhere", len(known))
+                if not isinstance(known, _GaveUp):
+                    self._done.learn(known)
+                    self._count("dupefilter/known_elsewhere", len(known))
             finally:
                 if not answer.done():
                     answer.set_result(None)
@@ -121,11 +129,12 @@ class DoneCourier:
     # --- writing ----------------------------------------------------------------------------
 
     async def _write(self) -> None:
-        while True:
+        while not self._closing.is_set():
             while batch := self._done.take(_BATCH):
-                await self._insist(self._writes, self.store.add, batch)
+                if await self._insist(self._writes, self.store.add, batch) is _GAVE_UP:
+                    return
                 self._written(len(batch))
-            await asyncio.sleep(_WRITE_SECONDS)
+            await self._pause(_WRITE_SECONDS)
 
     def _written(self, marks: int) -> None:
         self._done.written()
@@ -146,19 +155,34 @@ class DoneCourier:
 
     async def _insist(
         self, outage: _Outage, call: Callable[[Sequence[bytes]], T], fingerprints: Sequence[bytes]
-    ) -> T:
+    ) -> T | _GaveUp:
+        """Call until it succeeds, or until the end of the crawl."""
         while True:
             try:
                 answer = await self._on_a_thread(call, fingerprints)
             except Exception as error:  # noqa: BLE001 - a mistake in a store must not lose anything either
                 outage.goes_on(error)
-                await asyncio.sleep(_RETRY_SECONDS)
+                await self._pause(_RETRY_SECONDS)
             else:
                 outage.is_over()
                 return answer
+            if self._closing.is_set():
+                return _GAVE_UP
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
 
     async def _on_a_thread(self, call: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+class _GaveUp:
+    """No answer: the crawl has ended."""
+
+
+_GAVE_UP = _GaveUp()
 
 
 class _Outage:

@@ -21,6 +21,7 @@ from site_spider.core.done_store import DoneStore
 from site_spider.core.fingerprint import page_fingerprint
 from site_spider.core.seen import Seen
 from site_spider.crawl.assembly import SeedService
+from site_spider.crawl.background import Background
 from site_spider.crawl.done_courier import DoneCourier
 from site_spider.crawl.lineage import Job, first_request, job_of
 from site_spider.errors import ConfigError, SiteSpiderError
@@ -66,7 +67,8 @@ class SeenDupeFilter(RFPDupeFilter):
         wait_seconds = options.seconds(settings, "SITE_DUPEFILTER_WAIT_SECONDS")
         done = RemoteDone(cache, _MARKS_LIMIT, elsewhere.cache_seconds, time.monotonic)
         self.seen = Seen(done)
-        self._courier = DoneCourier(elsewhere, done, wait_seconds, self._count)
+        background = Background.of(crawler)
+        self._courier = DoneCourier(elsewhere, done, wait_seconds, self._count, background)
         crawler.signals.connect(self._spider_opened, signal=signals.spider_opened)
 
     async def _spider_opened(self) -> None:
@@ -76,7 +78,7 @@ class SeenDupeFilter(RFPDupeFilter):
         try:
             await self.connect(options.seconds(self._crawler.settings, "SITE_STARTUP_WAIT_SECONDS"))
         except SiteSpiderError as error:
-            service.refuse_to_start(error)
+            service.ending.refuse_to_start(error)
 
     @property
     def is_elsewhere(self) -> bool:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from scrapy import Request, signals
@@ -48,6 +48,7 @@ from site_spider.crawl.unchecked import unchecked
 
 logger = logging.getLogger(__name__)
 
+Start = Callable[[Coroutine[Any, Any, None], str], object]
 Step = tuple[Callable[..., Any], dict[str, Any]]
 
 _SLOT = "download_slot"  # key in Request.meta, as in Scrapy
@@ -56,17 +57,17 @@ _SLOT = "download_slot"  # key in Request.meta, as in Scrapy
 class EngineFlow:
     """Takes the place of `ExecutionEngine._start_scheduled_request`.
 
-    `came_back` is called with every request that has left the downloader.
+    `came_back` is called with every request that has left the downloader; `start` runs a task.
     """
 
-    def __init__(self, engine: ExecutionEngine, came_back: Callable[[Request], None]) -> None:
+    def __init__(self, engine: ExecutionEngine, came_back: Callable[[Request], None], start: Start) -> None:
+        self._start = start
         self._engine = engine
         self._came_back = came_back
         self._signals = engine.signals = engine.scraper.signals = QuickSignals(engine.crawler)
         self._before = _steps(engine, "process_request")
         self._after = _steps(engine, "process_response")
         self._outputs = _output_steps(engine)
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start_request(self) -> bool:
         """Begin with the request whose turn it is; False when there is none."""
@@ -79,9 +80,7 @@ class EngineFlow:
             return False
         slot.add_request(request)
         engine.downloader.active.add(request)  # now: the engine counts these before it asks for more
-        task = asyncio.get_running_loop().create_task(self._run(request))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._start(self._run(request), "request")
         return True
 
     async def _run(self, request: Request) -> None:

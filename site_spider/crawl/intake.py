@@ -12,17 +12,16 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 from site_spider.core.seed import Seed, parse_seed
 from site_spider.core.seed_log import Consumer, Listener, Message, Partition, Position
 from site_spider.crawl.commits import Commits
 from site_spider.crawl.owner import Arrival, Owner
-from site_spider.errors import SeedError
+from site_spider.errors import SeedError, SiteSpiderError
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 _POLL_SECONDS = 0.1
 _QUICK_POLL_SECONDS = 0.02  # while something waits for a commit, or for room
 _BATCH = 200  # messages handed over at once: small enough not to hold up the loop
@@ -47,7 +46,7 @@ class Intake(Listener):
         self._commits = commits
         commits.tell = self._tell
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="intake", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="site-intake", daemon=True)
         self._stopping = threading.Event()
         self._mine: set[Partition] = set()
         self._paused: set[Partition] = set()
@@ -81,15 +80,26 @@ class Intake(Listener):
     def _run(self) -> None:
         try:
             consumer = self._join(self)
-            try:
-                self._work(consumer)
-            finally:
-                consumer.close()
         except Exception as error:  # noqa: BLE001 - a thread that dies silently would stall the crawl
-            if not self._stopping.is_set():
-                self._tell(self._owner.failed, error)
-            else:
-                logger.warning("Leaving the consumer group failed: %s", error)
+            self._fail(error)
+            return
+        try:
+            self._work(consumer)
+        except Exception as error:  # noqa: BLE001 - likewise
+            self._fail(error)  # before the consumer asks what is to be committed
+        try:
+            consumer.close()
+        except Exception as error:  # noqa: BLE001 - likewise
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self._stopping.is_set():
+            is_known = isinstance(error, SiteSpiderError)
+            logger.warning(
+                "Leaving the consumer group failed: %s", error, exc_info=None if is_known else error
+            )
+        else:
+            self._tell(self._owner.failed, error)
 
     def _work(self, consumer: Consumer) -> None:
         while not self._stopping.is_set():
@@ -124,36 +134,41 @@ class Intake(Listener):
             return parse_seed(message.value, self._callbacks)
         except SeedError as error:
             return error
+        except Exception as error:
+            logger.exception("A message could not be read: %s offset %d", message.partition, message.offset)
+            return SeedError(f"the message could not be read: {error!r}")
 
     def _tell(self, call: Callable[..., Any], *arguments: Any) -> None:
         try:
-            self._loop.call_soon_threadsafe(call, *arguments)
+            self._loop.call_soon_threadsafe(self._call, call, *arguments)
         except RuntimeError:  # the loop has closed: the process is ending
             self._stopping.set()
 
-    def _ask(
-        self,
-        call: Callable[[Sequence[Partition]], Awaitable[T]],
-        partitions: Sequence[Partition],
-        otherwise: T,
-    ) -> T:
-        answer: Future[T] = Future()
+    def _call(self, call: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            call(*arguments)
+        except Exception as error:  # noqa: BLE001 - the event loop would only log it
+            self._owner.failed(error)
 
-        async def on_the_loop() -> None:
+    def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position] | None:
+        """What the owner says to be committed before partitions leave; None when it is late."""
+        answer: Future[Mapping[Partition, Position]] = Future()
+
+        async def wait_for(positions: Awaitable[Mapping[Partition, Position]]) -> None:
             try:
-                answer.set_result(await call(partitions))
+                answer.set_result(await positions)
             except Exception as error:  # noqa: BLE001 - raised again where it was asked
                 answer.set_exception(error)
 
         def begin() -> None:
-            self._answering = asyncio.ensure_future(on_the_loop())
+            self._answering = asyncio.ensure_future(wait_for(self._owner.revoked(partitions)))
 
         self._tell(begin)
         try:
             return answer.result(self._revoke_wait_seconds if not self._loop.is_closed() else 0)
         except TimeoutError:
             logger.warning("The event loop did not answer a rebalance in time; nothing is committed for it")
-            return otherwise
+            return None
 
     # --- Listener ---------------------------------------------------------------------------
 
@@ -166,10 +181,11 @@ class Intake(Listener):
     def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         """As in Listener."""
         logger.info("Revoked: %s", _said(partitions))
-        none: Mapping[Partition, Position] = {}
-        positions = self._ask(self._owner.revoked, partitions, none)
+        positions = self._ask(partitions)
+        if positions is None:  # they leave now, whenever the answer comes: they may be back before it
+            self._tell(self._owner.lost, list(partitions))
         self._forget(partitions)
-        return positions
+        return positions or {}
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """As in Listener."""

@@ -22,7 +22,14 @@ logger = logging.getLogger(__name__)
 class Outlets:
     """The deliveries of a crawl, and the keeper of results that go with the offsets of their seeds."""
 
-    def __init__(self, deliveries: list[Delivery], config: ServiceSettings, completion: Completion) -> None:
+    def __init__(
+        self,
+        deliveries: list[Delivery],
+        config: ServiceSettings,
+        completion: Completion,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._on_failure = on_failure
         self._deliveries = deliveries
         self._config = config
         self._together: ExactlyOnce | None = None
@@ -33,7 +40,9 @@ class Outlets:
     async def open(self, sinks: Sequence[Sink], on_change: Callable[[], None]) -> None:
         """Open the sinks, waiting for those that are away. Raises SinkUnavailable, ConfigError."""
         for sink in sinks:
-            delivery = Delivery(sink, limits=self._config.batch, on_change=on_change)
+            delivery = Delivery(
+                sink, limits=self._config.batch, on_change=on_change, on_failure=self._on_failure
+            )
             await delivery.open(self._config.startup_wait_seconds)
             self._deliveries.append(delivery)
 

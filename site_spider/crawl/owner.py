@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Awaitable, Mapping, Sequence, Set
 from typing import NamedTuple, Protocol
 
 from site_spider.core.seed import Seed
@@ -35,8 +35,8 @@ class Owner(Protocol):
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
         """As in Listener."""
 
-    async def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
-        """As in Listener; may take a while."""
+    def revoked(self, partitions: Sequence[Partition]) -> Awaitable[Mapping[Partition, Position]]:
+        """As in Listener; may take a while. The assignment that ends is that of the moment of the call."""
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """As in Listener."""

@@ -15,6 +15,7 @@ from functools import lru_cache
 from site_spider.core.ledger import Ledger
 from site_spider.core.murmur2 import partition_of
 from site_spider.core.seed_log import Partition
+from site_spider.crawl.background import Background
 from site_spider.errors import SiteSpiderError
 
 logger = logging.getLogger(__name__)
@@ -25,7 +26,10 @@ _ASK_SECONDS = 30.0  # between two questions how many partitions there are
 class Ownership:
     """Asks the ledger what is assigned. On the event loop's thread only."""
 
-    def __init__(self, topic: str, ledger: Ledger, count_partitions: Callable[[str], int]) -> None:
+    def __init__(
+        self, topic: str, ledger: Ledger, count_partitions: Callable[[str], int], background: Background
+    ) -> None:
+        self._background = background
         self._topic = topic
         self._ledger = ledger
         self._count_partitions = count_partitions  # may block
@@ -46,7 +50,7 @@ class Ownership:
         now = asyncio.get_running_loop().time()
         if now >= self._ask_at and (self._asking is None or self._asking.done()):
             self._ask_at = now + _ASK_SECONDS
-            self._asking = asyncio.create_task(self.ask())
+            self._asking = self._background.start(self.ask(), "count of partitions")
         mine = frozenset(self._ledger.partitions())
         before, self._looked = self._looked, (self._partitions, mine)
         return before != self._looked

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from scrapy import signals
+from scrapy import Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 
@@ -27,6 +27,7 @@ from site_spider.core.proxies import (
     parse_lines,
     parse_list,
 )
+from site_spider.crawl.background import Background
 from site_spider.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -119,10 +120,11 @@ class ProxyService:
         """When `take` may find one, by the event loop's clock."""
         return self.pool.next_at(asyncio.get_running_loop().time())
 
-    def _spider_opened(self) -> None:
+    def _spider_opened(self, spider: Spider) -> None:
         logger.info("%d proxies for requests that need one", len(self.pool))
         if self._file is not None:
-            self._following = asyncio.create_task(self._follow(self._file))
+            background = Background.of(spider.crawler)
+            self._following = background.start(self._follow(self._file), "file of proxies")
 
     def _spider_closed(self) -> None:
         if self._following is not None:

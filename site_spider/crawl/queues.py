@@ -8,6 +8,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 
 from site_spider.core.statistics import queue_lengths
+from site_spider.crawl.background import Background
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.lineage import Job
 from site_spider.crawl.ownership import Ownership
@@ -25,6 +26,7 @@ class Queues:
         self.seeds = SeedQueue()  # level 0: made with the scheduler, never reclaimed
         self.spill: Spill | None = None  # set as the spider opens
         self.may_begin: Callable[[Waiting], bool] = lambda _waiting: True  # set by the assembly
+        self.refuse: Callable[[Waiting, Exception], None]  # sets a seed aside; set likewise
         self._withdrawn: list[Waiting] = []  # not in `seeds`: what was compared once would be a duplicate
         self._crawler = crawler
         self._completion = completion
@@ -51,12 +53,14 @@ class Queues:
         """From now on requests can go to the seed topic."""
         self.spill = Spill(rules, send, writer, self._completion, self.room, pages)
         self.spill.count = count
+        self.spill.guarded = Background.of(self._crawler).guarded
         return self.spill
 
     async def share_hosts(self, topic: str, count_partitions: Callable[[str], int]) -> None:
         """From now on what is for a host of another process goes there by the seed topic."""
         assert self.spill is not None
-        self.spill.ownership = Ownership(topic, self._completion.ledger, count_partitions)
+        background = Background.of(self._crawler)
+        self.spill.ownership = Ownership(topic, self._completion.ledger, count_partitions, background)
         await self.spill.ownership.ask()
 
     def put(self, request: Request, job: Job | None, *, is_link: bool) -> None:
@@ -80,11 +84,17 @@ class Queues:
             if not waiting.entry.live:
                 continue
             if self.may_begin(waiting):
-                self.room.put_seed(waiting)
+                self._admit(waiting)
             else:
                 self._withdrawn.append(waiting)
         while (next_one := self.seeds.pop()) is not None:
-            self.room.put_seed(next_one)
+            self._admit(next_one)
+
+    def _admit(self, waiting: Waiting) -> None:
+        try:
+            self.room.put_seed(waiting)
+        except Exception as error:  # noqa: BLE001 - of this one alone: settings for its host, say
+            self.refuse(waiting, error)
 
     def withdraw_seeds(self) -> None:
         """Those that wait among the requests and have not begun are kept back until `admit_seeds`."""

@@ -28,6 +28,7 @@ from site_spider.core import options
 from site_spider.core.robots import Look, RobotsCache, RobotsLimits, State
 from site_spider.core.robots_text import bounded
 from site_spider.crawl import engine_hooks, lineage
+from site_spider.crawl.background import Background
 from site_spider.crawl.failure import describe_exception, describe_status
 from site_spider.crawl.lean_middlewares import FOR_ROBOTS
 from site_spider.crawl.retry import retried_exceptions
@@ -114,7 +115,7 @@ class Robots:
         self._cache.begin(origin)
         self._then[origin] = [then]
         self._starting += 1
-        task = self._loop.create_task(self._fetch(origin))
+        task = Background.of(self._crawler).start(self._fetch(origin), f"{origin}/robots.txt")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

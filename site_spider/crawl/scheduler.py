@@ -124,7 +124,7 @@ class SeedScheduler(Scheduler):
         try:
             request = self._next(self.service)
         except Exception as error:  # noqa: BLE001 - the engine would only log it and stall
-            self.service.fail(error)
+            self.service.ending.fail(error)
             return None
         lineage.work_on(request)
         return request
@@ -134,12 +134,28 @@ class SeedScheduler(Scheduler):
             if self.seed_filter is not None:
                 self.seed_filter.sort()
             service.admit_seeds()
-        request = service.waiting_room.next(self)
-        if request is not None:
+        while (request := service.waiting_room.next(self)) is not None:
+            try:
+                self._complete(request, service)
+            except Exception as error:  # noqa: BLE001 - of this request alone, and the next one comes
+                service.waiting_room.came_back(request)
+                self._end_badly(request, service, error)
+                continue
             self._count("scheduler/dequeued/memory")
             self._count("scheduler/dequeued")
-            self._complete(request, service)
-        return request
+            return request
+        return None
+
+    def _end_badly(self, request: Request, service: SeedService, error: Exception) -> None:
+        """What could not be begun gets a failure result."""
+        logger.error(
+            "A request could not be begun: %r", request, exc_info=error, extra={"spider": self.spider}
+        )
+        self._count("scheduler/failed")
+        job = lineage.job_of(request)
+        if job is not None:
+            job.error = f"the request could not be begun: {error!r}"
+            service.completion.ended(request)
 
     def build_seed(self, waiting: Waiting) -> Request | None:
         """The first request of a seed; None when there can be none, and the seed is dealt with."""
@@ -148,16 +164,26 @@ class SeedScheduler(Scheduler):
         job = None if request is None else lineage.job_of(request)
         if request is None or job is None:
             return request
-        # remembered, so that links to it are not fetched once more; not filtered here
-        if isinstance(self.df, SeenDupeFilter):
-            self.df.arrived(request, job)
-        self.df.request_seen(lineage.first_request(request, job))
+        try:
+            # remembered, so that links to it are not fetched once more; not filtered here
+            if isinstance(self.df, SeenDupeFilter):
+                self.df.arrived(request, job)
+            self.df.request_seen(lineage.first_request(request, job))
+        except Exception as error:  # noqa: BLE001 - of a fingerprinter of the user's own, say
+            self._end_badly(request, self.service, error)
+            return None
         return request
 
-    def build_link(self, link: WaitingLink) -> Request:
-        """The request of a link that waited."""
+    def build_link(self, link: WaitingLink) -> Request | None:
+        """The request of a link that waited; None when there can be none, and it is dealt with."""
         assert self.service is not None
-        return self.service.completion.begin_link(link)
+        try:
+            return self.service.completion.begin_link(link)
+        except Exception as error:
+            logger.exception("A link could not be begun: %s", link.url, extra={"spider": self.spider})
+            self._count("scheduler/failed")
+            self.service.completion.give_up_link(link, f"the link {link.url} could not be begun: {error!r}")
+            return None
 
     def _complete(self, request: Request, service: SeedService) -> None:
         """Add callback and errback, which requests of seeds do without while they wait."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scrapy.settings import BaseSettings, default_settings
 
+from site_spider import scrapy_version
 from site_spider.core import options
 from site_spider.core.options import SettingsView
 
@@ -12,7 +13,8 @@ _LOWEST = -(10**9)
 
 
 def check_scrapy_settings(settings: BaseSettings) -> None:
-    """Raise ConfigError for the first number, or true or false, that is none."""
+    """Raise ConfigError for the first number, or true or false, that is none; and for another Scrapy."""
+    scrapy_version.check()
     for name in dir(default_settings):
         default = getattr(default_settings, name) if name.isupper() else None
         # only these are read: reading a deprecated setting warns

@@ -11,7 +11,6 @@ out takes no turn of its host. It ends with the outcome `filtered`, without a re
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from typing import Self
@@ -63,8 +62,8 @@ class SeedFilter:
         self._queue = service.queues.seeds
         self._completion = service.completion
         self._crawler = service.crawler
+        self._background = service.background
         self._asked: deque[list[_Pair]] = deque()  # and answered
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def _spider(self) -> Spider:
@@ -85,9 +84,7 @@ class SeedFilter:
             else:
                 fresh.append((waiting, request))
         if fresh and self._dupefilter.is_elsewhere:
-            task = asyncio.create_task(self._ask(fresh))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._background.start(self._ask(fresh), "look-up of seeds")
         elif fresh:
             self._asked.append(fresh)
         for waiting in free:
@@ -112,11 +109,18 @@ class SeedFilter:
     def _decide(self, waiting: Waiting, request: Request | None) -> None:
         if not waiting.entry.live:
             return  # its partition went elsewhere meanwhile
-        if request is not None and self._is_seen(waiting, request):
+        if request is not None and self._is_known(waiting, request):
             self._dupefilter.log(request, self._spider)
             self._completion.end_as(waiting.entry, Outcome.FILTERED)
         else:
             self._queue.push(waiting)
+
+    def _is_known(self, waiting: Waiting, request: Request) -> bool:
+        try:
+            return self._is_seen(waiting, request)
+        except Exception:  # of a fingerprinter of the user's own, say: those behind it go on, and so does it
+            logger.exception("A seed could not be compared: %r", request)
+            return False
 
     def _is_seen(self, waiting: Waiting, request: Request) -> bool:
         job = lineage.job_of(request)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from typing import Any
 
 from scrapy import Request, Spider
 
@@ -54,6 +55,7 @@ class Seeds:
         self.care = Care(self.ledger, self._begin, self._commit_first)
         wake = lambda: self.on_arrival()  # noqa: E731, PLW0108 - it is set later
         self.isolation = Isolation(self.ledger, self._is_idle, self._begin, self._commit_first, wake)
+        self._dies = False  # by an error of our own: its partitions are not left in good order
         self._dead_letters = dead_letters
         self._limits = limits
         self._spider = spider
@@ -74,11 +76,18 @@ class Seeds:
         try:
             request, root = seed_request(waiting, self._spider)
         except Exception as error:  # noqa: BLE001 - whatever Scrapy dislikes about this seed, the next one comes
-            reason = f"Scrapy refuses the request: {error}"
-            self._dead_letters.set_aside(waiting.message, reason, waiting.entry)
+            self._set_aside(waiting, f"Scrapy refuses the request: {error}")
             return None
         self.completion.begin(request, root)
         return request
+
+    def refuse(self, waiting: Waiting, error: Exception) -> None:
+        """A seed cannot wait for its turn."""
+        logger.error("A seed could not be queued: %s", waiting.seed.url, exc_info=error)
+        self._set_aside(waiting, f"the seed could not be queued: {error!r}")
+
+    def _set_aside(self, waiting: Waiting, reason: str) -> None:
+        self._dead_letters.set_aside(waiting.message, reason, waiting.entry)
 
     def _commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
         self.commit_first(positions, then)
@@ -142,8 +151,9 @@ class Seeds:
 
     def _committed(self, fresh: list[Waiting]) -> None:
         for waiting in fresh:
-            self._fresh.discard(waiting.entry.partition)
-            self._begin(waiting)
+            if waiting.entry.live:
+                self._fresh.discard(waiting.entry.partition)
+                self._begin(waiting)
 
     def _take(self, message: Message, seed: Seed | SeedError) -> Waiting | None:
         try:
@@ -206,16 +216,23 @@ class Seeds:
         return self.completion.take(message)
 
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
-        """As in Listener."""
+        """As in Listener. What was not known to have left ends now."""
+        if stale := [partition for partition in positions if self.ledger.epoch(partition) is not None]:
+            self.lost(stale)
         self.completion.assigned(positions)
         self._fresh |= set(positions)
         self.look()
 
-    async def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
+    def revoked(self, partitions: Sequence[Partition]) -> Coroutine[Any, Any, Mapping[Partition, Position]]:
         """As in Owner."""
-        await self.handover.prepare(partitions)
-        positions = self.completion.positions(partitions, leaving=True)
-        self.lost(partitions)
+        return self._revoked({partition: self.ledger.epoch(partition) for partition in partitions})
+
+    async def _revoked(self, epochs: Mapping[Partition, int | None]) -> Mapping[Partition, Position]:
+        await self.handover.prepare(epochs)
+        # without those that the intake has given up waiting for, and that may be back
+        leaving = [partition for partition, epoch in epochs.items() if self.ledger.epoch(partition) == epoch]
+        positions = self.completion.positions(leaving, leaving=not self._dies)
+        self.lost(leaving)
         return positions
 
     def lost(self, partitions: Sequence[Partition]) -> None:
@@ -235,6 +252,10 @@ class Seeds:
     def failed(self, error: BaseException) -> None:
         """As in Owner."""
         self.on_failure(error)
+
+    def die(self) -> None:
+        """The process ends by an error of our own: the next owner is to take it for a death."""
+        self._dies = True
 
     def look(self) -> None:
         """See how far the partitions have come; to be called now and then."""

@@ -80,6 +80,7 @@ class Spill:
         room: WaitingRoom,
         pages: SentPages | None,
     ) -> None:
+        self.guarded: Callable[[Callable[..., None]], Callable[..., None]]  # see Background; set likewise
         self._rules = rules
         self.is_crowded: Callable[[], bool] = lambda: False  # whether trees keep too much; set where they do
         self._send = send
@@ -184,7 +185,9 @@ class Spill:
             self._pages.sent(request, job)
         future = self._send(job, key, value)
         future.add_done_callback(
-            lambda done: self._loop.call_soon_threadsafe(self._sent, done, request, job, weight_bytes)
+            lambda done: self._loop.call_soon_threadsafe(
+                self.guarded(self._sent), done, request, job, weight_bytes
+            )
         )
         return True
 

@@ -62,9 +62,9 @@ class StatisticsExtension:
         self._service = service
         try:
             interval_seconds = options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1)
-            delivery = Delivery(parts.statistics_sink(settings))
+            delivery = Delivery(parts.statistics_sink(settings), on_failure=service.background.fail)
         except SiteSpiderError as error:
-            service.refuse_to_start(error)
+            service.ending.refuse_to_start(error)
         self._names = {
             "spider": self._crawler.spidercls.name,
             "group": options.text(settings, "SITE_CONSUMER_GROUP"),
@@ -72,8 +72,8 @@ class StatisticsExtension:
         }
         self._delivery = delivery
         self._tasks = [
-            asyncio.create_task(self._open(delivery)),
-            asyncio.create_task(self._push_regularly(interval_seconds)),
+            service.background.start(self._open(delivery), "store of statistics"),
+            service.background.start(self._push_regularly(interval_seconds), "statistics"),
         ]
 
     async def _open(self, delivery: Delivery) -> None:
@@ -91,9 +91,12 @@ class StatisticsExtension:
         for task in self._tasks[1:]:
             task.cancel()
         if self._delivery is not None:
-            await self._push()
-            self._tasks[0].cancel()
-            await self._delivery.close(_CLOSE_SECONDS)
+            try:
+                if self._service.seeds is not None:  # else it never started
+                    await self._push()
+            finally:
+                self._tasks[0].cancel()
+                await self._delivery.close(_CLOSE_SECONDS)
 
     async def _push(self) -> None:
         hosts = (await survey(self._service)).counts()

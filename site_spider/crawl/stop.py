@@ -85,10 +85,14 @@ class Stop:
         return max(1.0, self._deadline - time.monotonic())
 
     def _time_is_up(self) -> None:
-        sys.stderr.write("The stop took longer than SITE_STOP_GRACE_SECONDS; what was open is replayed\n")
-        self.exit_now(self._exit_code())
+        try:
+            sys.stderr.write("The stop took longer than SITE_STOP_GRACE_SECONDS; what was open is replayed\n")
+        finally:  # nobody may read stderr any more
+            self.exit_now(self._exit_code())
 
     def exit_now(self, code: int) -> None:
         """Leave without waiting for anything: threads, buffers and connections are left as they are."""
-        logging.shutdown()
-        os._exit(code)
+        try:
+            logging.shutdown()
+        finally:
+            os._exit(code)

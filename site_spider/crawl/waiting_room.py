@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from math import inf
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 from urllib.parse import urlsplit
 
 from scrapy import Request
@@ -31,6 +31,7 @@ from site_spider.crawl.robots_gate import RobotsGate
 from site_spider.crawl.seed_queue import Waiting
 from site_spider.crawl.waiting_link import WaitingLink, as_link
 from site_spider.crawl.weight import size_bytes
+from site_spider.errors import ConfigError
 
 _SLOT = "download_slot"  # key in Request.meta, as in Scrapy
 
@@ -43,8 +44,8 @@ class Builder(Protocol):
     def build_seed(self, waiting: Waiting) -> Request | None:
         """None when there can be none, and the seed is dealt with."""
 
-    def build_link(self, link: WaitingLink) -> Request:
-        """Its job begins."""
+    def build_link(self, link: WaitingLink) -> Request | None:
+        """Its job begins; None likewise."""
 
 
 class _Out(NamedTuple):
@@ -242,16 +243,24 @@ def build_frontier(settings: BaseSettings) -> Frontier[Waiter]:
     """A frontier with Scrapy's settings of politeness. Raises ConfigError."""
     concurrency = options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN", minimum=1)
     delay_seconds = options.seconds(settings, "DOWNLOAD_DELAY")
-    slots = options.mapping(settings, "DOWNLOAD_SLOTS")
     usual = HostPolicy(concurrency, delay_seconds)
+    slots = options.mapping(settings, "DOWNLOAD_SLOTS")
+    own = {host: _policy(host, slot, usual) for host, slot in slots.items() if slot}
+    return Frontier(
+        lambda host: own.get(host, usual),
+        options.seconds(settings, "SITE_MAX_WAIT_SECONDS", minimum=1),
+        _spread(settings),
+    )
 
-    def policy(host: str) -> HostPolicy:
-        own = slots.get(host)
-        if not own:
-            return usual
-        return HostPolicy(int(own.get("concurrency", concurrency)), float(own.get("delay", delay_seconds)))
 
-    return Frontier(policy, options.seconds(settings, "SITE_MAX_WAIT_SECONDS", minimum=1), _spread(settings))
+def _policy(host: str, slot: Any, usual: HostPolicy) -> HostPolicy:
+    try:
+        concurrency, delay_seconds = slot.get("concurrency", usual[0]), slot.get("delay", usual[1])
+        return HostPolicy(int(concurrency), float(delay_seconds))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"DOWNLOAD_SLOTS has {slot!r} for {host}, but needs numbers, such as {{'delay': 1}}: {error}."
+        ) from None
 
 
 def _spread(settings: BaseSettings) -> Callable[[float], float]:

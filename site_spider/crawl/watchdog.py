@@ -26,7 +26,7 @@ class Watchdog:
         self._done = threading.Event()
         self._watched = threading.get_ident()
         self._beat()
-        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+        threading.Thread(target=self._watch, name="site-watchdog", daemon=True).start()
 
     def stop(self) -> None:
         """Watch no more."""
@@ -38,6 +38,10 @@ class Watchdog:
             self._loop.call_later(self._interval_seconds, self._beat)
 
     def _show(self) -> None:
+        sys.stderr.write(
+            f"The event loop was blocked for more than SITE_CALLBACK_TIMEOUT_SECONDS="
+            f"{self._limit_seconds:g}; the process ends here, this is what it was doing:\n"
+        )
         frame = sys._current_frames().get(self._watched)
         sys.stderr.write("".join(traceback.format_stack(frame)) if frame else "")
         sys.stderr.flush()
@@ -45,10 +49,8 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._done.wait(self._interval_seconds):
             if time.monotonic() - self._beat_at > self._limit_seconds:
-                sys.stderr.write(
-                    f"The event loop was blocked for more than SITE_CALLBACK_TIMEOUT_SECONDS="
-                    f"{self._limit_seconds:g}; the process ends here, this is what it was doing:\n"
-                )
-                self._show()
-                self._bite()
+                try:
+                    self._show()
+                finally:  # nobody may read stderr any more
+                    self._bite()
                 return

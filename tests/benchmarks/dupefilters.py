@@ -33,6 +33,7 @@ from site_spider.core.done_remote import RemoteDone
 from site_spider.core.done_rolling import RollingDone, RollingLimits
 from site_spider.core.done_store import DoneStore
 from site_spider.core.seen import Done
+from site_spider.crawl.background import Background
 from site_spider.crawl.done_courier import DoneCourier
 
 ERROR_RATE = 0.000001
@@ -101,7 +102,7 @@ def elsewhere(store: DoneStore, used_bytes: Callable[[], int], count: int) -> di
 
 async def ask(store: DoneStore, sample: list[bytes]) -> dict[str, float]:
     done = RemoteDone(100_000, 1000, inf, time.monotonic)
-    courier = DoneCourier(store, done, 60, lambda _key, _by: None)
+    courier = DoneCourier(store, done, 60, lambda _key, _by: None, Background(print))
     began, cpu_began = time.perf_counter(), time.process_time()
     for page in batches(sample, PAGE):
         await courier.ask(page)

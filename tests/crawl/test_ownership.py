@@ -9,8 +9,14 @@ import confluent_kafka
 
 from site_spider.core.ledger import Ledger
 from site_spider.core.seed_log import Partition
+from site_spider.crawl.background import Background
 from site_spider.crawl.ownership import Ownership
 from site_spider.errors import LogUnavailable
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
 
 HOSTS = [f"host{number}.test" for number in range(200)]
 
@@ -26,7 +32,7 @@ def shared(assigned: list[int], count: int = 4) -> tuple[Ownership, Ledger]:
     ledger = Ledger()
     for number in assigned:
         ledger.assign(Partition("seeds", number), None)
-    ownership = Ownership("seeds", ledger, lambda _topic: count)
+    ownership = Ownership("seeds", ledger, lambda _topic: count, Background(_raise))
     asyncio.run(ownership.ask())
     return ownership, ledger
 
@@ -70,6 +76,6 @@ def test_all_hosts_are_ours_while_the_partitions_are_not_known() -> None:
         raise LogUnavailable("away")
 
     for count in (away, lambda _topic: 0):
-        ownership = Ownership("seeds", Ledger(), count)
+        ownership = Ownership("seeds", Ledger(), count, Background(_raise))
         asyncio.run(ownership.ask())
         assert all(map(ownership.owns, HOSTS))

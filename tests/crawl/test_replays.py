@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -34,6 +35,7 @@ class ScriptedConsumer(LocalConsumer):
 
     lose: ClassVar[bool] = False  # now, once
     revoke: ClassVar[bool] = False  # now, once
+    again: ClassVar[bool] = False  # they are given without having been taken, once
     refuses: ClassVar[bool] = False  # commits
     revoked: ClassVar[list[Mapping[Partition, Position]]] = []
 
@@ -42,6 +44,9 @@ class ScriptedConsumer(LocalConsumer):
         if type(self).lose:
             type(self).lose = False
             self._listener.lost(mine)
+            self._begin_anew(dict.fromkeys(mine))
+        if type(self).again:
+            type(self).again = False
             self._begin_anew(dict.fromkeys(mine))
         if type(self).revoke:
             type(self).revoke = False
@@ -262,3 +267,67 @@ def test_a_download_that_outlasts_the_grace_is_left_to_the_next_owner(tmp_path: 
     assert [p.offset for p in ScriptedConsumer.revoked[0].values() if p.offset] == []
     assert found.lag == 0
     assert set(found.documents) == {"/slow"}
+
+
+@pytest.mark.parametrize("grace_seconds", [0, 10])
+def test_partitions_that_come_back_before_the_loop_has_answered_are_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, grace_seconds: float
+) -> None:
+    """The event loop is so late that the intake went on: twice, and with something under way."""
+    paths = ["/slow", *(f"/{number}" for number in range(10))]
+    site = Site(*paths, slow=frozenset({"/slow"}))
+
+    def wait_for_answers(seconds: float) -> Callable[[SeedService], bool]:
+        def step(service: SeedService) -> bool:
+            assert service._intake is not None
+            service._intake._revoke_wait_seconds = seconds
+            return True
+
+        return step
+
+    def revoked(times: int) -> Callable[[SeedService], bool]:
+        return lambda _service: len(ScriptedConsumer.revoked) == times
+
+    steps = [
+        lambda _s: site.asked["/slow"] == 1,
+        wait_for_answers(0),
+        do(revoke),
+        revoked(1),
+        taken_all_again,
+        do(revoke),
+        revoked(2),
+        taken_all_again,
+        wait_for_answers(10),
+        do(site.let_go),
+    ]
+    found = run(tmp_path, paths, steps, CONCURRENT_REQUESTS=1, SITE_REVOKE_GRACE_SECONDS=grace_seconds)
+    assert ScriptedConsumer.revoked == [{}, {}]
+    assert set(found.documents) == set(paths)
+    assert found.lag == 0
+    assert found.seeds["completed"] == len(paths)
+    assert [item.getMessage() for item in caplog.records if item.levelno > logging.WARNING] == []
+
+
+def taken_all_again(service: SeedService) -> bool:
+    return service.completion.ledger.in_flight == 11
+
+
+def test_partitions_that_are_assigned_twice_begin_anew(tmp_path: Path) -> None:
+    """What the group says last counts."""
+    paths = ["/slow", *(f"/{number}" for number in range(10))]
+    site = Site(*paths, slow=frozenset({"/slow"}))
+
+    def assign_again() -> None:
+        ScriptedConsumer.again = True
+
+    steps = [
+        lambda _s: site.asked["/slow"] == 1 and _s.completion.ledger.in_flight == 11,
+        do(assign_again),
+        lambda s: s.completion.ledger.handed_back == 11,
+        taken_all_again,
+        do(site.let_go),
+    ]
+    found = run(tmp_path, paths, steps, CONCURRENT_REQUESTS=1)
+    assert site.asked == Counter(paths)
+    assert set(found.documents) == set(paths)
+    assert found.lag == 0
