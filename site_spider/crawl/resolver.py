@@ -10,6 +10,7 @@ The addresses that were judged are the ones that are connected to: no name is lo
 from __future__ import annotations
 
 import asyncio
+import encodings.idna  # noqa: F401 - or the first name that is looked up reads it, which takes a descriptor
 import socket
 from collections import OrderedDict
 from collections.abc import Sequence
