@@ -202,3 +202,14 @@ def test_downloads_wait_while_no_descriptor_is_left() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout) == ["200"] * 4
     assert done.stderr.count("No file descriptor is left") == 1
+
+
+def test_scrapys_handler_keeps_few_connections_of_all_servers() -> None:
+    """The last ones used; and it remembers no server that has none."""
+    command = [sys.executable, "-m", "tests.crawl.pool_trial"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert max(connections for connections, _ in found["kept"]) == 5
+    assert max(servers for _, servers in found["kept"]) <= 11
+    assert found["last"] == [f"127.0.0.{number}" for number in range(26, 31)]
