@@ -1,11 +1,93 @@
-"""Which addresses a crawl may reach: public ones, unless private hosts are allowed."""
+"""Which addresses a crawl may reach: globally reachable unicast, unless private hosts are allowed.
+
+The tables are ours because `ipaddress.is_global` changes with the version of Python and lags behind
+the registries. They follow IANA's IPv4 and IPv6 Special-Purpose Address Registries as of
+2025-10-09: of the blocks that hold an address, the smallest decides. They differ in three points:
+
+- Refused are services of the nearest router or relay (in 192.0.0.0/24 and 2001:1::/32), and
+  identifiers that are not routed (2001:20::/28, 2001:30::/28), for no site has such an address.
+- In IPv6 only 2000::/3 is public, the one block that IANA assigns unicast addresses from.
+- An address that embeds IPv4 addresses is public only if all of them are: what translates, relays
+  or tunnels its packets may stand beside us. A translator whose prefix is its network's own
+  cannot be told from any other place.
+"""
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 
-_NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
-_COMPATIBLE = IPv6Network("::/96")  # RFC 4291, deprecated: likewise
+_IPV4 = {
+    "0.0.0.0/0": True,
+    "0.0.0.0/8": False,  # this network
+    "10.0.0.0/8": False,  # private use
+    "100.64.0.0/10": False,  # shared address space; 100.100.100.200 is the metadata of Alibaba Cloud
+    "127.0.0.0/8": False,  # loopback
+    "168.63.129.16/32": False,  # metadata and agent of Microsoft Azure, in a public block
+    "169.254.0.0/16": False,  # link-local; 169.254.169.254 is the metadata of most clouds
+    "172.16.0.0/12": False,  # private use
+    "192.0.0.0/24": False,  # protocol assignments; 192.0.0.192 is the metadata of Oracle Cloud
+    "192.0.2.0/24": False,  # documentation
+    "192.88.99.0/24": False,  # relays of 6to4 and 6a44
+    "192.168.0.0/16": False,  # private use
+    "198.18.0.0/15": False,  # benchmarking
+    "198.51.100.0/24": False,  # documentation
+    "203.0.113.0/24": False,  # documentation
+    "224.0.0.0/4": False,  # multicast
+    "240.0.0.0/4": False,  # reserved, and the limited broadcast
+}
+_IPV6 = {
+    "::/0": False,  # fc00::/7, fe80::/10, fec0::/10, ff00::/8, 100::/64, 5f00::/16, unassigned ones
+    "::/96": True,  # here and below True means: as far as the embedded IPv4 address is public
+    "::ffff:0:0/96": True,
+    "::ffff:0:0:0/96": True,
+    "64:ff9b::/96": True,
+    "64:ff9b:1::/48": True,
+    "2000::/3": True,
+    "2001::/23": False,  # protocol assignments
+    "2001::/32": True,  # Teredo
+    "2001:3::/32": True,  # AMT
+    "2001:4:112::/48": True,  # AS112
+    "2001:db8::/32": False,  # documentation
+    "3fff::/20": False,  # documentation
+}
+_IN_LAST_32_BITS = tuple(
+    int(IPv6Network(block).network_address) >> 32
+    for block in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")
+)  # compatible, mapped (RFC 4291), translated (RFC 2765), NAT64 (RFC 6052)
+_LOCAL_NAT64 = int(IPv6Network("64:ff9b:1::/48").network_address) >> 80  # RFC 8215
+_TEREDO, _6TO4 = 0x20010000, 0x2002
+_ISATAP, _ISATAP_MASK = 0x5EFE, 0xFCFFFFFF  # RFC 5214; the mask leaves out the bits u and g
+_32_BITS = 0xFFFFFFFF
+_METADATA_NAMES = frozenset({
+    "metadata", "metadata.google.internal", "metadata.goog",
+    "instance-data", "instance-data.ec2.internal",
+    "metadata.azure.internal", "metadata.tencentyun.com", "api.metadata.cloud.ibm.com",
+    "metadata.packet.net", "metadata.platformequinix.com",
+})  # fmt: skip
+
+
+class _Table:
+    """Answers by address; of the blocks that hold it, the smallest decides."""
+
+    def __init__(self, blocks: Mapping[str, bool]) -> None:
+        networks = {ip_network(block): is_open for block, is_open in blocks.items()}
+        edges = {int(n.network_address) for n in networks} | {int(n.broadcast_address) + 1 for n in networks}
+        self._edges = sorted(edges)
+        self._is_open = [_of_smallest(networks, edge) for edge in self._edges]
+
+    def is_open(self, address: int) -> bool:
+        """Whether an address, as a number, may be reached."""
+        return self._is_open[bisect_right(self._edges, address) - 1]
+
+
+def _of_smallest(networks: Mapping[IPv4Network | IPv6Network, bool], address: int) -> bool:
+    holding = [n for n in networks if int(n.network_address) <= address <= int(n.broadcast_address)]
+    return bool(holding) and networks[max(holding, key=lambda network: network.prefixlen)]
+
+
+_OPEN_IPV4, _OPEN_IPV6 = _Table(_IPV4), _Table(_IPV6)
 
 
 def is_address(host: str) -> bool:
@@ -23,20 +105,50 @@ def is_address(host: str) -> bool:
 def is_public(address: str) -> bool:
     """Whether an IP address in text form is globally reachable unicast.
 
-    IPv4 addresses inside IPv6 ones (mapped, NAT64, 6to4, Teredo) are judged themselves.
-    What is not an IP address is not public.
+    What is not an IP address is not public, nor is one with a zone: that names an interface of ours.
     """
     try:
-        ip = ip_address(address.partition("%")[0])
+        ip = ip_address(address)
     except ValueError:
         return False
-    inner = _embedded(ip) if isinstance(ip, IPv6Address) else None
-    if inner is not None:
-        ip = inner
-    return ip.is_global and not ip.is_multicast
+    number = int(ip)
+    if isinstance(ip, IPv4Address):
+        return _OPEN_IPV4.is_open(number)
+    if ip.scope_id is not None or not _OPEN_IPV6.is_open(number):
+        return False
+    return all(_OPEN_IPV4.is_open(embedded) for embedded in _embedded(number))
 
 
-def _embedded(ip: IPv6Address) -> IPv4Address | None:
-    if ip in _NAT64 or (ip in _COMPATIBLE and int(ip) > 1):
-        return IPv4Address(int(ip) & 0xFFFFFFFF)
-    return ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+def is_metadata_name(host: str) -> bool:
+    """Whether a host name is one by which a large cloud serves its machines their credentials."""
+    return host.rstrip(".").lower() in _METADATA_NAMES
+
+
+def _embedded(ip: int) -> Iterator[int]:
+    """The IPv4 addresses in an IPv6 one, by every form that it has."""
+    if ip >> 32 in _IN_LAST_32_BITS:
+        yield ip & _32_BITS
+    elif ip >> 80 == _LOCAL_NAT64:
+        yield from _translated_locally(ip)
+    elif ip >> 112 == _6TO4:
+        yield ip >> 80 & _32_BITS
+    elif ip >> 96 == _TEREDO:
+        yield ip >> 64 & _32_BITS  # the server
+        yield ~ip & _32_BITS  # the client
+    if ip >> 32 & _ISATAP_MASK == _ISATAP:
+        yield ip & _32_BITS
+
+
+def _translated_locally(ip: int) -> Iterator[int]:
+    """As RFC 6052 places the address after a prefix of 48, 56, 64 and 96 bits.
+
+    Which of them the network uses is not known. A reading in 0.0.0.0/8, where nothing is, comes of
+    zeros that belong to the prefix or fill up; it counts only when there is no other.
+    """
+    readings = (
+        (ip >> 64 & 0xFFFF) << 16 | ip >> 40 & 0xFFFF,
+        (ip >> 64 & 0xFF) << 24 | ip >> 32 & 0xFFFFFF,
+        ip >> 24 & _32_BITS,
+        ip & _32_BITS,
+    )
+    yield from [reading for reading in readings if reading >> 24] or [0]

@@ -156,6 +156,11 @@ def _sorted_query(query: str) -> str:
     return "&".join(map("=".join, sorted(pair.split("=") for pair in query.split("&"))))
 
 
+def is_public_suffix(domain: str) -> bool:
+    """Whether a domain is one below which anybody may register, such as com or co.uk."""
+    return not _suffixes()(domain).domain
+
+
 @cache
 def _suffixes() -> TLDExtract:
     """The public suffix list that comes with tldextract: never the network, never a cache on disk."""

@@ -14,7 +14,7 @@ from scrapy.exceptions import NotConfigured
 from site_spider.core.ledger import Ledger
 from site_spider.core.seed_log import Producer, SeedLog
 from site_spider.core.statistics import NameCounts
-from site_spider.crawl import engine_hooks, exit_code, parts
+from site_spider.crawl import descriptors, engine_hooks, exit_code, parts
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.cookies import SeedCookies
 from site_spider.crawl.dead_letters import DeadLetters
@@ -106,6 +106,7 @@ class SeedService:
             self.ending.refuse_to_start(error)
 
     async def _open(self) -> None:
+        descriptors.raise_limit()
         self.config = config = ServiceSettings.read(self.settings)
         self._stop = Stop(config.stop_grace_seconds, lambda: self.ending.exit_code)
         self._stop.catch_signals()
@@ -116,6 +117,7 @@ class SeedService:
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), config.startup_wait_seconds)
         await self._outlets.open(sinks, self._wake)
         await self._wire(config, log, self._outlets)
+        descriptors.check_limit(self.settings)
         self._start(config, log, self._outlets)
 
     async def _wire(self, config: ServiceSettings, log: SeedLog, outlets: Outlets) -> None:

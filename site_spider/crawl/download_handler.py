@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from scrapy import Request
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
+from scrapy.crawler import Crawler
 from scrapy.exceptions import CannotResolveHostError, DownloadFailedError
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
+from twisted.web.client import HTTPConnectionPool
 
-from site_spider.crawl.resolver import PrivateHostError, is_refused, proxy_address
+from site_spider.crawl.descriptors import most_kept_by_twisted
+from site_spider.crawl.resolver import (
+    PrivateHostError,
+    addresses_of,
+    check_shortage,
+    is_refused,
+    proxy_address,
+)
 from site_spider.errors import SiteSpiderError
 
 _WRONG_CERTIFICATE = "certificate verify failed"  # in the words of OpenSSL
@@ -32,8 +39,36 @@ class CertificateError(SiteSpiderError):
         )
 
 
+class _BoundedPool(HTTPConnectionPool):
+    """Keeps connections for the next request, a few of all servers together, the last ones used."""
+
+    most_kept = 1
+
+    def _putConnection(self, key: Any, connection: Any) -> None:  # noqa: N802 - the name is Twisted's
+        super()._putConnection(key, connection)  # type: ignore[no-untyped-call]
+        while len(self._timeouts) > self.most_kept:
+            self._close_oldest()
+        if len(self._connections) > 2 * self.most_kept:
+            self._connections = {key: kept for key, kept in self._connections.items() if kept}
+
+    def _close_oldest(self) -> None:
+        oldest = next(iter(self._timeouts))
+        self._timeouts[oldest].cancel()
+        key = next(key for key, kept in self._connections.items() if oldest in kept)
+        self._removeConnection(key, oldest)  # type: ignore[no-untyped-call]
+
+
 class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
     """Tells a refused host from one that does not exist; a proxy may have a private address."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        from twisted.internet import reactor  # noqa: PLC0415 - importing it installs one
+
+        pool = _BoundedPool(reactor, persistent=True)  # type: ignore[no-untyped-call]
+        pool.maxPersistentPerHost, pool._factory = self._pool.maxPersistentPerHost, self._pool._factory
+        pool.most_kept = most_kept_by_twisted()
+        self._pool = pool
 
     async def download_request(self, request: Request) -> Response:
         """Download. Raises PrivateHostError and CertificateError besides what Scrapy's own handler raises."""
@@ -46,6 +81,7 @@ class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
             host = urlparse_cached(request).hostname or ""
             if not proxy and is_refused(host):
                 raise PrivateHostError.of(host) from error
+            check_shortage(host)
             raise
         except DownloadFailedError as error:
             if _WRONG_CERTIFICATE in str(error):
@@ -55,7 +91,7 @@ class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
     async def _download_through(self, proxy: str, request: Request) -> Response:
         """By the proxy's address: of its name, Twisted would ask the resolver at a later moment."""
         parts = urlsplit(proxy)
-        address = await _address_of(parts.hostname or "", parts.port)
+        address = await _address_of(parts.hostname or "")
         shown = f"[{address}]" if ":" in address else address
         request.meta[_PROXY] = f"{parts.scheme or 'http'}://{shown}:{parts.port or 80}"
         proxy_address.set(address)
@@ -66,9 +102,8 @@ class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
             request.meta[_PROXY] = proxy
 
 
-async def _address_of(host: str, port: int | None) -> str:
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise CannotResolveHostError(f"no address for the proxy {host}") from error
-    return str(found[0][4][0])
+async def _address_of(host: str) -> str:
+    found = await addresses_of(host, unfiltered=True)
+    if not found:
+        raise CannotResolveHostError(f"no address for the proxy {host}")
+    return found[0]

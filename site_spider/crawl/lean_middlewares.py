@@ -6,7 +6,9 @@ tests/crawl/test_lean_middlewares.py compares them.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from functools import lru_cache
+from http.cookiejar import Cookie
 from typing import Any
 
 from scrapy import Request
@@ -14,32 +16,77 @@ from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.downloadermiddlewares.stats import DownloaderStats, get_status_size
 from scrapy.http import Response
+from scrapy.http.cookies import CookieJar
 from scrapy.utils.httpobj import urlparse_cached
 
+from site_spider.core.ledger import Entry
+from site_spider.core.url import is_public_suffix
+from site_spider.crawl.cookie_jar import Jars, bounded
 from site_spider.crawl.plain_url import plain_url
 
 FOR_ROBOTS = "site_for_robots"  # key in Request.meta: it fetches a robots.txt
+_JAR = "cookiejar"  # key in Request.meta, as in Scrapy
 ROBOTS_COUNTED = "robotstxt/"  # stands before Scrapy's name where what is robots.txt is counted again
 
 
 class LeanCookies(CookiesMiddleware):
-    """Makes a jar when there is a first cookie, and looks into it when there is one."""
+    """Makes a jar when there is a first cookie, and looks into it when there is one; all are bounded.
+
+    What a site may set for others it learns from the list of public suffixes that is installed:
+    Scrapy's would fetch it, on the event loop, with the first cookie of all.
+    """
+
+    def __init__(self, debug: bool = False) -> None:
+        super().__init__(debug)
+        self.jars: Jars = Jars()  # type: ignore[assignment] # of bounded jars
+        is_public_suffix("com")  # reads the list now, which takes 0.1 s
 
     def process_request(self, request: Request) -> Any:  # type: ignore[override] # without the spider
         """As Scrapy's."""
-        if request.cookies or request.meta.get("cookiejar") in self.jars or self.debug:
-            return super().process_request(request)
-        if not request.meta.get("dont_merge_cookies", False):
+        key = request.meta.get(_JAR)
+        if request.cookies or key in self.jars or self.debug:
+            if request.cookies:
+                self.jars[key].make_room_for(len(request.cookies))
+            super().process_request(request)
+            self._settle(key)
+        elif not request.meta.get("dont_merge_cookies", False):
             request.headers.pop(b"Cookie", None)
-        return None
 
     def process_response(self, request: Request, response: Response) -> Any:  # type: ignore[override]
-        """As Scrapy's."""
+        """As Scrapy's; the answer to a seed that was lost, with its jar, makes none anew."""
         headers = response.headers
         assert headers is not None
-        if b"Set-Cookie" in headers or b"Set-Cookie2" in headers or self.debug:
-            return super().process_response(request, response)
+        key = request.meta.get(_JAR)
+        if b"Set-Cookie" not in headers or request.meta.get("dont_merge_cookies", False):
+            return response
+        if key not in self.jars and _is_lost(key):
+            return response
+        jar = self.jars[key]
+        counted = Response(response.url, headers={"Set-Cookie": bounded(headers.getlist("Set-Cookie"))})
+        self._process_cookies(jar.make_cookies(counted, request), jar=jar, request=request)
+        self._debug_set_cookie(response)
+        self._settle(key)
         return response
+
+    def _process_cookies(self, cookies: Iterable[Cookie], *, jar: CookieJar, request: Request) -> None:
+        host = (urlparse_cached(request).hostname or "").lower()
+        for cookie in cookies if host else ():
+            domain = cookie.domain.removeprefix(".")
+            if cookie.domain_specified and domain and is_public_suffix(domain):
+                if domain != host:
+                    continue
+                cookie.domain = host
+            jar.set_cookie_if_ok(cookie, request)
+
+    def _settle(self, key: Hashable) -> None:
+        if _is_lost(key):
+            self.jars.pop(key)  # made for this one request
+        else:
+            self.jars.settle(key)
+
+
+def _is_lost(key: Hashable) -> bool:
+    return isinstance(key, Entry) and (not key.live or key.holds == 0)
 
 
 class LeanOffsite(OffsiteMiddleware):

@@ -33,6 +33,7 @@ from scrapy.http import Response
 
 from site_spider.core import options
 from site_spider.core.answer import Answer, Ending, NoAnswer, OddAnswer
+from site_spider.crawl.descriptors import is_shortage
 from site_spider.crawl.download_handler import CertificateError, PublicHTTP11DownloadHandler
 from site_spider.crawl.plain_response import class_of, headers_of
 from site_spider.crawl.quick_signals import is_heard
@@ -111,7 +112,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
     async def _download_patiently(self, request: Request) -> Response:
         if self._patient is None:
             self._patient = PublicHTTP11DownloadHandler.from_crawler(self.crawler)
-        return await self._patient.download_request(request)
+        patient = self._patient
+        return await self._wires.places.lend(lambda: patient.download_request(request))
 
     def _is_listened_to(self) -> bool:
         sender = self.crawler
@@ -139,6 +141,16 @@ class PlainDownloadHandler(BaseDownloadHandler):
             raise DownloadFailedError(f"no answer: {error}") from error
 
     async def _open(self, server: Server, watch: _Watch) -> Wire:
+        while True:
+            watch.has_waited(await self._wires.places.take())
+            try:
+                return await self._open_once(server, watch)
+            except Exception as error:
+                if not is_shortage(error):
+                    raise
+                self._wires.places.ran_out()
+
+    async def _open_once(self, server: Server, watch: _Watch) -> Wire:
         try:
             async with asyncio.timeout(watch.seconds_left()):
                 return await self._wires.open(server)
@@ -217,6 +229,10 @@ class _Watch:
 
     def seconds_left(self) -> float:
         return max(0.0, self._limits.seconds - (time.monotonic() - self._began))
+
+    def has_waited(self, seconds: float) -> None:
+        """For a place of ours, which is not the server's fault."""
+        self._began += seconds
 
     def timed_out(self) -> DownloadTimeoutError:
         return DownloadTimeoutError(

@@ -7,13 +7,12 @@ that has any private address. A proxy that sees other addresses than we do is no
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import OrderedDict
 
 from scrapy.exceptions import CannotResolveHostError
 
-from site_spider.core.address import is_public
-from site_spider.crawl.resolver import PrivateHostError
+from site_spider.core.address import is_metadata_name, is_public
+from site_spider.crawl.resolver import PrivateHostError, addresses_of
 
 _TTL_SECONDS = 60.0
 _MOST_HOSTS = 10_000
@@ -30,7 +29,7 @@ class PublicTargets:
         loop = asyncio.get_running_loop()
         until, may_pass = self._known.get(host, (0.0, False))
         if until <= loop.time():
-            may_pass = all(is_public(address) for address in await _addresses(host))
+            may_pass = not is_metadata_name(host) and all(map(is_public, await _addresses(host)))
             self._known.pop(host, None)
             self._known[host] = (loop.time() + _TTL_SECONDS, may_pass)
             if len(self._known) > _MOST_HOSTS:
@@ -43,10 +42,7 @@ class PublicTargets:
 
 
 async def _addresses(host: str) -> list[str]:
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise CannotResolveHostError(f"no address for host {host}") from error
+    found = await addresses_of(host, unfiltered=True)
     if not found:
         raise CannotResolveHostError(f"no address for host {host}")
-    return [str(entry[4][0]) for entry in found]
+    return found

@@ -3,11 +3,14 @@
 Every way to write a host passes here, also literal addresses (`127.1`, `0x7f000001`,
 `[::ffff:127.0.0.1]`), at every hop of a redirect: Twisted resolves the host of each
 connection by name. Scrapy's own cache has no time to live.
+
+The addresses that were judged are the ones that are connected to: no name is looked up between.
 """
 
 from __future__ import annotations
 
 import asyncio
+import encodings.idna  # noqa: F401 - or the first name that is looked up reads it, which takes a descriptor
 import socket
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -16,20 +19,26 @@ from typing import Any, Self
 
 from scrapy.crawler import Crawler
 from scrapy.utils.reactor import is_reactor_installed
+from twisted.internet._resolver import GAIResolver
 from twisted.internet.base import ReactorBase
 from twisted.internet.interfaces import IAddress, IHostnameResolver, IResolutionReceiver
 from zope.interface import implementer
 
 from site_spider.core import options
-from site_spider.core.address import is_public
+from site_spider.core.address import is_metadata_name, is_public
+from site_spider.crawl.descriptors import DescriptorShortage, are_short, is_shortage
 from site_spider.errors import SiteSpiderError
 
 _TTL_SECONDS = 60.0
 _MOST_HOSTS = 10_000
+_MOST_ADDRESSES = 8  # of a host and of each family; an answer may have thousands
+_FAMILIES = (socket.AF_INET6, socket.AF_INET)
+_LONGEST_NAME = 253  # characters; longer ones cannot be asked for
 # The proxy that a download connects to: it is the operator's choice and may have a private address.
 # Only for that one connection, or a seed could ask for what else listens there.
 proxy_address: ContextVar[str | None] = ContextVar("proxy_address", default=None)
 _refused: OrderedDict[str, None] = OrderedDict()  # hosts that have private addresses only
+_short: OrderedDict[str, None] = OrderedDict()  # hosts whose last look-up failed for want of descriptors
 
 
 class PrivateHostError(SiteSpiderError):
@@ -44,6 +53,41 @@ class PrivateHostError(SiteSpiderError):
 def is_refused(host: str) -> bool:
     """Whether this host was found to have private addresses only."""
     return host in _refused
+
+
+def check_shortage(host: str) -> None:
+    """Raises DescriptorShortage when that is why the last look-up of this host found nothing."""
+    if host in _short:
+        raise DescriptorShortage
+
+
+def look_up(host: str, *arguments: Any) -> list[Any]:
+    """As socket.getaddrinfo, for a thread; a name that cannot be asked for has no address.
+
+    Raises socket.gaierror only: Twisted waits for ever after any other error.
+    """
+    _short.pop(host, None)
+    if len(host) > _LONGEST_NAME:
+        raise socket.gaierror(socket.EAI_NONAME, f"a name of {len(host)} characters")
+    try:
+        return _first_ones(socket.getaddrinfo(host, *arguments))
+    except UnicodeError as error:
+        raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
+    except OSError as error:
+        if is_shortage(error) or are_short():
+            _remember(_short, host)
+        raise socket.gaierror(socket.EAI_AGAIN, str(error)) from error
+
+
+def _first_ones(found: list[Any]) -> list[Any]:
+    by_family = ([entry for entry in found if entry[0] == family] for family in _FAMILIES)
+    return [entry for entries in by_family for entry in entries[:_MOST_ADDRESSES]]
+
+
+def _remember(hosts: OrderedDict[str, None], host: str) -> None:
+    hosts[host] = None
+    if len(hosts) > _MOST_HOSTS:
+        hosts.popitem(last=False)
 
 
 class _Cache:
@@ -70,7 +114,9 @@ class PublicHostResolver:
 
     def __init__(self, reactor: ReactorBase, *, allow_private: bool) -> None:
         self._reactor: Any = reactor
-        self._original: Any = reactor.nameResolver
+        self._original: Any = self._reactor.nameResolver
+        if isinstance(self._original, GAIResolver):
+            self._original = GAIResolver(self._reactor, getaddrinfo=look_up)  # type: ignore[arg-type] # any arguments
         self._allow_private = allow_private
         self._cache = _Cache(reactor)
 
@@ -83,6 +129,11 @@ class PublicHostResolver:
         """As Scrapy asks."""
         self._reactor.installNameResolver(self)
 
+    @property
+    def unfiltered(self) -> Any:
+        """The resolver behind the guard: for the operator's proxies, and for who looks at all addresses."""
+        return self._original
+
     def resolveHostName(  # noqa: N802 - the name is Twisted's
         self,
         resolutionReceiver: Any,  # noqa: N803
@@ -94,6 +145,8 @@ class PublicHostResolver:
         """Addresses of a host, private ones left out."""
         may_be_private = self._allow_private or hostName == proxy_address.get()
         receiver = _Filter(resolutionReceiver, hostName, portNumber, self._cache, may_be_private)
+        if not may_be_private and is_metadata_name(hostName):
+            return receiver.refuse()
         known = self._cache.get(hostName)
         if known is None:
             return self._original.resolveHostName(
@@ -124,6 +177,14 @@ class _Filter:
         self._found: list[IAddress] = []
         self._passed = 0
 
+    def refuse(self) -> _Resolved:
+        """Without a look-up."""
+        resolution = _Resolved(self._host)
+        self._receiver.resolutionBegan(resolution)
+        _remember(_refused, self._host)
+        self._receiver.resolutionComplete()
+        return resolution
+
     def replay(self, addresses: list[IAddress]) -> _Resolved:
         """As if they had just been resolved."""
         resolution = _Resolved(self._host)
@@ -139,6 +200,8 @@ class _Filter:
 
     def addressResolved(self, address: Any) -> None:  # noqa: N802
         """From Twisted: an IPv4Address or IPv6Address."""
+        if len(self._found) >= _MOST_ADDRESSES * len(_FAMILIES):
+            return
         self._found.append(address)
         if self._allow_private or is_public(address.host):
             self._passed += 1
@@ -153,31 +216,38 @@ class _Filter:
     def _end(self) -> None:
         _refused.pop(self._host, None)
         if self._found and not self._passed:
-            _refused[self._host] = None
-            if len(_refused) > _MOST_HOSTS:
-                _refused.popitem(last=False)
+            _remember(_refused, self._host)
         self._receiver.resolutionComplete()
 
 
-async def addresses_of(host: str) -> list[str]:
+async def addresses_of(host: str, *, unfiltered: bool = False) -> list[str]:
     """The addresses of a host, or of a literal in any spelling, as the reactor's resolver has them.
 
-    So with `PublicHostResolver` they are cached and public. Empty when the host has none.
+    So with `PublicHostResolver` they are cached and public; `unfiltered`, they are neither.
+    Empty when the host has none. Raises DescriptorShortage.
     """
     if not is_reactor_installed():  # then TWISTED_DNS_RESOLVER has no meaning either
         return await _addresses_without_reactor(host)
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs one
 
     collector = _Collector(asyncio.get_running_loop().create_future())
-    reactor.nameResolver.resolveHostName(collector, host)
-    return await collector.all_there
+    resolver: Any = reactor.nameResolver
+    if unfiltered:
+        resolver = getattr(resolver, "unfiltered", resolver)
+    resolver.resolveHostName(collector, host)
+    return await collector.all_there or _none_of(host)
+
+
+def _none_of(host: str) -> list[str]:
+    check_shortage(host)
+    return []
 
 
 async def _addresses_without_reactor(host: str) -> list[str]:
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return []
+        found = await asyncio.to_thread(look_up, host, None, 0, socket.SOCK_STREAM)
+    except socket.gaierror:
+        return _none_of(host)
     return [str(address[4][0]) for address in found]
 
 

@@ -3,6 +3,8 @@
 The guard against private addresses stands where sockets are made: every address that a name,
 or a literal in whatever spelling, resolves to passes it, for each new connection. A
 connection that is kept was let through before.
+
+Every connection has a place (crawl/places.py), whether it carries a request or is kept for the next.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ from typing import Any, NamedTuple
 from aiohappyeyeballs import AddrInfoType, start_connection
 from scrapy.exceptions import CannotResolveHostError
 
-from site_spider.core.address import is_address, is_public
+from site_spider.core.address import is_address, is_metadata_name, is_public
+from site_spider.crawl.descriptors import for_connections
+from site_spider.crawl.places import Places
 from site_spider.crawl.resolver import PrivateHostError, addresses_of, is_refused
 from site_spider.crawl.wire import Wire
 
 _IDLE_SECONDS = 30.0  # a connection is kept; servers keep theirs for 5 to 75
-_MOST_IDLE = 1_000  # connections kept, of all servers together
 _NEXT_ADDRESS_SECONDS = 0.25  # before the next address of a server is tried as well
 _SWEEP_SECONDS = 5.0
 
@@ -45,6 +48,7 @@ class Wires:
         self._idle_order: OrderedDict[Wire, Server] = OrderedDict()  # the longest idle first
         self._open: set[Wire] = set()
         self._sweeper: asyncio.TimerHandle | None = None
+        self.places = Places(for_connections, self._close_longest_idle)
 
     def take_idle(self, server: Server) -> Wire | None:
         """A connection that is kept, the last one used first."""
@@ -59,6 +63,9 @@ class Wires:
         """A connection that may be used again."""
         if not wire.is_open:
             return
+        if self.places.are_wanted:
+            wire.abort()
+            return
         kept = self._idle.setdefault(server, [])
         kept.append(wire)
         self._idle_order[wire] = server
@@ -66,23 +73,28 @@ class Wires:
         wire.idle_since = loop.time()
         if len(kept) > self._most_idle_of_server:
             kept[0].abort()
-        if len(self._idle_order) > _MOST_IDLE:
-            next(iter(self._idle_order)).abort()
         if self._sweeper is None:
             self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     async def open(self, server: Server) -> Wire:
-        """A new connection.
+        """A new connection, for the place that was taken before; it is given back when there is none.
 
         Raises CannotResolveHostError, PrivateHostError and OSError, which ssl.SSLError is.
         """
+        try:
+            wire = await self._made(server)
+        except BaseException:
+            self.places.give_back()
+            raise
+        self._open.add(wire)
+        self.places.succeeded()
+        return wire
+
+    async def _made(self, server: Server) -> Wire:
         addresses = await self._addresses(server)
         if len(addresses) == 1:  # the loop's own way costs half of that by a socket
-            wire = await self._wire_to(server, host=addresses[0], port=server.port)
-        else:
-            wire = await self._wire_to_first(server, addresses)
-        self._open.add(wire)
-        return wire
+            return await self._wire_to(server, host=addresses[0], port=server.port)
+        return await self._wire_to_first(server, addresses)
 
     async def _wire_to_first(self, server: Server, addresses: list[str]) -> Wire:
         """To the address that answers first."""
@@ -100,15 +112,24 @@ class Wires:
 
     async def _wire_to(self, server: Server, **place: Any) -> Wire:
         is_tls = server.scheme == "https"
-        _, wire = await asyncio.get_running_loop().create_connection(
-            lambda: Wire(self._lost),
-            ssl=self._tls if is_tls else None,
-            server_hostname=server.host.removesuffix(".") if is_tls else None,
-            **place,
-        )
+        wire = Wire(self._lost)
+        try:
+            await asyncio.get_running_loop().create_connection(
+                lambda: wire,
+                ssl=self._tls if is_tls else None,
+                server_hostname=server.host.removesuffix(".") if is_tls else None,
+                **place,
+            )
+        except BaseException:
+            wire.abort()  # it may have been made at the moment of the timeout
+            raise
+        if not wire.is_open:
+            raise ConnectionResetError("the server has closed the connection as soon as it was made")
         return wire
 
     async def _addresses(self, server: Server) -> list[str]:
+        if not self._allow_private and is_metadata_name(server.host):
+            raise PrivateHostError.of(server.host)
         found = [server.host] if is_address(server.host) else await addresses_of(server.host)
         if not found:
             if is_refused(server.host):
@@ -127,8 +148,16 @@ class Wires:
         for wire in list(self._open):
             wire.abort()
 
+    def _close_longest_idle(self) -> bool:
+        for wire in self._idle_order:
+            wire.abort()
+            return True
+        return False
+
     def _lost(self, wire: Wire) -> None:
-        self._open.discard(wire)
+        if wire in self._open:
+            self._open.discard(wire)
+            asyncio.get_running_loop().call_soon(self.places.give_back)  # by then its descriptor is closed
         if wire in self._idle_order:
             self._forget_idle(wire)
 
