@@ -1,13 +1,19 @@
-"""Real servers, shared by all tests of a run."""
+"""What all tests share: production's event loop, and real servers."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 
 import pytest
+import uvloop
 
 from tests.real_servers import address
+
+# `asyncio.run` and `asyncio.Runner` then make the loop that ASYNCIO_EVENT_LOOP names for real crawls;
+# at import, because a fixture would come after those of wider scope
+asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,8 @@ from functools import partial
 from math import inf
 
 from site_spider.core.batch import Batch, Batcher, BatchLimits
-from site_spider.core.log_limit import LogLimit
 from site_spider.core.sink import Answer, Record, Sink, Verdict
+from site_spider.crawl.delivery_log import DeliveryLog
 from site_spider.errors import BatchError, SinkUnavailable
 
 logger = logging.getLogger(__name__)
@@ -32,14 +32,14 @@ SHORTEST_OPEN_PAUSE_SECONDS = 0.25
 LONGEST_OPEN_PAUSE_SECONDS = 5.0
 OPEN_ATTEMPT_SECONDS = 15.0  # what one attempt is granted even when the whole wait is shorter
 CLOSE_SINK_SECONDS = 5.0
-LONGEST_REASON = 300
 
 
 class Delivery:
     """Brings records to one sink. All its methods belong to the event loop's thread.
 
     `on_change`, if set, is called without arguments after the backlog shrank or the
-    availability changed: the moment to look whether intake may resume.
+    availability changed: the moment to look whether intake may resume. `on_failure` hears of
+    a mistake in here, after which records would wait for ever.
     """
 
     def __init__(
@@ -49,19 +49,22 @@ class Delivery:
         limits: BatchLimits | None = None,
         write_timeout_seconds: float = 60.0,
         on_change: Callable[[], None] | None = None,
+        on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         self.sink = sink
+        self._on_failure = on_failure or self._log_failure
         self.on_change = on_change
         self._batcher = Batcher(limits)
         self._write_timeout_seconds = write_timeout_seconds
         self._done: dict[int, Done] = {}
         self._writes: set[asyncio.Task[Sequence[Verdict]]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        # a plain handle: uvloop gives no TimerHandle for a moment that has come
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = inf
         self._drained: asyncio.Event = asyncio.Event()
         self._writing = False  # between open and close
         self._closed = False
-        self._rejections = LogLimit(count=10, period_seconds=60)
-        self._retries = LogLimit(count=1, period_seconds=60)
+        self._said = DeliveryLog(sink.name)
 
     @property
     def backlog_count(self) -> int:
@@ -120,6 +123,9 @@ class Delivery:
                 await self._abandon_writes()
                 await self._close_sink()
         return self.backlog_count
+
+    def _log_failure(self, error: BaseException) -> None:
+        logger.error("The delivery to sink %s failed.", self.sink.name, exc_info=error)
 
     # --- Opening and closing ---
 
@@ -186,24 +192,30 @@ class Delivery:
     def _pump(self) -> None:
         if not self._writing:
             return
+        try:
+            self._hand_out()
+        except Exception as error:  # noqa: BLE001 - a record that was accepted is not its submitter's any more
+            self._on_failure(error)
+
+    def _hand_out(self) -> None:
         loop = asyncio.get_running_loop()
         while (batch := self._batcher.take(loop.time())) is not None:
             write = loop.create_task(self._write(batch), name=f"write to {self.sink.name}")
             self._writes.add(write)
             write.add_done_callback(partial(self._written, batch))
         moment = self._batcher.next_at(loop.time())
-        if moment is not None and (self._timer is None or moment < self._timer.when()):
+        if moment is not None and moment < self._timer_at:
             self._stop_timer()
-            self._timer = loop.call_at(moment, self._on_timer)
+            self._timer, self._timer_at = loop.call_at(moment, self._on_timer), moment
 
     def _on_timer(self) -> None:
-        self._timer = None
+        self._timer, self._timer_at = None, inf
         self._pump()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer, self._timer_at = None, inf
 
     async def _write(self, batch: Batch) -> Sequence[Verdict]:
         async with asyncio.timeout(self._write_timeout_seconds):
@@ -211,17 +223,25 @@ class Delivery:
 
     def _written(self, batch: Batch, write: asyncio.Task[Sequence[Verdict]]) -> None:
         self._writes.discard(write)
+        try:
+            self._conclude(batch, write)
+        except Exception as error:  # noqa: BLE001 - the event loop would only log it
+            self._on_failure(error)
+
+    def _conclude(self, batch: Batch, write: asyncio.Task[Sequence[Verdict]]) -> None:
         before = self.backlog_count, self._batcher.unavailable_since
         try:
             reason = self._outcome(batch, write)
         except BatchError as error:
             reason = f"the sink's answer is of no use: {error}"
             self._batcher.fail(batch.number, self._now(), random.random())  # noqa: S311 - spreads retries only
-        self._tell_availability(before[1], reason)
+        since = self._batcher.unavailable_since
+        if not self._closed:
+            self._said.availability(before[1], since, self.backlog_count, self._now(), reason)
         self._pump()
         if self.backlog_count == 0:
             self._drained.set()
-        if self.on_change and before != (self.backlog_count, self._batcher.unavailable_since):
+        if self.on_change and before != (self.backlog_count, since):
             self.on_change()
 
     def _outcome(self, batch: Batch, write: asyncio.Task[Sequence[Verdict]]) -> str:
@@ -235,12 +255,13 @@ class Delivery:
         endings = self._batcher.settle(batch.number, verdicts, self._now(), jitter)
         for ticket, record, verdict in endings:
             if verdict.answer is Answer.REJECTED:
-                self._tell_rejected(record, verdict)
+                self._said.rejected(record, verdict, self._now())
             self._call(self._done.pop(ticket), verdict)
         if len(endings) == len(verdicts):
             return ""
         reason = next(verdict.reason for verdict in verdicts if verdict.answer is Answer.RETRY)
-        self._tell_retried(len(verdicts) - len(endings), reason)
+        if self.available:
+            self._said.retried(len(verdicts) - len(endings), reason, self._now())
         return reason
 
     def _failure(self, write: asyncio.Task[Sequence[Verdict]]) -> str:
@@ -260,34 +281,5 @@ class Delivery:
     def _call(self, done: Done, verdict: Verdict) -> None:
         try:
             done(verdict)
-        except Exception:  # the other records of the batch still have to hear
-            logger.exception("What waited for an answer of sink %s failed.", self.sink.name)
-
-    # --- Telling ---
-
-    def _tell_availability(self, was_unavailable_since: float | None, reason: str) -> None:
-        name, waiting, since = self.sink.name, self.backlog_count, self._batcher.unavailable_since
-        if self._closed or (since is None) == (was_unavailable_since is None):
-            return
-        if since is not None:
-            logger.warning("Sink %s is away; %d records wait: %s", name, waiting, _shortened(reason))
-        elif was_unavailable_since is not None:
-            seconds = self._now() - was_unavailable_since
-            logger.info("Sink %s is back after %.1f s; %d records are waiting.", name, seconds, waiting)
-
-    def _tell_rejected(self, record: Record, verdict: Verdict) -> None:
-        if self._rejections.admit(self._now()):
-            more = self._rejections.take_held_back()
-            note = f" ({more} more since the last such line)" if more else ""
-            reason = _shortened(verdict.reason)
-            logger.warning("Sink %s rejected %r: %s%s", self.sink.name, record.key, reason, note)
-
-    def _tell_retried(self, count: int, reason: str) -> None:
-        if self.available and self._retries.admit(self._now()):
-            reason = _shortened(reason)
-            logger.warning("Sink %s wants %d records again later: %s", self.sink.name, count, reason)
-
-
-def _shortened(reason: str) -> str:
-    line = " ".join(reason.split())
-    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
+        except Exception as error:  # noqa: BLE001 - the other records of the batch still have to hear
+            self._on_failure(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,10 @@ from site_spider.core.statistics import NameCounts
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.lineage import Job, Root
+from site_spider.errors import SinkUnavailable
 from site_spider.items import Result
+
+logger = logging.getLogger(__name__)
 
 SetAside = Callable[[Message, str, Entry], None]
 
@@ -39,18 +43,30 @@ class Results:
         """Send one document, which has a `url_id`, to every sink."""
         url_id = str(document["url_id"])
         description = document.get("description")
+        record = Record(url_id, document, _size_bytes(document))
+        pending = _Pending(self, job, record, failed=description is not None)
+        pending.sinks = len(self._deliveries)
+        at_once = self.is_urgent()
         if description is not None:
             self._failures.add_failure(str(description))
         if job is not None:
             job.written = job.written or url_id == job.url_id
             self._completion.hold(job.entry)
-        record = Record(url_id, document, _size_bytes(document))
-        pending = _Pending(self, job, record, failed=description is not None)
-        pending.sinks = len(self._deliveries)
         for delivery in self._deliveries:
-            delivery.submit(record, pending.answered, at_once=self.is_urgent())
+            self._hand_over(delivery, pending, at_once)
         if not self._deliveries:
             self.settled(job, record, failed=pending.failed, refusal="")
+
+    def _hand_over(self, delivery: Delivery, pending: _Pending, at_once: bool) -> None:
+        """The other sinks get the result all the same when one cannot be given it."""
+        try:
+            delivery.submit(pending.record, pending.answered, at_once=at_once)
+        except SinkUnavailable as error:  # the crawl has ended: the hold stays, so the seed is repeated
+            logger.debug("A result comes after the end of the crawl: %s", error)
+        except Exception as error:
+            logger.exception("A result could not be handed to sink %s", delivery.sink.name)
+            reason = f"sink {delivery.sink.name} could not be given the result: {error!r}"
+            pending.answered(Verdict(Answer.REJECTED, reason))
 
     def write_missing(self, job: Job) -> None:
         """A job has ended without a result: say so in a failure result."""

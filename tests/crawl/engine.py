@@ -97,12 +97,10 @@ def crawl(
     spider: type[SeedSpider] = SeedSpider,
     until: Callable[[Crawler], bool] | None = None,
     timeout_seconds: float = 60,
-    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     **overrides: Any,
 ) -> Crawled:
     """Crawl the seeds until all are committed, or until `until` says so, and stop gracefully."""
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        return runner.run(_crawl(settings_for(folder, **overrides), seeds, spider, until, timeout_seconds))
+    return asyncio.run(_crawl(settings_for(folder, **overrides), seeds, spider, until, timeout_seconds))
 
 
 async def _crawl(

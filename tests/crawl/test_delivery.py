@@ -94,6 +94,45 @@ def test_records_submitted_before_open_are_written_after_it() -> None:
     run(scenario())
 
 
+def test_batches_are_due_at_moments_that_have_come_during_an_outage(caplog: pytest.LogCaptureFixture) -> None:
+    """uvloop gives a handle that tells no time for a moment less than half a millisecond away."""
+
+    async def scenario() -> None:
+        sink = ScriptedSink()
+        sink.away = True
+        at_once = BatchLimits(size_bytes=1000, count=10, age_seconds=0.0003, under_way=2)
+        async with opened(sink, limits=at_once) as delivery:
+            answers: list[dict[str, Verdict]] = []
+            for n in range(200):  # each before and after the moment that the one before set
+                answers += [submit(delivery, f"{n}"), submit(delivery, f"{n}+")]
+                await asyncio.sleep(0)
+            await until(lambda: not delivery.available)
+            answers.append(submit(delivery, "during"))
+            sink.away = False
+            await until(lambda: all(answers))
+        assert [item for item in caplog.records if item.exc_info] == []
+
+    run(scenario())
+
+
+def test_a_bug_after_a_record_was_accepted_is_told_to_the_owner_and_not_to_its_submitter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who would take it for refused, and hear of it twice."""
+    failures: list[BaseException] = []
+
+    async def scenario() -> None:
+        async with opened(ScriptedSink(), on_failure=failures.append) as delivery:
+            with monkeypatch.context() as patched:
+                patched.setattr(delivery._batcher, "next_at", lambda now: 1 / 0)
+                answers = submit(delivery, "a")
+            assert [type(error) for error in failures] == [ZeroDivisionError]
+            submit(delivery, "b")
+            await until(lambda: answers)
+
+    run(scenario())
+
+
 def test_never_more_than_two_writes_are_under_way() -> None:
     """A slow sink gets two batches, the rest waits."""
 

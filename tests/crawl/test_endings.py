@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
-import uvloop
 from scrapy import Request
 from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.exceptions import (
@@ -441,9 +440,9 @@ def test_a_cookie_header_of_a_seed_is_sent(tmp_path: Path) -> None:
 
 
 def test_waiting_for_a_moment_that_has_come_is_no_error_under_uvloop(tmp_path: Path) -> None:
-    """uvloop gives another kind of handle for it; retries make such moments."""
+    """uvloop gives another kind of handle for it; retries make such moments, and batches that are due."""
     engine.ANSWERS.update({f"/late/{n}": lambda r: page(r, "broken", 503) for n in range(20)})
     seeds = [{"url": f"http://h.test/late/{n}", "meta": {"url_id": str(n)}} for n in range(20)]
-    found = crawl(tmp_path, seeds, loop_factory=uvloop.new_event_loop, SITE_RETRY_PAUSE_SECONDS=0.0001)
+    found = crawl(tmp_path, seeds, SITE_RETRY_PAUSE_SECONDS=0.0001, SITE_SINK_FLUSH_SECONDS=0.0001)
     assert len(found.documents) == 20
     assert found.stats["finish_reason"] == "shutdown"
