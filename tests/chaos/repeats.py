@@ -37,6 +37,7 @@ class Asked(NamedTuple):
 class Toll:
     """What one death made to be fetched again."""
 
+    death: Death
     downloading: int = 0
     ages: list[float] = field(default_factory=list)  # seconds since the answer, of those that had one
 
@@ -44,6 +45,14 @@ class Toll:
     def count(self) -> int:
         """How many requests."""
         return self.downloading + len(self.ages)
+
+    def __str__(self) -> str:
+        death = self.death
+        oldest = f", the first of them {max(self.ages):.2f} s before" if self.ages else ""
+        return (
+            f"kill -9 of {death.crawler.pid} in {death.run.name}: {self.count} fetched again, "
+            f"{self.downloading} of them downloading, {len(self.ages)} answered{oldest}"
+        )
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,7 @@ def repeats(
 ) -> Repeats:
     """Look through the record."""
     owners = _Owners(runs)
-    tolls = [Toll() for _ in deaths]
+    tolls = [Toll(death) for death in deaths]
     others = 0
     for first, again in _pairs(record, partitions):
         number = _death(deaths, owners.at(first.partition, first.began), first, again)
@@ -95,11 +104,7 @@ def repeats(
             tolls[number].ages.append(deaths[number].when - first.sent)
         else:
             tolls[number].downloading += 1
-    calm = [
-        toll
-        for toll, death in zip(tolls, deaths, strict=True)
-        if not any(begin < death.when < end for begin, end in outages)
-    ]
+    calm = [toll for toll in tolls if not any(begin < toll.death.when < end for begin, end in outages)]
     return Repeats(calm, sum(toll.count for toll in tolls) - sum(toll.count for toll in calm), others)
 
 

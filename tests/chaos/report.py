@@ -113,4 +113,5 @@ def details(outcome: Outcome) -> list[str]:
     """What was wrong, and what the logs warn of."""
     lines = [f"WRONG  {text}" for text in outcome.wrong]
     warnings = summary(outcome.found.warnings)
+    lines += map(str, outcome.repeats.tolls)
     return lines + (["warnings in the logs:", *(f"  {line}" for line in warnings)] if warnings else [])
