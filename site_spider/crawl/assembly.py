@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_KEPT_SECONDS = 10.0  # of the grace, for sinks and commit
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond what it waits for
+_LOOK_SECONDS = 0.25  # how often it is looked how far the partitions are, and what is to leave
 _TICK_SECONDS = 0.1  # how often the intake is told what is safe to commit
 _TICK_SHARE = 0.05  # of the loop's time for that: with many seeds in flight it takes some milliseconds
 
@@ -186,10 +187,13 @@ class SeedService:
         )
 
     async def _tick(self, seeds: Seeds, outlets: Outlets) -> None:
+        look_at = 0.0
         while True:
-            began = time.perf_counter()
-            seeds.look()
-            self.queues.look()
+            if (began := time.perf_counter()) >= look_at:
+                seeds.look()
+                self.queues.look()
+                look_at = began + _LOOK_SECONDS
+                began = time.perf_counter()
             outlets.commits.tick()
             await asyncio.sleep(max(_TICK_SECONDS, (time.perf_counter() - began) / _TICK_SHARE))
 
