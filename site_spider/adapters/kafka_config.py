@@ -112,7 +112,9 @@ class KafkaConfig:
             config |= {
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": 10_000,  # how long a member that closed or died keeps its partitions
-                "heartbeat.interval.ms": 3_000,
+                # A rebalance waits until each member has heard of it by its heartbeat, and those that have
+                # heard can commit nothing until it is over.
+                "heartbeat.interval.ms": 500,
             }
             config |= {"group.instance.id": instance} if instance else {}
         return {**config, **self.options}

@@ -38,13 +38,16 @@ LONGEST_PAUSE_SECONDS = 10.0  # a server that is back is noticed soon; measured 
 class BatchLimits:
     """When a batch is due, how large it may become, and how many may be under way.
 
-    A record that alone is larger than `size_bytes` travels alone.
+    A record that alone is larger than `size_bytes` travels alone. While no batch is under way one is
+    due at `idle_age_seconds` already, if that is less than `age_seconds`: a sink that answers
+    quickly gets small batches soon, and a slow one is not asked more often.
     """
 
     size_bytes: int = 5_000_000
     count: int = 500
     age_seconds: float = 1.0
     under_way: int = 2
+    idle_age_seconds: float = inf
 
 
 class Batch(NamedTuple):
@@ -96,7 +99,7 @@ class Batcher:
         self._failures = 0  # in a row
         self._halvings = 0
         self._resume_at = -inf
-        self._hurried = False
+        self._hurried_to: float = 0  # what was accepted up to this order is due, whatever its age
 
     @property
     def under_way(self) -> int:
@@ -173,9 +176,13 @@ class Batcher:
         for entry in entries:
             self._make_ready(entry, order=self._next_order())
 
+    def flush(self) -> None:
+        """Whatever was accepted until now is due as soon as it is ready."""
+        self._hurried_to = max(self._hurried_to, self._orders)
+
     def hurry(self) -> None:
         """From now on whatever is ready is due, and pauses that have begun are over: the end is near."""
-        self._hurried = True
+        self._hurried_to = inf
         self._failures = 0
         self._resume_at = -inf
         for _, _, entry in self._paused:
@@ -192,14 +199,16 @@ class Batcher:
         if not self._ready:
             return False
         return (
-            self._hurried
+            self._ready[0][0] <= self._hurried_to
             or len(self._ready) >= self.limits.count
             or self._ready_bytes >= self.limits.size_bytes
             or now >= self._oldest_due_at()
         )
 
     def _oldest_due_at(self) -> float:
-        return self._ready[0][1].accepted_at + self.limits.age_seconds
+        limits = self.limits
+        age = limits.age_seconds if self._under_way else min(limits.age_seconds, limits.idle_age_seconds)
+        return self._ready[0][1].accepted_at + age
 
     def _gather(self) -> list[_Entry]:
         count = max(1, self.limits.count >> self._halvings)

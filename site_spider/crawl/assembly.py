@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from typing import TYPE_CHECKING, Self
 
 from scrapy import Request, signals
@@ -20,7 +21,7 @@ from site_spider.crawl.cookies import SeedCookies
 from site_spider.crawl.dead_letters import DeadLetters
 from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.ending import Ending
-from site_spider.crawl.handover import Handover
+from site_spider.crawl.handover import SINK_SECONDS, Handover
 from site_spider.crawl.intake import Intake
 from site_spider.crawl.mishaps import Mishaps
 from site_spider.crawl.outlets import Outlets
@@ -42,8 +43,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LONGEST_KEPT_SECONDS = 10.0  # of the grace, for sinks and commit
-_ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
-_TICK_SECONDS = 0.25  # how often the intake is told what is safe to commit
+_ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond what it waits for
+_LOOK_SECONDS = 0.25  # how often it is looked how far the partitions are, and what is to leave
+_TICK_SECONDS = 0.1  # how often the intake is told what is safe to commit
+_TICK_SHARE = 0.05  # of the loop's time for that: with many seeds in flight it takes some milliseconds
 
 
 class SeedService:
@@ -151,11 +154,11 @@ class SeedService:
             lambda listener: outlets.consumer(log, listener),
             seeds,
             frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
-            config.revoke_grace_seconds + _ANSWER_SECONDS,
+            config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
             outlets.commits_of_intake,
         )
         self.handover = seeds.handover = Handover(
-            self.crawler.engine, self.deliveries, config.revoke_grace_seconds, stop
+            self.crawler.engine, outlets, config.revoke_grace_seconds, stop
         )
         # few are in flight, and the next wait for these; or a partition is about to leave
         outlets.join(self.results, lambda: seeds.is_cautious or seeds.handover.active, self._wake)
@@ -183,11 +186,15 @@ class SeedService:
         )
 
     async def _tick(self, seeds: Seeds, outlets: Outlets) -> None:
+        look_at = 0.0
         while True:
-            seeds.look()
-            self.queues.look()
+            if (began := time.perf_counter()) >= look_at:
+                seeds.look()
+                self.queues.look()
+                look_at = began + _LOOK_SECONDS
+                began = time.perf_counter()
             outlets.commits.tick()
-            await asyncio.sleep(_TICK_SECONDS)
+            await asyncio.sleep(max(_TICK_SECONDS, (time.perf_counter() - began) / _TICK_SHARE))
 
     # --- while crawling -----------------------------------------------------------------------
 
@@ -266,6 +273,8 @@ class SeedService:
         if self._watchdog is not None:
             self._watchdog.stop()
         self.queues.close()
+        if self.handover is not None:
+            self.handover.close()
         if self._intake is not None:
             ledger = self.completion.ledger
             logger.info("Seeds: %d complete, %d in flight", sum(ledger.outcomes.values()), ledger.in_flight)

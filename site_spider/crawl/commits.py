@@ -20,7 +20,7 @@ from site_spider.errors import LogUnavailable
 
 logger = logging.getLogger(__name__)
 
-_COMMIT_SECONDS = 0.5
+_COMMIT_SECONDS = 0.15  # from one to the next, if there is news
 _RETRY_SECONDS = 0.5
 
 Tell = Callable[..., None]  # calls on the event loop's thread
@@ -58,7 +58,7 @@ class _Wanted(NamedTuple):
 
 
 class OffsetCommits:
-    """Commits what is wanted and differs from what was committed last, twice a second."""
+    """Commits what is wanted and differs from what was committed last, some times a second."""
 
     def __init__(
         self,

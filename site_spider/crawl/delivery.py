@@ -97,13 +97,19 @@ class Delivery:
     def submit(self, record: Record, done: Done, *, at_once: bool = False) -> None:
         """Queue a record; `done` is called once, with the final answer: acknowledged or rejected.
 
-        It is called later, never from within. With `at_once` the record does not wait for its
-        batch to fill. Raises SinkUnavailable after `close`.
+        It is called later, never from within. With `at_once` neither this record nor an earlier
+        one waits for its batch to fill. Raises SinkUnavailable after `close`.
         """
         if self._closed:
             raise SinkUnavailable(f"{self.sink.name}: nothing can be delivered after the end of the crawl.")
-        accepted_at = -inf if at_once else self._now()
-        self._done[self._batcher.accept(record, accepted_at)] = done
+        self._done[self._batcher.accept(record, self._now())] = done
+        if at_once:
+            self._batcher.flush()
+        self._pump()
+
+    def flush(self) -> None:
+        """Send what waits for its batch to fill, as far as the sink takes it."""
+        self._batcher.flush()
         self._pump()
 
     async def close(self, timeout_seconds: float) -> int:

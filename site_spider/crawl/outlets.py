@@ -82,6 +82,15 @@ class Outlets:
             return False
         return all(delivery.available and delivery.backlog_bytes < limit for delivery in self._deliveries)
 
+    def flush(self) -> None:
+        """Send the results that wait for their batch to fill."""
+        for delivery in self._deliveries:
+            delivery.flush()
+
+    def is_awaited(self) -> bool:
+        """Whether a sink that is not away has still to answer for results."""
+        return any(delivery.available and delivery.backlog_count for delivery in self._deliveries)
+
     def is_crowded(self) -> bool:
         """Whether seeds that are not complete hold so many results that no other may begin."""
         return self._together is not None and self._together.is_crowded

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.member_slot import MemberSlot
 from tests.acceptance.deployment import Deployment, opened, wait_until
+from tests.acceptance.relay import Relay
 from tests.site.handle import Site
 
 pytestmark = pytest.mark.servers
@@ -152,3 +155,72 @@ def test_a_topic_that_is_made_anew_is_read_from_its_beginning(
     produce(deployment, site, second)
     deployment.start()
     wait_documents(deployment, [*first, *second])
+
+
+GRACE_SECONDS = 1.0
+
+
+@pytest.fixture
+def relay(elasticsearch_hosts: str) -> Iterator[Relay]:
+    """An Elasticsearch that takes its time for the first results: their index is being created, say."""
+    with Relay(elasticsearch_hosts, held=b" /results-") as relay:
+        yield relay
+
+
+@pytest.fixture
+def slow_to_store(tmp_path: Path, kafka_brokers: str, relay: Relay) -> Iterator[Deployment]:
+    yield from opened(
+        tmp_path,
+        {
+            "SITE_KAFKA_BROKERS": kafka_brokers,
+            "SITE_SINKS": "elasticsearch",
+            "SITE_ELASTICSEARCH_HOSTS": relay.url,
+            "SITE_REVOKE_GRACE_SECONDS": str(GRACE_SECONDS),
+        },
+    )
+
+
+def fetched_twice(site: Site) -> dict[str, int]:
+    asked = Counter(entry.path for entry in site.entries())
+    return {path: count for path, count in asked.items() if count > 1}
+
+
+def test_nothing_is_fetched_twice_when_a_member_joins_before_the_first_results_are_stored(
+    slow_to_store: Deployment, relay: Relay, site: Site, admin: AdminClient
+) -> None:
+    """Partitions leave for a new member when the index, which did not exist, has taken what was fetched."""
+    deployment = slow_to_store
+    make_topic(admin, deployment.topic, 4)
+    paths = [f"/slow/20/{number}" for number in range(400)]
+    produce(deployment, site, paths)
+    first = deployment.start("-c", "4")
+    wait_until(relay.is_holding.is_set, 60, "the first results")
+    wait_until(lambda: len(site.entries()) > 40, 60, "the crawl under way")
+    second = deployment.start("-c", "4")
+    wait_until(lambda: "Revoked: " in first.text(), 60, "partitions that are asked back")
+    revoked_at = time.monotonic()
+    wait_until(lambda: time.monotonic() - revoked_at > 3 * GRACE_SECONDS, 20, "the end of the grace")
+    relay.let_go()
+    second.wait_assigned()
+    wait_until(deployment.is_done, 90, "the end of the lag")
+    assert fetched_twice(site) == {}
+    assert set(deployment.documents()) == set(paths)
+
+
+def test_nothing_is_fetched_twice_at_a_start_of_several_members_with_a_new_index(
+    tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str, site: Site, admin: AdminClient
+) -> None:
+    """Two processes that join one after the other, and nobody dies."""
+    settings = {
+        "SITE_KAFKA_BROKERS": kafka_brokers,
+        "SITE_SINKS": "elasticsearch",
+        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
+    }
+    for deployment in opened(tmp_path, settings):
+        make_topic(admin, deployment.topic, 4)
+        paths = [f"/slow/100/{number}" for number in range(1000)]
+        produce(deployment, site, paths)
+        run = deployment.start("-n", "2", "-c", "16", "--until-done")
+        assert run.wait(90) == 0
+        assert fetched_twice(site) == {}
+        assert set(deployment.documents()) == set(paths)

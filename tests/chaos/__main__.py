@@ -14,6 +14,7 @@ from tests.chaos.logs import complaints, recoveries, summary
 from tests.chaos.options import Options, read_options
 from tests.chaos.plan import plan
 from tests.chaos.rebalances import Rebalances
+from tests.chaos.repeats import repeats
 from tests.chaos.report import Outcome
 from tests.chaos.scene import Scene, prepared
 from tests.chaos.storm import Storm
@@ -60,7 +61,8 @@ def _count(options: Options, scene: Scene, storm: Storm, rebalances: Rebalances)
     servers = list(scene.servers.values())
     outages = [outage for server in servers for outage in server.outages]
     recovered = recoveries(storm.happened.deaths, outages)
-    outcome = Outcome(options, verdict, storm.happened, rebalances, servers, recovered, found, wrong)
+    again = repeats(scene.site.record, scene.partitions(), scene.crew.runs, storm.happened.deaths, outages)
+    outcome = Outcome(options, verdict, storm.happened, rebalances, servers, recovered, again, found, wrong)
     print("\n".join([*report.details(outcome), "", *report.table(outcome)]), flush=True)
     return wrong
 

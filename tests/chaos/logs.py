@@ -64,11 +64,18 @@ def _replacement(death: Death, taken: set[Process]) -> Process | None:
 def _assignments(log: Path) -> dict[int, float]:
     """By process: when it first got partitions."""
     found: dict[int, float] = {}
+    for when, _, pid in assignments(log):
+        found.setdefault(pid, when)
+    return found
+
+
+def assignments(log: Path) -> Iterator[tuple[float, int, int]]:
+    """When each partition was assigned, its number, and to which process."""
     for line in _lines(log):
         match = _LINE.match(line)
         if match and _ASSIGNED.match(match["text"]):
-            found.setdefault(int(match["pid"]), float(match["time"]))
-    return found
+            for number in re.findall(r"/(\d+)", match["text"]):
+                yield float(match["time"]), int(number), int(match["pid"])
 
 
 def _lines(log: Path) -> Iterator[str]:

@@ -11,6 +11,7 @@ from tests.chaos.logs import Complaints, Recovery, summary
 from tests.chaos.options import Options
 from tests.chaos.plan import Kind
 from tests.chaos.rebalances import Rebalances
+from tests.chaos.repeats import Repeats
 from tests.chaos.servers import Server
 from tests.chaos.storm import Happened
 from tests.chaos.verdict import Verdict
@@ -61,6 +62,7 @@ class Outcome:
     rebalances: Rebalances
     servers: Sequence[Server]
     recoveries: Sequence[Recovery]
+    repeats: Repeats
     found: Complaints
     wrong: Sequence[str]
 
@@ -89,6 +91,7 @@ def table(outcome: Outcome) -> list[str]:
         ("lost", verdict.lost_seeds),
         ("dead letters", verdict.dead_letters),
         ("fetched twice", f"{verdict.twice} ({verdict.twice / verdict.pages:.1%})"),
+        *outcome.repeats.rows(),
         ("deaths", len(happened.deaths)),
         *_recovery(outcome.recoveries),
         *[row for row in _violence(happened, outcome.servers) if row[0] != Kind.KILL.value],
@@ -110,4 +113,5 @@ def details(outcome: Outcome) -> list[str]:
     """What was wrong, and what the logs warn of."""
     lines = [f"WRONG  {text}" for text in outcome.wrong]
     warnings = summary(outcome.found.warnings)
+    lines += map(str, outcome.repeats.tolls)
     return lines + (["warnings in the logs:", *(f"  {line}" for line in warnings)] if warnings else [])

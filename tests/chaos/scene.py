@@ -51,6 +51,10 @@ class Scene:
         except LogUnavailable:
             return None
 
+    def partitions(self) -> int:
+        """How many partitions the seed topic has."""
+        return len(self.deployment.log.progress(self.deployment.topic, self.deployment.group))
+
     def documents(self) -> Iterator[dict[str, Any]]:
         """Every result, one after the other: there may be more than fit into memory."""
         reader = parts.reader(self.deployment.scrapy_settings)

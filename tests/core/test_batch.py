@@ -223,6 +223,30 @@ def test_hurry_makes_everything_due() -> None:
     assert keys_of(batcher.take(1)) == ["a", "b"]
 
 
+def test_a_sink_with_nothing_to_do_gets_a_batch_sooner() -> None:
+    """While one is under way the next one grows until its age, or until the answer."""
+    batcher = Batcher(BatchLimits(age_seconds=1.0, idle_age_seconds=0.2))
+    accept(batcher, "a")
+    assert batcher.take(0.1) is None
+    assert batcher.next_at(0.1) == 0.2
+    first = batcher.take(0.2)
+    accept(batcher, "b", now=0.3)
+    assert batcher.take(1.2) is None
+    assert batcher.next_at(1.2) == 1.3
+    settle(batcher, first, now=1.2)
+    assert keys_of(batcher.take(1.2)) == ["b"]
+
+
+def test_flush_makes_due_what_was_accepted_before_it() -> None:
+    """Later records wait for their age again."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, "a", "b")
+    batcher.flush()
+    assert keys_of(batcher.take(0)) == ["a", "b"]
+    accept(batcher, "c")
+    assert batcher.take(0.9) is None
+
+
 @pytest.mark.parametrize(
     ("move", "arguments"),
     [
@@ -268,7 +292,9 @@ class BatcherMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.batcher = Batcher(BatchLimits(size_bytes=60, count=5, age_seconds=1.0, under_way=2))
+        self.batcher = Batcher(
+            BatchLimits(size_bytes=60, count=5, age_seconds=1.0, under_way=2, idle_age_seconds=0.5)
+        )
         self.now = 0.0
         self.lines: dict[str, list[tuple[int, int]]] = {}  # key -> open (ticket, size), in order
         self.under_way: dict[int, list[tuple[str, int]]] = {}  # batch -> (key, ticket)
@@ -281,6 +307,10 @@ class BatcherMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.0, 0.1, 0.6, 1.0, 40.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
+
+    @rule()
+    def flush(self) -> None:
+        self.batcher.flush()
 
     @rule()
     def hurry(self) -> None:
