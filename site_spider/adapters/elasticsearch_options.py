@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
+
+from elasticsearch import ElasticsearchWarning
 
 from site_spider.core.options import SettingsView, mapping, names, text
 from site_spider.errors import ConfigError, SinkUnavailable
@@ -50,7 +53,7 @@ class ElasticsearchOptions:
             "retry_on_status": (),
             "retry_on_timeout": False,
         }
-        _quieten_client_logs()
+        _quieten_client()
         try:
             return kind(hosts=list(self.hosts), **{**defaults, **more, **self.options})
         except (TypeError, ValueError, OSError) as error:
@@ -67,8 +70,12 @@ class ElasticsearchOptions:
         )
 
 
-def _quieten_client_logs() -> None:
-    """Keep the client from writing a line for every request, and one for each try during an outage."""
+def _quieten_client() -> None:
+    """Keep the client from writing a line for every request, and one for each try during an outage.
+
+    A warning that the server sends would be printed raw, and each new one kept for ever.
+    """
+    warnings.simplefilter("ignore", ElasticsearchWarning)
     for name, level in (
         ("elastic_transport.transport", logging.WARNING),
         ("elastic_transport", logging.ERROR),

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from elasticsearch import Elasticsearch
 
-from site_spider.adapters.elasticsearch import ElasticsearchSink, verdict_of
+from site_spider.adapters.elasticsearch import ElasticsearchSink
+from site_spider.adapters.elasticsearch_answer import verdict_of
 from site_spider.adapters.elasticsearch_results import ElasticsearchResults
 from site_spider.core.batch import BatchLimits
 from site_spider.core.sink import Answer, Record, Verdict
