@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from site_spider.adapters.private_files import private_database
 from site_spider.errors import LogUnavailable
 
 logger = logging.getLogger(__name__)
@@ -136,7 +137,7 @@ class LogFile:
             logger.warning("The seed log %s was removed; beginning a new one.", self.path)
             self.close()
         if self._connection is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            private_database(self.path)
             self._connection = sqlite3.connect(
                 self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
             )

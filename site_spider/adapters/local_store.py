@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from site_spider.adapters.private_files import private_database
 from site_spider.core.document import encode
 from site_spider.core.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
@@ -101,7 +102,7 @@ class LocalStore:
         if self._connection is not None and not self._is_still_there():
             self.close()
         if self._connection is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            private_database(self.path)
             self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
             self._prepare(self._connection)
             self._inode = self.path.stat().st_ino
