@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_SCHEMES = ("redis", "rediss", "unix")
 _CONNECT_SECONDS = 2.0
 _ANSWER_SECONDS = 5.0
 _BATCH = 1000  # fingerprints in one command or pipeline: keeps the server from being busy for long
@@ -110,9 +111,9 @@ class RedisDone(DoneStore):
     name = "redis"
 
     def __init__(self, url: str, exact: Exact, filters: Filters | None = None) -> None:
-        self.address = _without_password(url)
+        self.address = _address(url)
         self.cache_seconds = min(_CACHE_SECONDS, exact.ttl_seconds / 10 or _CACHE_SECONDS)
-        self._client = _client(url, self.address)
+        self._client = _client(url)
         self._exact = exact
         self._filters = filters
         self._way: Way | None = None  # settled when the server first answers
@@ -188,7 +189,7 @@ class RedisDone(DoneStore):
             ) from error
 
 
-def _client(url: str, address: str) -> Redis:
+def _client(url: str) -> Redis:
     try:
         return Redis.from_url(
             url,
@@ -197,15 +198,27 @@ def _client(url: str, address: str) -> Redis:
             retry=Retry(NoBackoff(), 1),  # once, for connections that the server has closed meanwhile
             protocol=2,  # all that is needed here, and known to every server
         )
-    except ValueError as error:
-        raise ConfigError(
-            f"SITE_REDIS_URL is {address!r}, but must be like redis://host:port/0: {error}"
-        ) from None
+    except (ValueError, TypeError):
+        raise _refused() from None
 
 
-def _without_password(url: str) -> str:
-    credentials, at, _ = urlsplit(url).netloc.rpartition("@")
-    return url.replace(credentials + at, "", 1) if at else url
+def _address(url: str) -> str:
+    """The URL without what may be secret: user, password, and options. Raises ConfigError."""
+    try:
+        parts = urlsplit(url)
+        port, needs_host = parts.port, parts.scheme != "unix"  # asking for the port checks it
+    except ValueError:
+        raise _refused() from None
+    if parts.scheme not in _SCHEMES or port == 0 or (needs_host and not parts.hostname):
+        raise _refused()
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _refused() -> ConfigError:
+    return ConfigError(
+        "SITE_REDIS_URL cannot be used (its value, which may hold a password, is not shown): "
+        "set it to redis://host:port/0, redis://user:password@host:port/0 or rediss://... for TLS."
+    )
 
 
 def _batches(fingerprints: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
