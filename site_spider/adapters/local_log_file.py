@@ -6,6 +6,7 @@ and its offset in one number, so that a partition is one stretch of one B-tree.
 
 from __future__ import annotations
 
+import errno
 import logging
 import sqlite3
 import time
@@ -27,6 +28,21 @@ _WAL_ATTEMPTS = 100
 _WAL_PAUSE_SECONDS = 0.05
 _WAL_LIMIT_BYTES = 64_000_000  # what the -wal file is cut to after a burst
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_PASSING = _BUSY | {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+}
+_PASSING_ERRNOS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+}
 
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS partitions (
@@ -63,10 +79,12 @@ def offset_of(identifier: int) -> int:
     return identifier & ((1 << OFFSET_BITS) - 1)
 
 
-def is_busy(error: LogUnavailable) -> bool:
-    """Whether another process merely held the file for long."""
+def may_pass(error: LogUnavailable) -> bool:
+    """Whether waiting may help: another process held the file for long, or the disk is full or read-only."""
     cause = error.__cause__
-    return isinstance(cause, sqlite3.Error) and _code(cause) in _BUSY
+    if isinstance(cause, sqlite3.Error):
+        return _code(cause) in _PASSING
+    return isinstance(cause, OSError) and cause.errno in _PASSING_ERRNOS
 
 
 class LogFile:

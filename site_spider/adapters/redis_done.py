@@ -113,7 +113,7 @@ class RedisDone(DoneStore):
     def __init__(self, url: str, exact: Exact, filters: Filters | None = None) -> None:
         self.address = _address(url)
         self.cache_seconds = min(_CACHE_SECONDS, exact.ttl_seconds / 10 or _CACHE_SECONDS)
-        self._client = _client(url)
+        self._client = _client(url, self.address)
         self._exact = exact
         self._filters = filters
         self._way: Way | None = None  # settled when the server first answers
@@ -189,7 +189,7 @@ class RedisDone(DoneStore):
             ) from error
 
 
-def _client(url: str) -> Redis:
+def _client(url: str, address: str) -> Redis:
     try:
         return Redis.from_url(
             url,
@@ -199,7 +199,10 @@ def _client(url: str) -> Redis:
             protocol=2,  # all that is needed here, and known to every server
         )
     except (ValueError, TypeError):
-        raise _refused() from None
+        raise ConfigError(
+            f"SITE_REDIS_URL leads to {address!r}, but has options behind a question mark that the client "
+            "does not take, or with values of a wrong type. Leave them out."
+        ) from None
 
 
 def _address(url: str) -> str:

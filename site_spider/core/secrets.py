@@ -22,7 +22,6 @@ _LONG_NAME = 8  # of a user without a password: then the name is one, as with to
 _SCRAPYS = (
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
-    "FTP_PASSWORD",
     "MAIL_PASS",
     "DEFAULT_REQUEST_HEADERS",
 )

@@ -189,12 +189,8 @@ class _File:
 
 
 def _of(file: _File | None) -> str:
-    """Which file; nothing where there is none: the text may be a proxy without http://, with a password."""
-    try:
-        exists = file is not None and file.path.exists()
-    except (OSError, ValueError):
-        exists = False
-    return f" ({file.path})" if file is not None and exists else ""
+    """Which file; nothing for what may be a proxy without http://, and hold a password."""
+    return "" if file is None or ":" in str(file.path) or "@" in str(file.path) else f" ({file.path})"
 
 
 def _said(error: ProxyError | OSError | ValueError) -> str:

@@ -22,7 +22,7 @@ from tests.real_servers import ROOT
 
 SECRET = "m4rk3d-s3cr3t"
 MARKS = [SECRET, "m4rk3d", *(b64encode(f"{user}:{SECRET}".encode()).decode() for user in ("bob", "id", ""))]
-CRAWL_SECONDS = 20.0
+CRAWL_SECONDS = 5.0
 NOWHERE = "127.0.0.1:9"
 SCRAPY = [str(Path(sys.executable).with_name("scrapy"))]
 
@@ -112,6 +112,13 @@ WRONG: dict[str, dict[str, Any]] = {
     },
     "others": {"SITE_CONSOLE_TOKEN": SECRET, "SITE_SPILL_KEY": SECRET, "MAIL_PASS": SECRET},
 }
+ASKED = (
+    "Elasticsearch refuses",
+    "hosts that are none",
+    "Kafka's options half",
+    "brokers with a login",
+    "others",
+)
 
 
 def environment(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
@@ -148,16 +155,11 @@ def seeds(site: str) -> str:
 def run(arguments: list[str], variables: dict[str, str], folder: Path, given: str = "") -> str:
     """All that a command writes; a crawl is stopped when it has worked for a while."""
     output = folder / "output"
+    command = [*SCRAPY, *arguments]
     with (
         output.open("w") as file,
         subprocess.Popen(
-            [*SCRAPY, *arguments],
-            env=variables,
-            cwd=ROOT,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=file,
-            stderr=file,
+            command, env=variables, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=file, stderr=file
         ) as process,
     ):
         assert process.stdin is not None
@@ -206,7 +208,7 @@ def test_no_output_shows_a_secret(name: str, tmp_path: Path) -> None:
     """At DEBUG: log, stderr, stdout, process list, results and statistics, of a crawl and of the commands."""
     assert_nothing_shown(crawl(tmp_path, WRONG[name]))
     variables = environment(tmp_path, WRONG[name])
-    for command in COMMANDS[:2] if name != "others" else COMMANDS:
+    for command in COMMANDS if name in ASKED else ():
         assert_nothing_shown(run(command, variables, tmp_path))
 
 
