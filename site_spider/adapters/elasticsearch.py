@@ -26,9 +26,11 @@ from site_spider.adapters.elasticsearch_answer import (
     OddAnswer,
     explained,
     refuses_content,
+    shown,
     verdicts_of,
     version_of,
 )
+from site_spider.adapters.elasticsearch_mapping import closing_changes
 from site_spider.adapters.elasticsearch_node import PiecewiseNode
 from site_spider.adapters.elasticsearch_options import HOSTS, ElasticsearchOptions, index_name
 from site_spider.core.document import encode
@@ -39,6 +41,7 @@ from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 logger = logging.getLogger(__name__)
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "elasticsearch"
+META = "meta"  # the field for what producers send along
 HEALTH_WAIT = "5s"  # of the server, for its shards
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
@@ -114,6 +117,7 @@ class ElasticsearchSink:
         try:
             await self._check_health(client)
             await self._install_template(client)
+            await self._close_meta(client)
         except UnsupportedProductError as error:
             raise ConfigError(f"{HOSTS} is {self._options.address!r}: that is not Elasticsearch.") from error
         except TlsError as error:
@@ -148,6 +152,22 @@ class ElasticsearchSink:
                 name,
                 explained(error),
             )
+
+    async def _close_meta(self, client: AsyncElasticsearch) -> None:
+        wanted = self._template["template"]["mappings"]["properties"].get(META)
+        if wanted is None:
+            return
+        try:
+            found = await client.options(ignore_status=404).indices.get_mapping(index=self._index)
+            for index, change in closing_changes(found.body, META, wanted):
+                await client.indices.put_mapping(index=index, properties=change)
+                logger.warning(
+                    "Index %s made a field of each key in %s; new ones get none.", shown(index), META
+                )
+        except ApiError as error:
+            if error.status_code not in (400, 403):
+                raise
+            logger.info("New keys of %s in %s may become fields: %s", META, self._index, explained(error))
 
     # --- Writing ---
 

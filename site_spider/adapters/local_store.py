@@ -148,7 +148,16 @@ class LocalStore:
 
     def _merged(self, connection: sqlite3.Connection, record: Record) -> Mapping[str, Any]:
         row = connection.execute(self._select, [record.key]).fetchone()
-        return record.document if row is None else merged(json.loads(row[0]), record.document)
+        return record.document if row is None else merged(document_in(row[0]), record.document)
+
+
+def document_in(text: object) -> dict[str, Any]:
+    """The document of a row; empty if there is none in it, because somebody else wrote it."""
+    try:
+        document = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -191,7 +191,7 @@ def test_what_came_stands_in_the_error() -> None:
         write_to(to_bulk(odd("html")))
 
 
-@pytest.mark.parametrize("where", ["_cluster", "_index_template"])
+@pytest.mark.parametrize("where", ["_cluster", "_index_template", "_mapping"])
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_answer_while_opening_is_an_outage_or_passed_over(name: str, where: str) -> None:
     """Health and template are no reason to stumble."""
