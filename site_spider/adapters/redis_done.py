@@ -23,12 +23,15 @@ from site_spider.core import options
 from site_spider.core.done_bloom import bloom_limits
 from site_spider.core.done_store import DoneStore, DoneUnavailable
 from site_spider.core.options import SettingsView
+from site_spider.core.table import clean, cut
 from site_spider.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_MARK = b"1"  # a small number takes no memory of its own in the server
+_LONGEST_REASON = 300  # characters
 _SCHEMES = ("redis", "rediss", "unix")
 _CONNECT_SECONDS = 2.0
 _ANSWER_SECONDS = 5.0
@@ -55,15 +58,14 @@ class Exact(NamedTuple):
     def known(self, client: Redis, fingerprints: Sequence[bytes]) -> list[bool]:
         """Whether each is kept."""
         values: Any = client.mget([self.prefix + fingerprint for fingerprint in fingerprints])
-        return [value is not None for value in values]
+        return [value is not None for value in _checked(values, len(fingerprints), (None, _MARK))]
 
     def add(self, client: Redis, fingerprints: Sequence[bytes]) -> None:
         """Keep them."""
         with client.pipeline(transaction=False) as pipeline:
             for fingerprint in fingerprints:
-                # a small number takes no memory of its own in the server
-                pipeline.set(self.prefix + fingerprint, 1, ex=self.ttl_seconds or None)
-            pipeline.execute()
+                pipeline.set(self.prefix + fingerprint, _MARK, ex=self.ttl_seconds or None)
+            _checked(pipeline.execute(), len(fingerprints), (True,))
 
 
 class Filters(NamedTuple):
@@ -83,7 +85,7 @@ class Filters(NamedTuple):
         with client.pipeline(transaction=False) as pipeline:
             for key in self._keys():
                 pipeline.execute_command("BF.MEXISTS", key, *fingerprints)  # type: ignore[no-untyped-call]
-            answers = pipeline.execute()
+            answers = [_checked(one, len(fingerprints), (0, 1)) for one in pipeline.execute()]
         return [any(found) for found in zip(*answers, strict=True)]
 
     def add(self, client: Redis, fingerprints: Sequence[bytes]) -> None:
@@ -94,7 +96,7 @@ class Filters(NamedTuple):
             pipeline.execute_command("BF.INSERT", key, *size, "ITEMS", *fingerprints)  # type: ignore[no-untyped-call]
             if self.ttl_seconds:
                 pipeline.expire(key, 2 * self.ttl_seconds)
-            pipeline.execute()
+            _checked(pipeline.execute()[0], len(fingerprints), (0, 1))
 
     def _keys(self) -> Iterator[bytes]:
         if not self.ttl_seconds:
@@ -183,10 +185,20 @@ class RedisDone(DoneStore):
     def _guarded(self, action: Callable[[], T]) -> T:
         try:
             return action()
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, ValueError, TypeError, RecursionError) as error:
+            # the last three: what came is no answer of Redis, and what follows it is none either
+            self._client.connection_pool.disconnect()
+            said = cut(clean(str(error)[: _LONGEST_REASON + 1]), _LONGEST_REASON)
             raise DoneUnavailable(
-                f"SITE_REDIS_URL is {self.address!r}, but its server cannot be used: {error}"
+                f"SITE_REDIS_URL is {self.address!r}, but its server cannot be used: {said}"
             ) from error
+
+
+def _checked(answer: object, count: int, allowed: Sequence[object]) -> list[Any]:
+    """An answer with one of the allowed values for each fingerprint. Raises ResponseError."""
+    if not isinstance(answer, list) or len(answer) != count or any(one not in allowed for one in answer):
+        raise ResponseError(f"an answer that makes no sense: {answer!r:.100}")
+    return answer
 
 
 def _client(url: str, address: str) -> Redis:
