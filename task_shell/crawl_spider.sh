@@ -293,6 +293,7 @@ main() {
     read_options "$@"
     find_scrapy
     cd "$project"
+    umask 077 # for logs, and whatever else a crawler writes
     compose
     supervise
     exit "$exit_code"

@@ -45,7 +45,9 @@ check_file() {
 # Only the embedded default, whatever the environment says; all the rest of it counts.
 choose_parts() {
     export SITE_KAFKA_BROKERS='' SITE_SINKS=local SITE_ELASTICSEARCH_HOSTS='' SITE_REDIS_URL=''
+    umask 077 # seeds carry cookies, and the log names what was crawled
     mkdir -p data
+    chmod 700 data
     exec 7<data
     flock -n 7 || die "another quickstart is running in $project"
     if [[ -z ${SITE_DATA_DIR:-} ]]; then

@@ -68,8 +68,12 @@ render() {
 
 # Two commands on one folder at a time would start a server twice or stop a half-started one.
 lock_folder() {
+    local before
+    before=$(umask)
+    umask 077
     mkdir -p "$servers_dir"
     exec 9>"$servers_dir/.lock"
+    umask "$before"
     flock 9
 }
 
@@ -131,6 +135,7 @@ start() {
     for name in "${fresh[@]}"; do require "$name"; done
     install_required
     for name in "${fresh[@]}"; do "${name}_download"; done
+    umask 077 # from here on it is data; downloads are for every user
     for name in "${fresh[@]}"; do prepare "$name"; done
 
     trap 'kill "${starters[@]}" 2>/dev/null; abort "${fresh[@]}"; exit 130' INT TERM HUP

@@ -1,10 +1,7 @@
 """Writes documents to an Elasticsearch index, by bulk partial updates with upsert.
 
-Answers are told apart here. A record is refused only for its own sake: a status of 400
-or 413 whose error speaks of the document. Everything else (overload, a version
-conflict, a closed index, missing rights) may pass later. When the server refuses a whole
-request, because of one line in it or for its size, the halves are written by themselves
-until the guilty record stands alone.
+When the server refuses a whole request, because of one line in it or for its size, the halves
+are written by themselves until the guilty record stands alone.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from elastic_transport import TlsError
 from elasticsearch import (
@@ -25,16 +22,26 @@ from elasticsearch import (
     UnsupportedProductError,
 )
 
+from site_spider.adapters.elasticsearch_answer import (
+    OddAnswer,
+    explained,
+    refuses_content,
+    shown,
+    verdicts_of,
+    version_of,
+)
+from site_spider.adapters.elasticsearch_mapping import closing_changes
 from site_spider.adapters.elasticsearch_node import PiecewiseNode
 from site_spider.adapters.elasticsearch_options import HOSTS, ElasticsearchOptions, index_name
 from site_spider.core.document import encode
 from site_spider.core.options import SettingsView
-from site_spider.core.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.core.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 
 logger = logging.getLogger(__name__)
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "elasticsearch"
+META = "meta"  # the field for what producers send along
 HEALTH_WAIT = "5s"  # of the server, for its shards
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
@@ -43,14 +50,12 @@ REMEDY_CREDENTIALS = 'as {"basic_auth": ["name", "password"]} or {"api_key": "..
 REMEDY_TLS = 'ca_certs, as {"ca_certs": "/path/ca.pem"}, to the CA that signed its certificate'
 ENCODE_PER_TURN_BYTES = 1_000_000  # then the event loop gets its turn: about 5 ms
 
-_REFUSING = {400, 413}
-_NOT_THE_RECORDS_FAULT = {
-    "index_closed_exception",
-    "index_not_found_exception",
-    "validation_exception",  # the cluster has no room for one more shard
-    "cluster_block_exception",
-    "security_exception",
-}
+
+class _Update(NamedTuple):
+    """The two lines of one update, and the id in them."""
+
+    key: str
+    lines: bytes
 
 
 class ElasticsearchSink:
@@ -90,12 +95,9 @@ class ElasticsearchSink:
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in as few requests as the server takes. Raises SinkUnavailable."""
-        lines, verdicts = await self._encoded(records)
-        waiting = [number for number, verdict in enumerate(verdicts) if verdict is None]
-        answers = await self._bulk([lines[number] for number in waiting])
-        for number, answer in zip(waiting, answers, strict=True):
-            verdicts[number] = answer
-        return [verdict for verdict in verdicts if verdict is not None]
+        encoded = await self._encoded(records)
+        answers = iter(await self._bulk([one for one in encoded if isinstance(one, _Update)]))
+        return [next(answers) if isinstance(one, _Update) else one for one in encoded]
 
     async def close(self) -> None:
         """Close the connections. Never raises."""
@@ -115,14 +117,15 @@ class ElasticsearchSink:
         try:
             await self._check_health(client)
             await self._install_template(client)
+            await self._close_meta(client)
         except UnsupportedProductError as error:
             raise ConfigError(f"{HOSTS} is {self._options.address!r}: that is not Elasticsearch.") from error
         except TlsError as error:
-            raise self._options.refused(_explained(error), REMEDY_TLS) from error
+            raise self._options.refused(explained(error), REMEDY_TLS) from error
         except AuthenticationException as error:
-            raise self._options.refused(_explained(error), REMEDY_CREDENTIALS) from error
-        except (ApiError, TransportError) as error:
-            raise self._options.unavailable(_explained(error)) from error
+            raise self._options.refused(explained(error), REMEDY_CREDENTIALS) from error
+        except (ApiError, TransportError, RecursionError, OddAnswer) as error:
+            raise self._options.unavailable(explained(error)) from error
 
     async def _check_health(self, client: AsyncElasticsearch) -> None:
         # GET / and HEAD / are refused by slim distributions and by some proxies.
@@ -132,13 +135,13 @@ class ElasticsearchSink:
             if error.status_code not in (403, 408):  # 408: some shards are not ready, and need not be ours
                 raise
             if error.status_code == 403:
-                logger.warning("%s does not let us ask for its health: %s", HOSTS, _explained(error))
+                logger.warning("%s does not let us ask for its health: %s", HOSTS, explained(error))
 
     async def _install_template(self, client: AsyncElasticsearch) -> None:
         name, version = self._template_name, self._template["version"]
         try:
             found = await client.options(ignore_status=404).indices.get_index_template(name=name)
-            if any(_version(item) >= version for item in found.get("index_templates", [])):
+            if any(version_of(one) >= version for one in _templates(found.body)):
                 return  # somebody may have changed it to his needs
             await client.indices.put_index_template(name=name, **self._template)
         except ApiError as error:
@@ -147,111 +150,84 @@ class ElasticsearchSink:
             logger.warning(
                 "The index template %s could not be installed, so a new index gets guessed mappings: %s",
                 name,
-                _explained(error),
+                explained(error),
             )
+
+    async def _close_meta(self, client: AsyncElasticsearch) -> None:
+        wanted = self._template["template"]["mappings"]["properties"].get(META)
+        if wanted is None:
+            return
+        try:
+            found = await client.options(ignore_status=404).indices.get_mapping(index=self._index)
+            for index, change in closing_changes(found.body, META, wanted):
+                await client.indices.put_mapping(index=index, properties=change)
+                logger.warning(
+                    "Index %s made a field of each key in %s; new ones get none.", shown(index), META
+                )
+        except ApiError as error:
+            if error.status_code not in (400, 403):
+                raise
+            logger.info("New keys of %s in %s may become fields: %s", META, self._index, explained(error))
 
     # --- Writing ---
 
-    async def _encoded(self, records: Sequence[Record]) -> tuple[list[bytes], list[Verdict | None]]:
-        lines: list[bytes] = []
-        verdicts: list[Verdict | None] = []
+    async def _encoded(self, records: Sequence[Record]) -> list[_Update | Verdict]:
+        encoded: list[_Update | Verdict] = []
         since_turn = 0
         for record in records:
             try:
-                line = _update(record)
+                update = _update(record)
             except SinkRejected as error:
-                lines.append(b"")
-                verdicts.append(Verdict(Answer.REJECTED, str(error)))
+                encoded.append(Verdict(Answer.REJECTED, str(error)))
                 continue
-            lines.append(line)
-            verdicts.append(None)
-            since_turn += len(line)
+            encoded.append(update)
+            since_turn += len(update.lines)
             if since_turn >= ENCODE_PER_TURN_BYTES:
                 since_turn = 0
                 await asyncio.sleep(0)
-        return lines, verdicts
+        return encoded
 
-    async def _bulk(self, lines: Sequence[bytes]) -> list[Verdict]:
-        if not lines:
+    async def _bulk(self, updates: Sequence[_Update]) -> list[Verdict]:
+        if not updates:
             return []
         try:
-            return await self._request(lines)
+            return await self._request(updates)
         except ApiError as error:
-            if not _refuses_content(error):
-                raise self._options.unavailable(_explained(error)) from error
-            if len(lines) == 1:
-                return [Verdict(Answer.REJECTED, _explained(error))]
-        except TransportError as error:
-            raise self._options.unavailable(_explained(error)) from error
-        middle = len(lines) // 2
-        return [*await self._bulk(lines[:middle]), *await self._bulk(lines[middle:])]
+            if not refuses_content(error):
+                raise self._options.unavailable(explained(error)) from error
+            if len(updates) == 1:
+                return [Verdict(Answer.REJECTED, explained(error))]
+        except (TransportError, RecursionError, OddAnswer) as error:
+            raise self._options.unavailable(explained(error)) from error
+        middle = len(updates) // 2
+        return [*await self._bulk(updates[:middle]), *await self._bulk(updates[middle:])]
 
-    async def _request(self, lines: Sequence[Any]) -> list[Verdict]:
+    async def _request(self, updates: Sequence[_Update]) -> list[Verdict]:
         if self._client is None:
             raise SinkUnavailable("The Elasticsearch sink is not open.")
+        lines: list[Any] = [update.lines for update in updates]  # which the client does not declare
         answer = await self._client.bulk(
             index=self._index,
             operations=lines,
             timeout=SHARD_WAIT,
-            filter_path="errors,items.*.status,items.*.error",
+            filter_path="errors,items.*._id,items.*.status,items.*.error",
         )
-        items = [item["update"] for item in answer.get("items", [])]
-        if len(items) != len(lines):
-            raise self._options.unavailable(f"{len(items)} answers to {len(lines)} records.")
-        return [verdict_of(item) for item in items]
+        return verdicts_of(answer.body, [update.key for update in updates])
 
 
-def verdict_of(item: Mapping[str, Any]) -> Verdict:
-    """What the answer to one item of a bulk request means."""
-    status = item["status"]
-    if 200 <= status < 300:
-        return ACKNOWLEDGED
-    error = item.get("error") or {}
-    answer = Answer.REJECTED if _is_own_fault(status, error) else Answer.RETRY
-    return Verdict(answer, _reason(status, error))
+def _update(record: Record) -> _Update:
+    """Raises SinkRejected."""
+    key = record.key.encode("utf-8", "replace").decode()  # as it is sent and comes back
+    action = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
+    return _Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (action, encode(record.document)))
 
 
-def _reason(status: int, error: Mapping[str, Any]) -> str:
-    causes: list[str] = []
-    cause: Mapping[str, Any] | None = error
-    while cause:
-        causes.append(f"{cause.get('type')}: {cause.get('reason')}")
-        cause = cause.get("caused_by")
-    return f"HTTP {status} {', caused by '.join(causes)}"
-
-
-def _explained(error: ApiError | TransportError) -> str:
-    if not isinstance(error, ApiError):
-        # the client drops the error of the network that its own stands for
-        cause = error.__context__
-        return f"{type(error).__name__}: {error}" + (f" ({cause or type(cause).__name__})" if cause else "")
-    return _reason(error.status_code, _words(error) or {"type": "proxy?", "reason": error.message})
-
-
-def _refuses_content(error: ApiError) -> bool:
-    """Whether a request was refused for what is in it; a 400 without Elasticsearch's words is a proxy's."""
-    if error.status_code == 413:
-        return True
-    words = _words(error)
-    return bool(words) and _is_own_fault(error.status_code, words)
-
-
-def _words(error: ApiError) -> Mapping[str, Any]:
-    """Elasticsearch's own description of the error; empty if somebody else answered."""
-    words = error.body.get("error") if isinstance(error.body, Mapping) else None
-    return words if isinstance(words, Mapping) else {}
-
-
-def _is_own_fault(status: int, error: Mapping[str, Any]) -> bool:
-    if status not in _REFUSING or error.get("type") in _NOT_THE_RECORDS_FAULT:
-        return False
-    return "no write index" not in str(error.get("reason"))  # an alias that is not ready to be written to
-
-
-def _update(record: Record) -> bytes:
-    """The two lines of one update. Raises SinkRejected."""
-    action = encode({"update": {"_id": record.key, "retry_on_conflict": RETRY_ON_CONFLICT}})
-    return b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (action, encode(record.document))
+def _templates(answer: object) -> Sequence[object]:
+    """Those that the server has. Raises OddAnswer."""
+    if not isinstance(answer, Mapping):
+        raise OddAnswer("the answer about an index template is no object", answer)
+    found = answer.get("index_templates")
+    return found if isinstance(found, list) else []
 
 
 def _template(path: Path, index: str) -> dict[str, Any]:
@@ -265,7 +241,3 @@ def _template(path: Path, index: str) -> dict[str, Any]:
         "meta": template["_meta"],
         "template": template["template"],
     }
-
-
-def _version(found: Mapping[str, Any]) -> int:
-    return int(found["index_template"].get("version") or 0)

@@ -1,18 +1,31 @@
-"""Sends large requests in pieces, with the event loop's turn in between."""
+"""Connections that take no more from a server than an answer can have, and send large requests in pieces."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from io import BytesIO
 from typing import Any
 
-from aiohttp import ClientSession
-from elastic_transport import AiohttpHttpNode
+from aiohttp import ClientResponse, ClientSession
+from elastic_transport import AiohttpHttpNode, Urllib3HttpNode
+
+ANSWER_BYTES = 4_000_000  # to a bulk request, unpacked: 500 records, and 8 KB for why each was refused
+PAGE_BYTES = 128_000_000  # of documents that are read back
+_PIECE_BYTES = 1_000_000
+
+
+class AnswerTooLarge(Exception):
+    """The server sends more than an answer can have."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"the answer has more than {limit_bytes} bytes")
 
 
 class PiecewiseNode(AiohttpHttpNode):
-    """The client's own node, but a body is handed to aiohttp as a file.
+    """The client's own node, but a body is handed to aiohttp as a file, and answers are bounded.
 
-    As bytes it is copied to the socket in one go, and aiohttp warns of that above 1 MB.
+    As bytes a body is copied to the socket in one go, and aiohttp warns of that above 1 MB.
     """
 
     def _create_aiohttp_session(self) -> None:
@@ -28,5 +41,60 @@ class _Session:
         self._session = session
         self.close = session.close
 
-    def request(self, method: str, url: str, *, data: bytes | None, **options: Any) -> Any:
-        return self._session.request(method, url, data=None if data is None else BytesIO(data), **options)
+    @asynccontextmanager
+    async def request(
+        self, method: str, url: str, *, data: bytes | None, **options: Any
+    ) -> AsyncIterator[_Answer]:
+        body = None if data is None else BytesIO(data)
+        async with self._session.request(method, url, data=body, **options) as response:
+            yield _Answer(response)
+
+
+class _Answer:
+    """As much of a response as the node uses."""
+
+    def __init__(self, response: ClientResponse) -> None:
+        self._content = response.content
+        self.status, self.headers, self.release = response.status, response.headers, response.release
+
+    async def read(self) -> bytes:
+        """All of it. Raises AnswerTooLarge."""
+        read = bytearray()
+        async for piece in self._content.iter_any():
+            read += piece
+            if len(read) > ANSWER_BYTES:
+                raise AnswerTooLarge(ANSWER_BYTES)
+        return bytes(read)
+
+
+class BoundedNode(Urllib3HttpNode):
+    """The client's own node for threads, but answers are bounded."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.pool: Any = _Pool(self.pool)
+
+
+class _Pool:
+    """As much of a pool as the node uses."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self.close = pool.close
+
+    def urlopen(self, method: str, target: str, **options: Any) -> Any:
+        with closing(self._pool.urlopen(method, target, preload_content=False, **options)) as response:
+            read = bytearray()
+            while piece := response.read(_PIECE_BYTES):
+                read += piece
+                if len(read) > PAGE_BYTES:
+                    raise AnswerTooLarge(PAGE_BYTES)
+            response.release_conn()
+            return _Read(response.status, response.headers, bytes(read))
+
+
+class _Read:
+    """A response whose body was read."""
+
+    def __init__(self, status: int, headers: Any, data: bytes) -> None:
+        self.status, self.headers, self.data = status, headers, data

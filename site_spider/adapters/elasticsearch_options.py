@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
+from elasticsearch import ElasticsearchWarning
+
 from site_spider.core.options import SettingsView, mapping, names, text
+from site_spider.core.secrets import without_secrets
 from site_spider.errors import ConfigError, SinkUnavailable
 
 C = TypeVar("C")
@@ -22,8 +26,8 @@ REQUEST_TIMEOUT_SECONDS = 30.0
 class ElasticsearchOptions:
     """The checked settings; `address` is for people and holds no password."""
 
-    hosts: tuple[str, ...]
-    options: dict[str, Any]
+    hosts: tuple[str, ...] = field(repr=False)
+    options: dict[str, Any] = field(repr=False)
     address: str
 
     @classmethod
@@ -32,7 +36,7 @@ class ElasticsearchOptions:
         hosts = names(settings, HOSTS)
         if not hosts:
             raise ConfigError(f"{HOSTS} is empty, but must be set: http://host:9200, or several with commas.")
-        address = ",".join(_checked(host) for host in hosts)
+        address = ",".join(_checked(number, host) for number, host in enumerate(hosts, 1))
         options = {name: _as_tuple(value) for name, value in mapping(settings, OPTIONS).items()}
         if "hosts" in options or "cloud_id" in options:
             raise ConfigError(f"{OPTIONS} must not name hosts: set {HOSTS} instead.")
@@ -50,11 +54,12 @@ class ElasticsearchOptions:
             "retry_on_status": (),
             "retry_on_timeout": False,
         }
-        _quieten_client_logs()
+        _quieten_client()
         try:
             return kind(hosts=list(self.hosts), **{**defaults, **more, **self.options})
         except (TypeError, ValueError, OSError) as error:
-            raise ConfigError(f"{OPTIONS} is not what the client takes: {error}") from error
+            reason = without_secrets(str(error), OPTIONS, self.options)
+            raise ConfigError(f"{OPTIONS} is not what the client takes: {reason}") from None
 
     def unavailable(self, reason: str) -> SinkUnavailable:
         """The error to raise when the server does not do its work."""
@@ -67,8 +72,12 @@ class ElasticsearchOptions:
         )
 
 
-def _quieten_client_logs() -> None:
-    """Keep the client from writing a line for every request, and one for each try during an outage."""
+def _quieten_client() -> None:
+    """Keep the client from writing a line for every request, and one for each try during an outage.
+
+    A warning that the server sends would be printed raw, and each new one kept for ever.
+    """
+    warnings.simplefilter("ignore", ElasticsearchWarning)
     for name, level in (
         ("elastic_transport.transport", logging.WARNING),
         ("elastic_transport", logging.ERROR),
@@ -89,17 +98,18 @@ def index_name(settings: SettingsView, setting: str) -> str:
     return name
 
 
-def _checked(host: str) -> str:
-    """The host without its password. Raises ConfigError."""
+def _checked(number: int, host: str) -> str:
+    """The host without its password. Raises ConfigError, without the host: what is where is not known."""
     try:
         parts = urlsplit(host)
         complete = parts.scheme in ("http", "https") and parts.hostname and parts.port
     except ValueError:
         complete = False
     if not complete:
-        shown = host.rpartition("@")[2]
-        raise ConfigError(f"{HOSTS} names {shown!r}, but each must be http://host:port or https://host:port.")
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        raise ConfigError(
+            f"{HOSTS} cannot be used: number {number} must be http://host:port or https://host:port."
+        )
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _as_tuple(value: Any) -> Any:

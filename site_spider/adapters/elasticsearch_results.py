@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
 from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError, UnsupportedProductError
 
+from site_spider.adapters.elasticsearch_answer import OddAnswer, explained, part
+from site_spider.adapters.elasticsearch_node import AnswerTooLarge, BoundedNode
 from site_spider.adapters.elasticsearch_options import ElasticsearchOptions, index_name
 from site_spider.core.options import SettingsView
 from site_spider.core.results_reader import StatusFilter
@@ -22,7 +24,7 @@ class ElasticsearchResults:
     def __init__(self, options: ElasticsearchOptions, index: str) -> None:
         self._options = options
         self._index = index
-        self._client = options.client(Elasticsearch)
+        self._client = options.client(Elasticsearch, node_class=BoundedNode)
         self.address = f"{options.address} index {index}"
 
     @classmethod
@@ -39,7 +41,7 @@ class ElasticsearchResults:
                 answer = self._client.get(index=self._index, id=url_id)
             except NotFoundError:
                 return None
-        return _document(answer.body)
+            return _document(answer.body)
 
     def search(
         self, status: StatusFilter = None, task_id: str | None = None, limit: int | None = 1000
@@ -48,19 +50,21 @@ class ElasticsearchResults:
         with self._explaining():
             if not self._refreshed():
                 return
-            point = self._client.open_point_in_time(index=self._index, keep_alive=KEEP_ALIVE)["id"]
+            point = self._client.open_point_in_time(index=self._index, keep_alive=KEEP_ALIVE)
+            identifier = part(point.body, "id", str)
         try:
-            yield from self._pages(point, _query(status, task_id), limit)
+            yield from self._pages(identifier, _query(status, task_id), limit)
         finally:
             with self._explaining():
-                self._client.options(ignore_status=404).close_point_in_time(id=point)
+                self._client.options(ignore_status=404).close_point_in_time(id=identifier)
 
     def count(self, status: StatusFilter = None, task_id: str | None = None) -> int:
         """How many documents fit both filters. Raises SinkUnavailable."""
         with self._explaining():
             if not self._refreshed():
                 return 0
-            return int(self._client.count(index=self._index, query=_query(status, task_id))["count"])
+            answer = self._client.count(index=self._index, query=_query(status, task_id))
+            return part(answer.body, "count", int)
 
     def close(self) -> None:
         """Close the connections."""
@@ -79,24 +83,39 @@ class ElasticsearchResults:
 
     def _pages(self, point: str, query: dict[str, Any], limit: int | None) -> Iterator[dict[str, Any]]:
         after: list[Any] | None = None
-        left = limit
+        left, most = limit, PAGE_DOCUMENTS
         while left is None or left > 0:
-            size = PAGE_DOCUMENTS if left is None else min(PAGE_DOCUMENTS, left)
+            size = most if left is None else min(most, left)
             with self._explaining():
-                answer = self._client.search(
-                    pit={"id": point, "keep_alive": KEEP_ALIVE},
-                    query=query,
-                    sort=[{"_shard_doc": "asc"}],
-                    search_after=after,
-                    size=size,
-                    track_total_hits=False,
-                )
-            hits = answer["hits"]["hits"]
+                hits = self._page(point, query, after, size)
+                documents = [_document(hit) for hit in hits or ()]
+                after = part(hits[-1], "sort", list) if hits else after
+            if hits is None:
+                most = size // 2
+                continue
             if not hits:
                 return
-            yield from map(_document, hits)
-            after = hits[-1]["sort"]
+            yield from documents
             left = None if left is None else left - len(hits)
+
+    def _page(
+        self, point: str, query: dict[str, Any], after: list[Any] | None, size: int
+    ) -> list[Any] | None:
+        """The hits of one page; None if a smaller one has to be asked for."""
+        try:
+            answer = self._client.search(
+                pit={"id": point, "keep_alive": KEEP_ALIVE},
+                query=query,
+                sort=[{"_shard_doc": "asc"}],
+                search_after=after,
+                size=size,
+                track_total_hits=False,
+            )
+        except TransportError as error:
+            if size > 1 and isinstance(error.__cause__, AnswerTooLarge):
+                return None
+            raise
+        return part(part(answer.body, "hits", dict), "hits", list)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -104,12 +123,14 @@ class ElasticsearchResults:
             yield
         except UnsupportedProductError as error:
             raise self._options.unavailable("that is not Elasticsearch.") from error
-        except (ApiError, TransportError) as error:
-            raise self._options.unavailable(f"{type(error).__name__}: {error}") from error
+        except (ApiError, TransportError, RecursionError, OddAnswer) as error:
+            raise self._options.unavailable(explained(error)) from error
 
 
 def _document(hit: Any) -> dict[str, Any]:
-    return {"url_id": hit["_id"], **hit["_source"]}
+    """Raises OddAnswer. Somebody else's document may have no source."""
+    source = hit.get("_source") if isinstance(hit, Mapping) else None
+    return {"url_id": part(hit, "_id", str), **(source if isinstance(source, dict) else {})}
 
 
 def _query(status: StatusFilter, task_id: str | None) -> dict[str, Any]:

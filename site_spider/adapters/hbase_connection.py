@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import happybase
 import Hbase_thrift  # type: ignore[import-not-found] # made by happybase of an interface file
+from thriftpy2.protocol.cybin import ProtocolError  # type: ignore[attr-defined] # compiled, without types
 from thriftpy2.thrift import TApplicationException, TClient, TException
 from thriftpy2.transport import TSocket, TTransportException
 
 CONNECT_SECONDS = 5.0
 
-# What a broken or confused connection raises; the last three when an answer makes no sense.
-CLIENT_ERRORS = (TException, OSError, EOFError, ValueError, AssertionError)
+# What a broken or confused connection raises; all but the first three when an answer makes no sense.
+CLIENT_ERRORS = (
+    TException,
+    OSError,
+    EOFError,
+    ValueError,
+    AssertionError,
+    ProtocolError,
+    MemoryError,  # at once: the client asks for all that a length promises
+    RecursionError,
+    TypeError,
+    LookupError,
+)
 
 _TOO_LARGE = ("KeyValue size too large", "exceeds limit of")  # in the Thrift server, in the region server
 

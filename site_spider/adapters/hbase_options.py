@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from site_spider.adapters.hbase_connection import CLIENT_ERRORS, HBaseConnection, explained
 from site_spider.core.options import SettingsView, choice, integer, mapping, seconds, text
+from site_spider.core.secrets import without_secrets
 from site_spider.errors import ConfigError, SinkUnavailable
 
 HOST = "SITE_HBASE_HOST"
@@ -31,7 +32,7 @@ class HBaseOptions:
     row_key: str
     cell_bytes: int
     timeout_seconds: float
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
@@ -70,7 +71,8 @@ class HBaseOptions:
                 self.host, self.port, timeout=int(timeout_seconds * 1000), autoconnect=False, **self.options
             )
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"{OPTIONS} is not what the client takes: {error}") from error
+            reason = without_secrets(str(error), OPTIONS, self.options)
+            raise ConfigError(f"{OPTIONS} is not what the client takes: {reason}") from None
 
 
 def _table_name(settings: SettingsView) -> str:

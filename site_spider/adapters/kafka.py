@@ -25,7 +25,7 @@ from site_spider.adapters.kafka_producer import KafkaProducer
 from site_spider.adapters.kafka_transactions import KafkaTransactions
 from site_spider.core import options
 from site_spider.core.seed_log import Listener, Message, Partition, PartitionProgress, Position
-from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
+from site_spider.errors import LogUnavailable, TopicMissing
 
 _ANSWER_SECONDS = 10.0
 _SILENCE_SECONDS = 30.0  # without a message, before reading a topic is given up
@@ -121,7 +121,7 @@ class KafkaSeedLog:
         try:
             return AdminClient(self._config.admin(self._note_trouble))
         except (KafkaException, ValueError, TypeError) as error:
-            raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+            raise self._config.refused(error) from None
 
     # --- questions -----------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from site_spider.core import options
 from site_spider.core.options import SettingsView
+from site_spider.core.secrets import without_secrets
 from site_spider.errors import ConfigError
 
 # The client reports every failed attempt to connect, several a second; BrokerHealth says it once instead.
@@ -56,7 +57,7 @@ class KafkaConfig:
     """Settings of all Kafka clients: `brokers` is `host:port,...`, `options` go to the client as they are."""
 
     brokers: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # with passwords
     group_protocol: str = "classic"
 
     @classmethod
@@ -70,6 +71,11 @@ class KafkaConfig:
             options=_checked_options(options.mapping(settings, "SITE_KAFKA_OPTIONS")),
             group_protocol=protocol,
         )
+
+    def refused(self, error: Exception) -> ConfigError:
+        """The error to raise when the client does not take the options."""
+        reason = without_secrets(str(error), "SITE_KAFKA_OPTIONS", self.options)
+        return ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {reason}.")
 
     def common(self, on_error: Callable[[Any], None]) -> dict[str, Any]:
         """What every client gets."""
@@ -157,7 +163,7 @@ def _checked_brokers(text: str) -> str:
         match = _ADDRESS.fullmatch(address)
         if not match or not 0 < int(match["port"]) < 65_536:
             raise ConfigError(
-                f"SITE_KAFKA_BROKERS is {text!r}, but {address!r} is not host:port; "
+                f"SITE_KAFKA_BROKERS names {address.rpartition('@')[2]!r}, which is not host:port; "
                 "set it to a comma list such as kafka1:9092,kafka2:9092."
             )
     return ",".join(addresses)
@@ -169,9 +175,7 @@ def _checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
     }
     for name, value in checked.items():
         if not isinstance(value, str | int | float):
-            raise ConfigError(
-                f"SITE_KAFKA_OPTIONS sets {name} to {value!r}, not text, a number or a boolean."
-            )
+            raise ConfigError(f"SITE_KAFKA_OPTIONS sets {name} to what is not text, a number or a boolean.")
         allowed, reason = _FIXED.get(name, (None, ""))
         if allowed is not None and str(value).lower() not in allowed:
             raise ConfigError(

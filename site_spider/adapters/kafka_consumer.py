@@ -28,7 +28,7 @@ from site_spider.adapters.kafka_transactions import KafkaTransactions, Transacti
 from site_spider.adapters.member_slot import MemberSlot
 from site_spider.core.exactly_once import Item
 from site_spider.core.seed_log import Listener, Message, Partition, Position
-from site_spider.errors import ConfigError, LogUnavailable
+from site_spider.errors import LogUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class KafkaConsumer:
             self._client = Consumer(self._config.member(self._group, instance, self._health.on_error))
         except (KafkaException, ValueError, TypeError) as error:
             self._release_slot()
-            raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+            raise self._config.refused(error) from None
         if self._begin_transactions is not None:
             identity = f"{self._group}-{instance or uuid.uuid4().hex}"
             self._transactions = self._begin_transactions(identity, self._client)

@@ -29,7 +29,7 @@ from confluent_kafka import Message as RawMessage
 from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.kafka_health import BrokerHealth, is_fatal
 from site_spider.core.seed_log import Headers
-from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
+from site_spider.errors import LogUnavailable, SinkRejected
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class KafkaProducer:
         try:
             return Producer(self._config.producer(self._on_error))
         except (KafkaException, ValueError, TypeError) as error:
-            raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+            raise self._config.refused(error) from None
 
     def _ask(self, timeout_seconds: float) -> object:
         return self._client.list_topics(self._topic, timeout=timeout_seconds)

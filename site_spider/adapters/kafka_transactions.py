@@ -27,7 +27,7 @@ from site_spider.adapters.kafka_config import KafkaConfig
 from site_spider.adapters.kafka_items import REFUSED, Attempt, Topics, shorter, values_of
 from site_spider.core.exactly_once import Item, Link
 from site_spider.core.seed_log import Partition, Position
-from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
+from site_spider.errors import CommitInDoubt, LogUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -241,7 +241,7 @@ class KafkaTransactions:
             try:
                 client = Producer(self._options())
             except (KafkaException, ValueError, TypeError) as error:
-                raise ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {error}.") from error
+                raise self._config.refused(error) from None
             try:
                 client.init_transactions(ANSWER_SECONDS)
             except KafkaException as error:

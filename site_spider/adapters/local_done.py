@@ -14,6 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import Self, TypeVar
 
+from site_spider.adapters.private_files import private_database
 from site_spider.core import options
 from site_spider.core.done_store import DoneStore, DoneUnavailable
 from site_spider.core.options import SettingsView
@@ -109,7 +110,7 @@ class _Connection:
             opened[0].close()
 
     def _open(self) -> tuple[sqlite3.Connection, int]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        private_database(self._path)
         connection = sqlite3.connect(
             self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from site_spider.adapters.local_log_file import SELECT_MESSAGES, LogFile, is_busy, message_id, offset_of
+from site_spider.adapters.local_log_file import SELECT_MESSAGES, LogFile, may_pass, message_id, offset_of
 from site_spider.adapters.local_log_members import Membership
 from site_spider.core.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import LogUnavailable
@@ -38,6 +38,7 @@ class LocalConsumer:
         self._announced: dict[Partition, int] = {}  # the end that the listener was told last
         self._turns: deque[Partition] = deque()  # who may fill a batch first
         self._balance_at = 0.0
+        self._troubled = False  # since a look at the group failed, which was said
         self._version: int | None = None
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
@@ -76,16 +77,26 @@ class LocalConsumer:
     def _try(self, limit: int) -> list[Message]:
         try:
             if time.monotonic() >= self._balance_at:
+                self._balance_at = time.monotonic() + _BALANCE_SECONDS  # also if it fails: reading may not
                 self._balance()
-                self._balance_at = time.monotonic() + _BALANCE_SECONDS
+                self._end_trouble()
             # asked before the messages are, so that nothing written in between is waited for
             self._version = self._data_version()
             return self._fetch(limit)
         except LogUnavailable as error:
-            if not is_busy(error):
+            if not may_pass(error):
                 raise
-            logger.warning("%s Trying again.", error)
+            if not self._troubled:
+                logger.warning("%s Trying again.", error)
+            self._troubled = True
+            self._version = None
+            time.sleep(_WAIT_SECONDS)
             return []
+
+    def _end_trouble(self) -> None:
+        if self._troubled:
+            logger.info("The seed log can be written again.")
+        self._troubled = False
 
     def _fetch(self, limit: int) -> list[Message]:
         batch: list[Message] = []
@@ -164,7 +175,7 @@ class LocalConsumer:
         try:
             self._membership.give_up(list(self._departing), positions)
         except LogUnavailable as error:
-            if is_busy(error):
+            if may_pass(error):
                 raise  # they stay in `_departing` until the next look at the group
             logger.warning("%s The next owner repeats what was not committed.", error)
         self._departing.clear()

@@ -6,6 +6,7 @@ and its offset in one number, so that a partition is one stretch of one B-tree.
 
 from __future__ import annotations
 
+import errno
 import logging
 import sqlite3
 import time
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from site_spider.adapters.private_files import private_database
 from site_spider.errors import LogUnavailable
 
 logger = logging.getLogger(__name__)
@@ -26,6 +28,21 @@ _WAL_ATTEMPTS = 100
 _WAL_PAUSE_SECONDS = 0.05
 _WAL_LIMIT_BYTES = 64_000_000  # what the -wal file is cut to after a burst
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_PASSING = _BUSY | {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+}
+_PASSING_ERRNOS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+}
 
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS partitions (
@@ -62,10 +79,12 @@ def offset_of(identifier: int) -> int:
     return identifier & ((1 << OFFSET_BITS) - 1)
 
 
-def is_busy(error: LogUnavailable) -> bool:
-    """Whether another process merely held the file for long."""
+def may_pass(error: LogUnavailable) -> bool:
+    """Whether waiting may help: another process held the file for long, or the disk is full or read-only."""
     cause = error.__cause__
-    return isinstance(cause, sqlite3.Error) and _code(cause) in _BUSY
+    if isinstance(cause, sqlite3.Error):
+        return _code(cause) in _PASSING
+    return isinstance(cause, OSError) and cause.errno in _PASSING_ERRNOS
 
 
 class LogFile:
@@ -136,7 +155,7 @@ class LogFile:
             logger.warning("The seed log %s was removed; beginning a new one.", self.path)
             self.close()
         if self._connection is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            private_database(self.path)
             self._connection = sqlite3.connect(
                 self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
             )

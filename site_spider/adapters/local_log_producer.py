@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
 
-from site_spider.adapters.local_log_file import LogFile, is_busy, message_id
+from site_spider.adapters.local_log_file import LogFile, may_pass, message_id
 from site_spider.core.murmur2 import partition_of
 from site_spider.core.seed_log import Headers
 from site_spider.errors import LogUnavailable, SinkRejected
@@ -26,6 +26,7 @@ MESSAGE_LIMIT_BYTES = 16_000_000
 _BATCH_MESSAGES = 1_000
 _BATCH_BYTES = 8_000_000
 _CLOSE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.5  # before a write that failed is tried again
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # what Kafka accepts
 
 
@@ -114,13 +115,18 @@ class LocalProducer:
             return batch
 
     def _write_patiently(self, batch: Sequence[_Outgoing]) -> None:
+        said = False
         while True:
             try:
                 return self._write(batch)
             except LogUnavailable as error:
-                if not is_busy(error) or self._closed:
+                if not may_pass(error) or self._closed:
                     raise
-                logger.warning("%s Trying again.", error)  # after 30 s of waiting
+                if not said:
+                    logger.warning("%s Trying again.", error)
+                said = True
+            with self._change:
+                self._change.wait_for(lambda: self._closed, _PAUSE_SECONDS)
 
     def _finish(self, batch: Sequence[_Outgoing], error: LogUnavailable | None) -> None:
         for outgoing in batch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from site_spider.adapters.local_store import (
     STATISTICS,
     LocalStore,
     Table,
+    document_in,
     unavailable,
 )
 from site_spider.core.options import SettingsView, text
@@ -109,7 +109,7 @@ class LocalResults:
     def _documents(self, where: str, values: Sequence[Any]) -> Iterator[dict[str, Any]]:
         # the clauses are constants of this module, their values are bound
         for key, document in self._rows(f"SELECT url_id, document FROM results {where}", values):  # noqa: S608
-            yield {"url_id": key, **json.loads(document)}
+            yield {"url_id": key, **document_in(document)}
 
     def _rows(self, query: str, values: Sequence[Any]) -> Iterator[Any]:
         try:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from site_spider.adapters.private_files import private_database
 from site_spider.core.document import encode
 from site_spider.core.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
@@ -101,7 +102,7 @@ class LocalStore:
         if self._connection is not None and not self._is_still_there():
             self.close()
         if self._connection is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            private_database(self.path)
             self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
             self._prepare(self._connection)
             self._inode = self.path.stat().st_ino
@@ -147,7 +148,16 @@ class LocalStore:
 
     def _merged(self, connection: sqlite3.Connection, record: Record) -> Mapping[str, Any]:
         row = connection.execute(self._select, [record.key]).fetchone()
-        return record.document if row is None else merged(json.loads(row[0]), record.document)
+        return record.document if row is None else merged(document_in(row[0]), record.document)
+
+
+def document_in(text: object) -> dict[str, Any]:
+    """The document of a row; empty if there is none in it, because somebody else wrote it."""
+    try:
+        document = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
+from site_spider.adapters.private_files import check_own_folder
+
 # A cloned machine may keep its machine-id, but not the id of its last boot.
 _MACHINE_FILES = ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")
 
@@ -36,8 +38,7 @@ class MemberSlot:
         """Take the lowest free slot of `group`. Raises OSError when no lock file can be made."""
         folder = folder or default_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.getuid():
-            raise PermissionError(f"{folder} belongs to another user; remove it or set TMPDIR.")
+        check_own_folder(folder)
         for number in itertools.count():
             descriptor = _lock(_path(folder, group, number))
             if descriptor is not None:

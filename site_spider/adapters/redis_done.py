@@ -23,12 +23,16 @@ from site_spider.core import options
 from site_spider.core.done_bloom import bloom_limits
 from site_spider.core.done_store import DoneStore, DoneUnavailable
 from site_spider.core.options import SettingsView
+from site_spider.core.table import clean, cut
 from site_spider.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_MARK = b"1"  # a small number takes no memory of its own in the server
+_LONGEST_REASON = 300  # characters
+_SCHEMES = ("redis", "rediss", "unix")
 _CONNECT_SECONDS = 2.0
 _ANSWER_SECONDS = 5.0
 _BATCH = 1000  # fingerprints in one command or pipeline: keeps the server from being busy for long
@@ -54,15 +58,14 @@ class Exact(NamedTuple):
     def known(self, client: Redis, fingerprints: Sequence[bytes]) -> list[bool]:
         """Whether each is kept."""
         values: Any = client.mget([self.prefix + fingerprint for fingerprint in fingerprints])
-        return [value is not None for value in values]
+        return [value is not None for value in _checked(values, len(fingerprints), (None, _MARK))]
 
     def add(self, client: Redis, fingerprints: Sequence[bytes]) -> None:
         """Keep them."""
         with client.pipeline(transaction=False) as pipeline:
             for fingerprint in fingerprints:
-                # a small number takes no memory of its own in the server
-                pipeline.set(self.prefix + fingerprint, 1, ex=self.ttl_seconds or None)
-            pipeline.execute()
+                pipeline.set(self.prefix + fingerprint, _MARK, ex=self.ttl_seconds or None)
+            _checked(pipeline.execute(), len(fingerprints), (True,))
 
 
 class Filters(NamedTuple):
@@ -82,7 +85,7 @@ class Filters(NamedTuple):
         with client.pipeline(transaction=False) as pipeline:
             for key in self._keys():
                 pipeline.execute_command("BF.MEXISTS", key, *fingerprints)  # type: ignore[no-untyped-call]
-            answers = pipeline.execute()
+            answers = [_checked(one, len(fingerprints), (0, 1)) for one in pipeline.execute()]
         return [any(found) for found in zip(*answers, strict=True)]
 
     def add(self, client: Redis, fingerprints: Sequence[bytes]) -> None:
@@ -93,7 +96,7 @@ class Filters(NamedTuple):
             pipeline.execute_command("BF.INSERT", key, *size, "ITEMS", *fingerprints)  # type: ignore[no-untyped-call]
             if self.ttl_seconds:
                 pipeline.expire(key, 2 * self.ttl_seconds)
-            pipeline.execute()
+            _checked(pipeline.execute()[0], len(fingerprints), (0, 1))
 
     def _keys(self) -> Iterator[bytes]:
         if not self.ttl_seconds:
@@ -110,7 +113,7 @@ class RedisDone(DoneStore):
     name = "redis"
 
     def __init__(self, url: str, exact: Exact, filters: Filters | None = None) -> None:
-        self.address = _without_password(url)
+        self.address = _address(url)
         self.cache_seconds = min(_CACHE_SECONDS, exact.ttl_seconds / 10 or _CACHE_SECONDS)
         self._client = _client(url, self.address)
         self._exact = exact
@@ -182,10 +185,20 @@ class RedisDone(DoneStore):
     def _guarded(self, action: Callable[[], T]) -> T:
         try:
             return action()
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, ValueError, TypeError, RecursionError) as error:
+            # the last three: what came is no answer of Redis, and what follows it is none either
+            self._client.connection_pool.disconnect()
+            said = cut(clean(str(error)[: _LONGEST_REASON + 1]), _LONGEST_REASON)
             raise DoneUnavailable(
-                f"SITE_REDIS_URL is {self.address!r}, but its server cannot be used: {error}"
+                f"SITE_REDIS_URL is {self.address!r}, but its server cannot be used: {said}"
             ) from error
+
+
+def _checked(answer: object, count: int, allowed: Sequence[object]) -> list[Any]:
+    """An answer with one of the allowed values for each fingerprint. Raises ResponseError."""
+    if not isinstance(answer, list) or len(answer) != count or any(one not in allowed for one in answer):
+        raise ResponseError(f"an answer that makes no sense: {answer!r:.100}")
+    return answer
 
 
 def _client(url: str, address: str) -> Redis:
@@ -197,15 +210,30 @@ def _client(url: str, address: str) -> Redis:
             retry=Retry(NoBackoff(), 1),  # once, for connections that the server has closed meanwhile
             protocol=2,  # all that is needed here, and known to every server
         )
-    except ValueError as error:
+    except (ValueError, TypeError):
         raise ConfigError(
-            f"SITE_REDIS_URL is {address!r}, but must be like redis://host:port/0: {error}"
+            f"SITE_REDIS_URL leads to {address!r}, but has options behind a question mark that the client "
+            "does not take, or with values of a wrong type. Leave them out."
         ) from None
 
 
-def _without_password(url: str) -> str:
-    credentials, at, _ = urlsplit(url).netloc.rpartition("@")
-    return url.replace(credentials + at, "", 1) if at else url
+def _address(url: str) -> str:
+    """The URL without what may be secret: user, password, and options. Raises ConfigError."""
+    try:
+        parts = urlsplit(url)
+        port, needs_host = parts.port, parts.scheme != "unix"  # asking for the port checks it
+    except ValueError:
+        raise _refused() from None
+    if parts.scheme not in _SCHEMES or port == 0 or (needs_host and not parts.hostname):
+        raise _refused()
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _refused() -> ConfigError:
+    return ConfigError(
+        "SITE_REDIS_URL cannot be used (its value, which may hold a password, is not shown): "
+        "set it to redis://host:port/0, redis://user:password@host:port/0 or rediss://... for TLS."
+    )
 
 
 def _batches(fingerprints: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

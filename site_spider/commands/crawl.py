@@ -14,8 +14,10 @@ from scrapy.commands.crawl import Command as ScrapyCrawl
 from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
 
+from site_spider.core.secrets import Redaction
 from site_spider.crawl import exit_code
 from site_spider.crawl.environment import apply_environment
+from site_spider.crawl.redaction import redact_logs
 from site_spider.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ class Command(ScrapyCrawl):
     """
 
     _has_opened = False
+    _redaction = Redaction(())
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         """As Scrapy asks; custom_settings and the environment count for the process as well.
@@ -54,6 +57,7 @@ class Command(ScrapyCrawl):
         name = self._spider_name(args)
         assert self.crawler_process is not None
         crawler = self._create_crawler(name)
+        self._redaction = redact_logs(crawler.settings)
         crawler.signals.connect(self._spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signal=signals.spider_closed)
         gc.set_threshold(_COLLECTED_OBJECTS)
@@ -97,7 +101,7 @@ class Command(ScrapyCrawl):
             self.exitcode = exit_code.SOFTWARE if self._has_opened else exit_code.SETUP
 
     def _refuse(self, error: ConfigError) -> None:
-        print(f"scrapy crawl: {error}", file=sys.stderr)
+        print(self._redaction(f"scrapy crawl: {error}"), file=sys.stderr)
         self.exitcode = exit_code.CONFIG
 
 

@@ -173,9 +173,7 @@ def _document(letter: Letter) -> dict[str, Any]:
         "topic": topic,
         "partition": partition,
         "offset": message.offset,
-        "timestamp": datetime.fromtimestamp(message.timestamp_ms / 1000, UTC).isoformat(
-            timespec="milliseconds"
-        ),
+        "timestamp": _moment(message.timestamp_ms),
         **{
             name: headers.get(name) for name in ("error", "origin_topic", "origin_partition", "origin_offset")
         },
@@ -185,6 +183,14 @@ def _document(letter: Letter) -> dict[str, Any]:
         **_encoded("value", message.value),
         "headers": dict(headers),
     }
+
+
+def _moment(timestamp_ms: int) -> str | None:
+    """None beyond the years that there are: producers set it as they like."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def _encoded(name: str, raw: bytes | None) -> dict[str, str | None]:

@@ -132,7 +132,8 @@ def _rows(documents: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[li
 
 def _order(document: dict[str, Any]) -> tuple[int, str]:
     """By status, what did not answer first."""
-    return document["status"] or 0, str(document["url"])
+    status = document["status"]
+    return status if isinstance(status, int) else 0, str(document["url"])
 
 
 def _shown(value: object) -> str:

@@ -16,7 +16,9 @@ from scrapy.settings import Settings
 from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.log import configure_logging
 
+from site_spider.core.secrets import Redaction
 from site_spider.crawl.environment import apply_environment
+from site_spider.crawl.redaction import redact_logs
 from site_spider.errors import SiteSpiderError
 
 SPIDER = "crawl_spider"
@@ -37,6 +39,7 @@ class SiteCommand(ScrapyCommand):
     max_arguments = 0
     description = ""  # of --help
     examples = ""  # lines at the end of --help
+    _redaction = Redaction(())
 
     @property
     def name(self) -> str:
@@ -72,6 +75,7 @@ class SiteCommand(ScrapyCommand):
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Work, and say an error of ours in one line on stderr (exit code 1)."""
         configure_logging(self.options)
+        self._redaction = redact_logs(self.options)
         if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the locale, and half a surrogate pair
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         try:
@@ -93,7 +97,7 @@ class SiteCommand(ScrapyCommand):
 
     def complain(self, message: str) -> None:
         """One line on stderr."""
-        print(f"scrapy {self.name}: {message}", file=sys.stderr)
+        print(self._redaction(f"scrapy {self.name}: {message}"), file=sys.stderr)
 
     def refuse(self, message: str) -> NoReturn:
         """End with a line about how the command is used, exit code 2."""

@@ -106,10 +106,10 @@ def texts(settings: SettingsView, name: str) -> list[str]:
             return [value] if value else []
         try:
             value = json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{name} must be a JSON array of texts, but cannot be read: {error}.") from None
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise ConfigError(f"{name} is {value!r}, but must be texts in a list.")
+        raise ConfigError(f"{name} is {_kind(value)}, but must be texts in a list.")
     return list(value)
 
 
@@ -119,8 +119,15 @@ def mapping(settings: SettingsView, name: str) -> dict[str, Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{name} must be a JSON object, but cannot be read: {error}.") from None
     if not isinstance(value, Mapping):
-        raise ConfigError(f'{name} is {value!r}, but must be a JSON object such as {{"name": "value"}}.')
+        raise ConfigError(f'{name} is {_kind(value)}, but must be a JSON object such as {{"name": "value"}}.')
     return dict(value)
+
+
+def _kind(value: object) -> str:
+    """What it is, without showing it: it may hold a password."""
+    return {list: "a list", str: "text", type(None): "null", bool: "true or false"}.get(
+        type(value), "a number"
+    )

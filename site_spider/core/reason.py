@@ -11,6 +11,14 @@ SHOWN_CHARACTERS = 80
 REASON_CHARACTERS = 300
 
 _WORDS = {True: "true", False: "false", None: "null"}
+_KINDS = (
+    (dict, "an object"),
+    (list, "a list"),
+    (str, "a string"),
+    (bool, "true or false"),
+    (int | float, "a number"),
+    (object, "null"),
+)
 
 
 def shown(value: object) -> str:
@@ -24,6 +32,11 @@ def shown(value: object) -> str:
     # Cut before and after: ascii() of a megabyte costs, and one character can become ten.
     text = ascii(value[: SHOWN_CHARACTERS + 1] if isinstance(value, str) else value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
+
+
+def kind(value: object) -> str:
+    """What sort of JSON value it is, for one that may be secret."""
+    return next(word for sort, word in _KINDS if isinstance(value, sort))
 
 
 def refused(field: str, why: str) -> SeedError:

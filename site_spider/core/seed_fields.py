@@ -13,7 +13,7 @@ from encodings.aliases import aliases
 from functools import lru_cache
 from typing import Any
 
-from site_spider.core.reason import refused, shown
+from site_spider.core.reason import kind, refused, shown
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 MAX_HEADERS_BYTES = 65536  # of headers, and again of cookies
@@ -152,7 +152,7 @@ def headers(value: object, charset: str) -> tuple[tuple[str, str], ...]:
     """Name and value of each header in their order; a list of values repeats the header."""
     if not value and (value is None or isinstance(value, dict)):
         return ()
-    pairs = tuple(_header_pairs(mapping("headers", value)))
+    pairs = tuple(_header_pairs(_secret_mapping("headers", value)))
     if sum(len(name) + len(text) for name, text in pairs) > MAX_HEADERS_BYTES:
         raise refused("headers", f"more than {MAX_HEADERS_BYTES} bytes")
     size_bytes = sum(len(name) + _check_header_value(name, text, charset) for name, text in pairs)
@@ -161,15 +161,22 @@ def headers(value: object, charset: str) -> tuple[tuple[str, str], ...]:
     return pairs
 
 
+def _secret_mapping(field: str, value: object) -> dict[str, Any]:
+    """What is in headers and cookies is shown nowhere: it may be a password."""
+    if value is not None and not isinstance(value, dict):
+        raise refused(field, f"{kind(value)}, but must be an object")
+    return mapping(field, value)
+
+
 def _header_pairs(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in fields.items():
         if not _TOKEN.fullmatch(name):
-            raise refused("headers", f"{shown(name)} is not a header name")
+            raise refused("headers", f"{shown(name.partition(':')[0])} is not a header name")
         if name.lower() in FORBIDDEN_HEADERS:
             raise refused("headers", f"{shown(name)} is not allowed in a seed")
         for text in value if isinstance(value, list) else (value,):
             if not isinstance(text, str):
-                raise refused(f"headers.{name}", f"{shown(text)}, but must be a string or a list of them")
+                raise refused(f"headers.{name}", f"{kind(text)}, but must be a string or a list of them")
             yield name, text
 
 
@@ -178,10 +185,10 @@ def _check_header_value(name: str, text: str, charset: str) -> int:
     try:
         encoded = text.encode(charset)
     except UnicodeEncodeError:
-        raise refused(f"headers.{name}", f"{shown(text)} does not fit {charset}") from None
+        raise refused(f"headers.{name}", f"the value does not fit {charset}") from None
     # Also in bytes: escape sequences of some East Asian encodings are control characters.
     if _HEADER_CONTROL.search(text) or _HEADER_CONTROL_BYTES.search(encoded):
-        raise refused(f"headers.{name}", f"{shown(text)} holds a control character")
+        raise refused(f"headers.{name}", "the value holds a control character")
     return len(encoded)
 
 
@@ -197,7 +204,7 @@ def cookies(value: object) -> Cookies:
         clean = [_long_cookie(cookie) for cookie in value]
         texts = [text for cookie in clean for text in cookie.values() if isinstance(text, str)]
     else:
-        raise refused("cookies", f"{shown(value)}, but must be an object or a list of objects")
+        raise refused("cookies", f"{kind(value)}, but must be an object or a list of objects")
     if sum(len(text.encode()) for text in texts) > MAX_HEADERS_BYTES:
         raise refused("cookies", f"more than {MAX_HEADERS_BYTES} bytes")
     return clean
@@ -205,7 +212,7 @@ def cookies(value: object) -> Cookies:
 
 def _long_cookie(value: object) -> dict[str, str | bool]:
     """One cookie of Scrapy's longer form; other keys, such as expiry, have no effect there either."""
-    cookie = mapping("cookies", value)
+    cookie = _secret_mapping("cookies", value)
     clean: dict[str, str | bool] = {
         "name": _cookie_name(cookie.get("name")),
         "value": _cookie_text("cookies.value", cookie.get("value")),
@@ -221,14 +228,14 @@ def _long_cookie(value: object) -> dict[str, str | bool]:
 def _cookie_name(value: object) -> str:
     name = _cookie_text("cookies.name", value)
     if not name or "=" in name:
-        raise refused("cookies", f"{shown(name)} is not a cookie name")
+        raise refused("cookies", "a name is empty or holds an equals sign")
     return name
 
 
 def _cookie_text(field: str, value: object) -> str:
     if not isinstance(value, str | int | float):  # bool is an int
-        raise refused(field, f"{shown(value)}, but must be a string, a number, true or false")
+        raise refused(field, f"{kind(value)}, but must be a string, a number, true or false")
     text = str(value)
     if ";" in text or _CONTROL.search(text):
-        raise refused(field, f"{shown(text)} holds a semicolon or a control character")
+        raise refused(field, "the text holds a semicolon or a control character")
     return text

@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 2.0  # between two looks at the file
 _LOG_LINES, _LOG_SECONDS = 10, 60.0
 _LARGEST_FILE_BYTES = 10_000_000
+_REMEDY = "Set it to http://user:password@host:port, several with commas, or to the path of a file of them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,8 @@ class ProxyService:
         self._file = None if "://" in written else _File(Path(written))
         try:
             proxies = parse_list(written) if self._file is None else self._file.first()
-        except (ProxyError, OSError) as error:
-            raise ConfigError(f"SITE_PROXIES{_of(self._file)}: {_said(error)}.") from None
+        except (ProxyError, OSError, ValueError) as error:
+            raise ConfigError(f"SITE_PROXIES{_of(self._file)}: {_said(error)}. {_REMEDY}") from None
         self.pool = ProxyPool(proxies)
         self._limit = LogLimit(_LOG_LINES, _LOG_SECONDS)
         self._all_rest = False
@@ -190,9 +191,12 @@ class _File:
 
 
 def _of(file: _File | None) -> str:
-    return "" if file is None else f" ({file.path})"
+    """Which file; nothing for what may be a proxy without http://, and hold a password."""
+    return "" if file is None or ":" in str(file.path) or "@" in str(file.path) else f" ({file.path})"
 
 
-def _said(error: ProxyError | OSError) -> str:
+def _said(error: ProxyError | OSError | ValueError) -> str:
     """Without the text of the setting or the file, which may hold a password."""
-    return f"it cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+    if isinstance(error, ProxyError):
+        return str(error)
+    return f"it cannot be read: {error.strerror if isinstance(error, OSError) else 'it is no path'}"

@@ -17,7 +17,10 @@ elasticsearch_configure() {
     printf '%s\n' "${SITE_SERVERS_ELASTICSEARCH_YML:-}" >>"$folder/conf/elasticsearch.yml"
     cp "$resources/elasticsearch"/{jvm.options,log4j2.properties} "$folder/conf/"
     rm -f "$folder/tmp/server.pid"
-    if ((EUID == 0)); then chown -R "$nobody:$nobody" "$folder"/{conf,data,logs,tmp}; fi
+    if ((EUID == 0)); then
+        chown "$nobody:$nobody" "$folder"
+        chown -R "$nobody:$nobody" "$folder"/{conf,data,logs,tmp}
+    fi
 }
 
 # as_nobody CAPABILITIES: sets elasticsearch_as, the words before a command. The secure bit makes access(2), which Java

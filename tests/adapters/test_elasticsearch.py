@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from elasticsearch import Elasticsearch
 
-from site_spider.adapters.elasticsearch import ElasticsearchSink, verdict_of
+from site_spider.adapters.elasticsearch import ElasticsearchSink
+from site_spider.adapters.elasticsearch_answer import verdict_of
 from site_spider.adapters.elasticsearch_results import ElasticsearchResults
 from site_spider.core.batch import BatchLimits
 from site_spider.core.sink import Answer, Record, Verdict
@@ -181,6 +182,46 @@ def test_several_bad_records_of_every_sort_are_found(settings: dict[str, Any]) -
     reader = ElasticsearchResults.from_settings(settings)
     assert reader.count() == 200
     reader.close()
+
+
+OLD_MAPPINGS: list[dict[str, Any]] = [
+    {},
+    {"properties": {"meta": {"properties": {"n": {"type": "long"}}}}},
+    {"properties": {"meta": {"type": "nested"}}},
+]
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("mappings", OLD_MAPPINGS, ids=str)
+def test_no_producers_meta_harms_others_results(settings: dict[str, Any], mappings: dict[str, Any]) -> None:
+    """In an index that was made before us, with 1,000 fields at most, of which one task sends 5,000.
+
+    Odd names may be refused there, for their own sake.
+    """
+    hostile: list[dict[str, Any]] = [
+        {f"key{number}": number for number in range(5000)},
+        {f"more{number}.a.b": "text" for number in range(5000)},
+        {"": 1, ".": 2, "a..b": 3},
+        {"o": {"": {"x": [{"y": 1}, "text", [2]]}}},
+        {"k": "v" * 40_000, "o": "text"},
+    ]
+    for _ in range(40):
+        hostile.append({"deep": hostile[-1]} if "deep" in hostile[-1] else {"deep": {}})
+    records = [record(f"h{number}", {"status": 200, "meta": meta}) for number, meta in enumerate(hostile)]
+    others = [record(f"o{number}", {"status": 200, "meta": {f"new{number}": 1}}) for number in range(5)]
+    index = settings["SITE_RESULTS_INDEX"]
+    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        client.indices.create(index=index, mappings=mappings)
+        verdicts = write(ElasticsearchSink.from_settings(settings), [*records, *others])
+        kept = [
+            verdicts[0],
+            verdicts[1],
+            *verdicts[len(records) :],
+        ]
+        assert answers(kept) == [Answer.ACKNOWLEDGED] * len(kept)
+        assert client.get(index=index, id="h1")["_source"]["meta"] == hostile[1]
+        found = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]["meta"]
+        assert len(found.get("properties", {})) <= 1
 
 
 @pytest.mark.servers

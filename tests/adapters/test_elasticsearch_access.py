@@ -91,8 +91,11 @@ def application(credentials: str) -> web.Application:
         if request.headers.get("Authorization") != credentials:
             error = {"type": "security_exception", "reason": "unable to authenticate"}
             return web.json_response({"error": error, "status": 401}, status=401, headers=headers)
-        items = (await request.text()).count('"update"')
-        return web.json_response({"items": [{"update": {"status": 200}}] * items}, headers=headers)
+        actions = [json.loads(line) for line in (await request.text()).splitlines()[::2]]
+        items = [
+            {"update": {"_id": one["update"]["_id"], "status": 200}} for one in actions if "update" in one
+        ]
+        return web.json_response({"errors": False, "items": items}, headers=headers)
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)

@@ -1,0 +1,133 @@
+"""Which parts of the settings are secret, and texts without them.
+
+Errors do not show values that may be secret in the first place. This is for what others write: clients,
+Scrapy, tracebacks. A secret is met in several forms, as it was given, percent-encoded or decoded, escaped,
+or in the Base64 of a header, so each of them counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote, unquote
+
+HIDDEN = "***"
+
+_SHORTEST = 4  # characters; a shorter one would be found in every second word
+_LONG_NAME = 8  # of a user without a password: then the name is one, as with tokens
+_SCRAPYS = (
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "MAIL_PASS",
+    "DEFAULT_REQUEST_HEADERS",
+)
+_SECRET_NAME = re.compile(
+    r"pass(word|wd|phrase)?$|secret|token|spill_key|session_token|credential|(api|access|private)_?key$"
+    r"|\.key$|key\.(pem|password)$|jaas|oauthbearer\.config|auth|^headers$|cookie",
+    re.IGNORECASE,
+)
+_PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:\s*\[?\s*"((?:[^"\\]|\\.)*)"')  # of JSON that cannot be read
+_QUERY = re.compile(r"[?&](?:password|passwd|secret|token|api_key)=([^&#\s,]*)", re.IGNORECASE)
+
+
+class Redaction:
+    """Replaces secrets in texts."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST}
+        longest_first = sorted(forms, key=len, reverse=True)
+        self._secrets = re.compile("|".join(map(re.escape, longest_first))) if forms else None
+
+    def __call__(self, text: str) -> str:
+        """The text without them."""
+        return self._secrets.sub(HIDDEN, text) if self._secrets else text
+
+
+def without_secrets(text: str, name: str, value: object) -> str:
+    """The text without what is secret in one setting."""
+    return Redaction(_of_setting(name, value))(text)
+
+
+def secrets_of(settings: Mapping[str, Any]) -> set[str]:
+    """All that is secret in the settings."""
+    names = [name for name in settings if name.startswith("SITE_")]
+    names += [name for name in _SCRAPYS if name in settings]
+    return {secret for name in names for secret in _of_setting(name, settings[name])}
+
+
+def _of_setting(name: str, value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith("{"):
+            yield from _of_json(text)
+        else:
+            yield from _of_named(name, text)
+            yield from _of_address(text)
+    else:
+        yield from _of_named(name, value)
+
+
+def _of_json(text: str) -> Iterator[str]:
+    try:
+        yield from _of_named("", json.loads(text))
+    except (ValueError, RecursionError):
+        for name, value in _PAIR.findall(text):
+            yield from _of_named(name, value)
+
+
+def _of_named(name: str, value: object) -> Iterator[str]:
+    """The secrets in a value of this name; whatever has a secret name is one with all that is in it."""
+    is_secret = bool(_SECRET_NAME.search(name))
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _of_named(name if is_secret else str(key), inner)
+    elif isinstance(value, list | tuple):
+        yield from _of_pair(value) if is_secret else (one for part in value for one in _of_named("", part))
+    elif is_secret and isinstance(value, str):
+        yield value
+        yield from _of_pair(value.split(":", 1))
+        yield from value.split()[1:]  # what follows Basic or Bearer
+    elif isinstance(value, str):
+        yield from _of_address(value)
+
+
+def _of_pair(pair: Iterable[object]) -> Iterator[str]:
+    """Of a user's name, which is none, and what belongs to it."""
+    words = [str(word) for word in pair]
+    yield from words[1:]
+    yield b64encode(":".join(words).encode("utf-8", "replace")).decode()
+
+
+def _of_address(text: str) -> Iterator[str]:
+    yield from _QUERY.findall(text)
+    for word in [*text.split(","), text]:
+        before, at, _ = word.rpartition("@")
+        if not at:
+            continue
+        login = before.rpartition("://")[2]
+        user, colon, password = login.partition(":")
+        if colon:
+            yield password
+            yield from _of_pair([user, password])
+            yield from _of_pair([unquote(user), unquote(password)])
+        elif len(user) >= _LONG_NAME:
+            yield user
+
+
+def _forms(secret: str) -> set[str]:
+    forms = {secret}
+    for plain in (secret, unquote(secret), _unescaped(secret)):
+        escaped = json.dumps(plain)[1:-1], repr(plain)[1:-1], ascii(plain)[1:-1]
+        forms.update((plain, quote(plain, safe=""), quote(plain), *escaped))
+    return forms
+
+
+def _unescaped(text: str) -> str:
+    """A text of JSON as it was meant."""
+    with suppress(ValueError):
+        text = json.loads(f'"{text}"')
+    return text

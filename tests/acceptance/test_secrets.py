@@ -1,0 +1,240 @@
+"""A marked secret in every setting that can carry one: no command shows it, whatever goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.adapters.raw_server import Asked, Said, answering, said
+from tests.real_servers import ROOT
+
+SECRET = "m4rk3d-s3cr3t"
+MARKS = [SECRET, "m4rk3d", *(b64encode(f"{user}:{SECRET}".encode()).decode() for user in ("bob", "id", ""))]
+CRAWL_SECONDS = 5.0
+NOWHERE = "127.0.0.1:9"
+SCRAPY = [str(Path(sys.executable).with_name("scrapy"))]
+
+COMMANDS = [
+    ["results"],
+    ["progress"],
+    ["seed", "-"],
+    ["dead-letters"],
+    ["settings", "--get", "SITE_SEED_TOPIC"],
+]
+WRONG: dict[str, dict[str, Any]] = {
+    "Kafka refuses": {
+        "SITE_KAFKA_BROKERS": NOWHERE,
+        "SITE_KAFKA_OPTIONS": {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "bob",
+            "sasl.password": SECRET,
+        },
+    },
+    "Kafka's key": {
+        "SITE_KAFKA_BROKERS": NOWHERE,
+        "SITE_KAFKA_OPTIONS": {"security.protocol": "SSL", "ssl.key.pem": SECRET, "ssl.key.password": SECRET},
+    },
+    "Kafka's options in the wrong place": {
+        "SITE_KAFKA_BROKERS": NOWHERE,
+        "SITE_KAFKA_OPTIONS": {"sasl.mechanism": SECRET, "sasl.password": SECRET},
+    },
+    "Kafka's options of a wrong type": {
+        "SITE_KAFKA_BROKERS": NOWHERE,
+        "SITE_KAFKA_OPTIONS": {"sasl.password": [SECRET]},
+    },
+    "Kafka's options half": {
+        "SITE_KAFKA_BROKERS": NOWHERE,
+        "SITE_KAFKA_OPTIONS": '{"sasl.password": "' + SECRET + '",',
+    },
+    "Kafka's options as text": {
+        "SITE_KAFKA_BROKERS": NOWHERE,
+        "SITE_KAFKA_OPTIONS": json.dumps(SECRET),
+    },
+    "brokers with a login": {"SITE_KAFKA_BROKERS": f"bob:{SECRET}@h"},
+    "Elasticsearch refuses": {
+        "SITE_SINKS": "elasticsearch",
+        "SITE_ELASTICSEARCH_HOSTS": f"http://bob:{SECRET}@{NOWHERE}",
+    },
+    "hosts that are none": {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": f"bob:{SECRET}@h"},
+    "a host without its end": {
+        "SITE_SINKS": "elasticsearch",
+        "SITE_ELASTICSEARCH_HOSTS": f"https://bob:{SECRET}",
+    },
+    "Elasticsearch's options of a wrong type": {
+        "SITE_SINKS": "elasticsearch",
+        "SITE_ELASTICSEARCH_HOSTS": f"http://{NOWHERE}",
+        "SITE_ELASTICSEARCH_OPTIONS": {"basic_auth": {"bob": SECRET}, "api_key": {"id": SECRET}},
+    },
+    "Elasticsearch's options twice": {
+        "SITE_SINKS": "elasticsearch",
+        "SITE_ELASTICSEARCH_HOSTS": f"http://{NOWHERE}",
+        "SITE_ELASTICSEARCH_OPTIONS": {
+            "bearer_auth": SECRET,
+            "api_key": SECRET,
+            "headers": {"X-Gate": SECRET},
+        },
+    },
+    "Elasticsearch's options in a list": {
+        "SITE_SINKS": "elasticsearch",
+        "SITE_ELASTICSEARCH_HOSTS": f"http://{NOWHERE}",
+        "SITE_ELASTICSEARCH_OPTIONS": json.dumps([SECRET]),
+    },
+    "Redis refuses": {
+        "SITE_DUPEFILTER": "redis",
+        "SITE_REDIS_URL": f"redis://bob:{SECRET}@{NOWHERE}/0?password={SECRET}",
+    },
+    "Redis without a scheme": {"SITE_DUPEFILTER": "redis", "SITE_REDIS_URL": f"u:{SECRET}@h:1"},
+    "Redis with a slash": {"SITE_DUPEFILTER": "redis", "SITE_REDIS_URL": f"redis://u:m4rk3d/{SECRET}@h:1"},
+    "Redis with a strange option": {
+        "SITE_DUPEFILTER": "redis",
+        "SITE_REDIS_URL": f"redis://h:1/0?db={SECRET}",
+    },
+    "a proxy without a scheme": {"SITE_PROXIES": f"user:{SECRET}@proxy:8080"},
+    "a proxy in another order": {"SITE_PROXIES": f"proxy:8080:user:{SECRET}"},
+    "a proxy with blanks": {"SITE_PROXIES": f"http://user:{SECRET} x@proxy:8080"},
+    "a proxy that rests": {"SITE_PROXIES": f"http://user:{SECRET}@{NOWHERE}"},
+    "HBase's options": {
+        "SITE_SINKS": "hbase",
+        "SITE_HBASE_OPTIONS": {"password": SECRET, "protocol": SECRET},
+    },
+    "others": {"SITE_CONSOLE_TOKEN": SECRET, "SITE_SPILL_KEY": SECRET, "MAIL_PASS": SECRET},
+}
+ASKED = (
+    "Elasticsearch refuses",
+    "hosts that are none",
+    "Kafka's options half",
+    "brokers with a login",
+    "others",
+)
+
+
+def environment(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
+    given = {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
+    return kept | {
+        "SITE_DATA_DIR": str(folder / "data"),
+        "SITE_STARTUP_WAIT_SECONDS": "0",
+        "SITE_STATS_INTERVAL_SECONDS": "1",
+        "SITE_STOP_GRACE_SECONDS": "1",
+        "SITE_ALLOW_PRIVATE_HOSTS": "true",
+        "SITE_PROXY_TIMEOUTS": "1",
+        "RETRY_TIMES": "0",
+        "LOG_LEVEL": "DEBUG",
+        "TMPDIR": str(folder),
+        **given,
+    }
+
+
+def seeds(site: str) -> str:
+    """Good ones and bad ones, all of which carry secrets."""
+    with_secrets = {"cookies": {"session": SECRET}, "headers": {"Authorization": f"Basic {SECRET}"}}
+    bad = [
+        {"headers": {"Authorization": [SECRET, 7]}},
+        {"headers": {"Authorization": f"{SECRET}\n"}},
+        {"headers": {"Proxy-Authorization": SECRET}},
+        {"cookies": {"session": [SECRET]}},
+        {"cookies": SECRET},
+    ]
+    lines = [{"url": f"{site}/{number}", **more} for number, more in enumerate([with_secrets, *bad])]
+    return "\n".join(map(json.dumps, [{"url": f"http://{NOWHERE}/", **with_secrets}, *lines]))
+
+
+def run(arguments: list[str], variables: dict[str, str], folder: Path, given: str = "") -> str:
+    """All that a command writes; a crawl is stopped when it has worked for a while."""
+    output = folder / "output"
+    command = [*SCRAPY, *arguments]
+    with (
+        output.open("w") as file,
+        subprocess.Popen(
+            command, env=variables, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=file, stderr=file
+        ) as process,
+    ):
+        assert process.stdin is not None
+        process.stdin.write(given)
+        process.stdin.close()
+        deadline = time.monotonic() + CRAWL_SECONDS
+        while process.poll() is None:
+            assert SECRET not in Path(f"/proc/{process.pid}/cmdline").read_text()
+            if time.monotonic() > deadline or "'seeds/in_flight': 0" in output.read_text():
+                process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+    return output.read_text()
+
+
+def kept(folder: Path) -> Iterator[str]:
+    """All results and statistics."""
+    path = folder / "data" / "results.sqlite"
+    if path.exists():
+        with closing(sqlite3.connect(path)) as file:
+            for table in ("results", "statistics"):
+                if file.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
+                    yield from (row[0] for row in file.execute(f"SELECT document FROM {table}"))
+
+
+def assert_nothing_shown(text: str) -> None:
+    for mark in MARKS:
+        line = next((line for line in text.splitlines() if mark in line), "")
+        assert not line
+
+
+def site(asked: Asked) -> Said:
+    return said(b"<html>a page</html>", kind="text/html")
+
+
+def crawl(folder: Path, settings: dict[str, Any]) -> str:
+    """Seeds that carry secrets, then a crawl; all that was written."""
+    variables = environment(folder, settings)
+    with answering(site) as address:
+        written = run(["seed", "-"], variables, folder, seeds(address))
+        written += run(["crawl", "crawl_spider", "-s", "CLOSESPIDER_TIMEOUT=3"], variables, folder)
+    return written + "\n".join(kept(folder))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_no_output_shows_a_secret(name: str, tmp_path: Path) -> None:
+    """At DEBUG: log, stderr, stdout, process list, results and statistics, of a crawl and of the commands."""
+    assert_nothing_shown(crawl(tmp_path, WRONG[name]))
+    variables = environment(tmp_path, WRONG[name])
+    for command in COMMANDS if name in ASKED else ():
+        assert_nothing_shown(run(command, variables, tmp_path))
+
+
+def test_a_server_that_says_what_it_was_sent_reveals_nothing(tmp_path: Path) -> None:
+    """Its answer stands in the error, and with it the header that holds the login."""
+
+    def echo(asked: Asked) -> Said:
+        words = " ".join(f"{name}: {value}" for name, value in asked.headers.items())
+        return said({"error": {"type": "security_exception", "reason": words}}, status=503)
+
+    for options in ({"basic_auth": ["bob", SECRET]}, {"api_key": ["id", SECRET]}, {"bearer_auth": SECRET}):
+        with answering(echo) as address:
+            settings = {
+                "SITE_SINKS": "elasticsearch",
+                "SITE_ELASTICSEARCH_HOSTS": address,
+                "SITE_ELASTICSEARCH_OPTIONS": options,
+            }
+            written = crawl(tmp_path, settings)
+        assert "security_exception" in written
+        assert_nothing_shown(written)
+
+
+def test_seeds_with_secrets_are_crawled_in_silence(tmp_path: Path) -> None:
+    """The seeds of the other tests do reach the site, so that there is something to show."""
+    written = crawl(tmp_path, {})
+    documents = [json.loads(text) for text in kept(tmp_path)]
+    assert any(document.get("status") == 200 for document in documents)
+    assert "Crawled (200)" in written
+    assert_nothing_shown(written)

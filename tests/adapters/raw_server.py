@@ -1,0 +1,75 @@
+"""An HTTP server on loopback that answers with whatever bytes a test gives it."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+PRODUCT = b"X-Elastic-Product: Elasticsearch\r\n"
+
+
+class Asked(NamedTuple):
+    """One request."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids in a bulk request."""
+        return [json.loads(line)["update"]["_id"] for line in self.body.splitlines()[::2]]
+
+
+Said = bytes | Iterable[bytes]
+Answering = Callable[[Asked], Said]
+
+
+def said(body: Any, status: int = 200, kind: str = "application/json", more: bytes = b"") -> bytes:
+    """A whole answer in Elasticsearch's name; what is not bytes is sent as JSON."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = f"HTTP/1.1 {status} Said\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n"
+    return head.encode() + b"Connection: close\r\n" + PRODUCT + more + b"\r\n" + content
+
+
+@contextmanager
+def answering(answer: Answering) -> Iterator[str]:
+    """The server's address while the block runs; a connection is good for one answer."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):  # whoever asked has heard enough
+                if (asked := _asked(self.rfile)) is not None:
+                    answered = answer(asked)
+                    for part in [answered] if isinstance(answered, bytes) else answered:
+                        self.wfile.write(part)
+
+    with _Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+
+
+def _asked(stream: Any) -> Asked | None:
+    words = stream.readline().decode("latin-1").split()
+    if len(words) != 3:
+        return None
+    headers = {}
+    while line := stream.readline().decode("latin-1").strip():
+        name, _, value = line.partition(":")
+        headers[name.lower()] = value.strip()
+    return Asked(words[0], words[1], headers, stream.read(int(headers.get("content-length", 0))))

@@ -1,0 +1,178 @@
+"""What is kept on disk is this user's alone, whatever the umask and whatever was there before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from site_spider.adapters import private_files
+from site_spider.adapters.local_done import LocalDone
+from site_spider.adapters.local_log import LocalSeedLog
+from site_spider.adapters.local_results import LocalSink
+from site_spider.adapters.local_store import RESULTS
+from site_spider.adapters.member_slot import MemberSlot
+from site_spider.adapters.private_files import private_database
+from site_spider.core.sink import Record
+
+OURS = {0o600, 0o700}
+
+
+@pytest.fixture(autouse=True)
+def forgetful() -> None:
+    """What was said in one test may be said in the next."""
+    private_files._say_once.cache_clear()
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077, 0o277, 0o777], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def produce(folder: Path) -> None:
+    producer = LocalSeedLog(folder).producer()
+    producer.send("seeds", b"key", b"value").result(10)
+    assert modes(folder) <= OURS  # while it is open: the -wal and -shm files
+    producer.close()
+
+
+def store(folder: Path) -> None:
+    async def scenario() -> None:
+        sink = LocalSink(folder, RESULTS)
+        await sink.open()
+        await sink.write([Record("a", {"status": 200}, 10)])
+        assert modes(folder) <= OURS
+        await sink.close()
+
+    asyncio.run(scenario())
+
+
+def remember(folder: Path) -> None:
+    done = LocalDone(folder, "group")
+    done.open()
+    done.add([b"x" * 20])
+    assert modes(folder) <= OURS
+    done.close()
+
+
+WRITERS: list[Callable[[Path], None]] = [produce, store, remember]
+
+
+def modes(folder: Path) -> set[int]:
+    return {stat.S_IMODE(path.stat().st_mode) for path in [folder, *folder.rglob("*")]}
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_what_is_made_is_private(umask: int, write: Callable[[Path], None], tmp_path: Path) -> None:
+    """Files, and the folders above them that were missing."""
+    write(tmp_path / "data" / "below")
+    assert modes(tmp_path / "data") == OURS
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_what_was_open_to_others_is_closed_and_said_once(
+    write: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An earlier version made files as the umask had it."""
+    folder = tmp_path / "data"
+    write(folder)
+    for path in [folder, *folder.iterdir()]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    caplog.set_level(logging.WARNING)
+    write(folder)
+    write(folder)
+    assert modes(folder) == OURS
+    said = [entry.getMessage() for entry in caplog.records]
+    assert len(said) == len(set(said)) == 1 + len(list(folder.iterdir()))
+    assert all(str(folder) in line and "SITE_DATA_DIR" in line for line in said)
+
+
+def test_an_open_wal_of_a_killed_process_is_closed_too(tmp_path: Path) -> None:
+    """It holds the newest seeds."""
+    path = tmp_path / "data" / "seeds.sqlite"
+    private_database(path)
+    beside = path.with_name("seeds.sqlite-wal")
+    beside.touch()
+    beside.chmod(0o644)
+    private_database(path)
+    assert stat.S_IMODE(beside.stat().st_mode) == 0o600
+
+
+def test_locks_of_this_process_outlive_another_look(tmp_path: Path) -> None:
+    """Opening and closing a file would release them."""
+    path = tmp_path / "data" / "seeds.sqlite"
+    private_database(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as ours:
+        ours.execute("CREATE TABLE t (x)")
+        ours.execute("BEGIN EXCLUSIVE")
+        private_database(path)
+        with closing(sqlite3.connect(path, timeout=0)) as other, pytest.raises(sqlite3.OperationalError):
+            other.execute("INSERT INTO t VALUES (1)")
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o1777])
+def test_a_folder_that_is_not_for_our_data_alone_stays_open(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The project's own, or one like /tmp; the files in it are closed."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(mode)
+    if mode == 0o755:
+        monkeypatch.chdir(folder)
+    produce_in(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == mode
+    assert modes(folder) == {mode, 0o600}
+
+
+def produce_in(folder: Path) -> None:
+    producer = LocalSeedLog(folder).producer()
+    producer.send("seeds", b"key", b"value").result(10)
+    producer.close()
+
+
+# --- Slots of group members ---
+
+
+def test_a_slot_is_not_taken_in_a_folder_that_others_may_write_to(tmp_path: Path) -> None:
+    """They could take all slots, or put links in the place of lock files."""
+    folder = tmp_path / "slots"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(PermissionError, match="slots"):
+        MemberSlot.claim("group", folder)
+
+
+def test_a_slot_is_not_taken_behind_a_link(tmp_path: Path) -> None:
+    """Whoever made the link may lead it elsewhere at any time."""
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(PermissionError, match="link"):
+        MemberSlot.claim("group", tmp_path / "link")
+
+
+def test_a_slot_is_not_taken_in_a_file(tmp_path: Path) -> None:
+    """Nor in whatever else stands there."""
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        MemberSlot.claim("group", tmp_path / "file")
+
+
+def test_a_lock_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    """What it leads to stays as it is."""
+    slot = MemberSlot.claim("group", tmp_path)
+    slot.release()
+    slot.path.unlink()
+    (tmp_path / "elsewhere").write_text("kept")
+    slot.path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic"):
+        MemberSlot.claim("group", tmp_path)
