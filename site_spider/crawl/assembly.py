@@ -12,6 +12,7 @@ from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider, NotConfigured
 
+from site_spider.core.escape import for_log
 from site_spider.core.ledger import Ledger
 from site_spider.core.seed_log import Producer, SeedLog
 from site_spider.core.statistics import NameCounts
@@ -110,7 +111,8 @@ class SeedService:
         reason = repr(error) if code == exit_code.SETUP else str(error)
         logger.error("Cannot start: %s", reason, exc_info=error if code == exit_code.SETUP else None)
         if self.settings.get("LOG_FILE"):
-            print(f"Cannot start: {reason}", file=sys.stderr)  # for whoever started it: the log is elsewhere
+            # for whoever started it: the log is elsewhere
+            print(for_log(f"Cannot start: {reason}", one_line=True), file=sys.stderr)
         self._set_exit_code(code)
         raise CloseSpider("cannot_start")
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime
 
+from site_spider.core.escape import escaped
 from site_spider.core.ledger import Entry
 from site_spider.core.seed_log import Message, Producer
 from site_spider.errors import SinkRejected
@@ -16,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 2.0
 _KEPT_BYTES = 100_000  # of a value that the log refuses as a whole
+_REASON_CHARACTERS = 1_000
 
 
 class DeadLetters:
@@ -66,7 +68,7 @@ class DeadLetters:
 def _headers(message: Message, reason: str) -> list[tuple[str, bytes]]:
     origin = message.partition
     values = {
-        "error": reason,
+        "error": escaped(reason[:_REASON_CHARACTERS])[:_REASON_CHARACTERS],
         "origin_topic": origin.topic,
         "origin_partition": str(origin.number),
         "origin_offset": str(message.offset),
