@@ -8,11 +8,11 @@ result document and never becomes a key of Scrapy's `Request.meta`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from site_spider.core import moved
+from site_spider.core import moved, signature
 from site_spider.core import seed_fields as check
 from site_spider.core.moved import Moved
 from site_spider.core.reason import refused, shown
@@ -39,7 +39,7 @@ _FIELDS: Final = frozenset({
 })  # fmt: skip
 _MUST_BE_EMPTY: Final = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
 _META: Final = frozenset(
-    {"url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", moved.KEY}
+    {"url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", moved.KEY, signature.KEY}
 )
 
 
@@ -80,10 +80,13 @@ class Seed:
         return json.loads(self.extra_json) if self.extra_json else {}
 
 
-def parse_seed(value: bytes | None, callbacks: frozenset[str] = CALLBACKS) -> Seed:
+def parse_seed(
+    value: bytes | None, callbacks: frozenset[str] = CALLBACKS, keys: Sequence[bytes] = ()
+) -> Seed:
     """The seed in a message's value. Raises SeedError, and nothing else, when it is not one.
 
-    `callbacks` are the names that the field `callback` may take.
+    `callbacks` are the names that the field `callback` may take. With `keys`, what another process
+    sent on has to be signed with one of them.
     """
     fields = read_object(value)
     get = fields.get
@@ -113,8 +116,18 @@ def parse_seed(value: bytes | None, callbacks: frozenset[str] = CALLBACKS) -> Se
         directives=directives,
         extra_json=_compact(extra) if extra else b"",
         unknown_fields=unknown,
-        moved=Moved.read(meta.get(moved.KEY)),
+        moved=_moved(url, fields, meta.get(moved.KEY), keys),
     )
+
+
+def _moved(url: str, fields: dict[str, Any], value: object, keys: Sequence[bytes]) -> Moved | None:
+    said = Moved.read(value)
+    if said is None:
+        return None
+    if keys and not signature.is_signed(fields, keys):
+        why = "not signed with SITE_SPILL_KEY; only processes of the group may write it"
+        raise refused(f"meta.{moved.KEY}", why)
+    return said.judged(url, is_proven=bool(keys))
 
 
 def _default_id(url: str) -> str:

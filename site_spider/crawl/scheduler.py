@@ -146,7 +146,7 @@ class SeedScheduler(Scheduler):
         assert self.service is not None
         request = self.service.begin_seed(waiting)
         job = None if request is None else lineage.job_of(request)
-        if request is None or job is None:
+        if request is None or job is None or job.root.is_unproven:
             return request
         # remembered, so that links to it are not fetched once more; not filtered here
         if isinstance(self.df, SeenDupeFilter):
