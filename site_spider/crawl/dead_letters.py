@@ -16,7 +16,8 @@ from site_spider.errors import SinkRejected
 logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 2.0
-_KEPT_BYTES = 100_000  # of a value that the log refuses as a whole
+_KEPT_BYTES = 100_000  # of the value of a message that the log refuses as a whole
+_KEPT_KEY_BYTES = 1_000  # of its key
 _REASON_CHARACTERS = 1_000
 
 
@@ -52,17 +53,28 @@ class DeadLetters:
         if error is None:
             self.under_way -= 1
             self._durable(entry)
-        elif isinstance(error, SinkRejected) and len(message.value or b"") > _KEPT_BYTES:
+        elif isinstance(error, SinkRejected) and _is_large(message):
             # original bytes plus headers pass the broker's limit: keep the beginning, say so,
             # and leave the whole at the offset that the headers name
-            cut = Message(
-                message.partition, message.offset, message.key, (message.value or b"")[:_KEPT_BYTES]
-            )
-            marked = [*headers, ("truncated_from_bytes", str(len(message.value or b"")).encode())]
-            self._send(cut, marked, entry)
+            cut, marks = _cut(message)
+            self._send(cut, [*headers, *marks], entry)
         else:
             logger.error("A dead letter could not be written, trying again: %s", error)
             self._loop.call_later(_RETRY_SECONDS, self._send, message, headers, entry)
+
+
+def _is_large(message: Message) -> bool:
+    return len(message.value or b"") > _KEPT_BYTES or len(message.key or b"") > _KEPT_KEY_BYTES
+
+
+def _cut(message: Message) -> tuple[Message, list[tuple[str, bytes]]]:
+    """The beginning of a message, and headers that say how long it was."""
+    key, value = message.key, message.value or b""
+    marks = [("truncated_from_bytes", str(len(value)).encode())]
+    if key is not None and len(key) > _KEPT_KEY_BYTES:
+        marks.append(("truncated_key_from_bytes", str(len(key)).encode()))
+        key = key[:_KEPT_KEY_BYTES]
+    return Message(message.partition, message.offset, key, value[:_KEPT_BYTES]), marks
 
 
 def _headers(message: Message, reason: str) -> list[tuple[str, bytes]]:
