@@ -12,6 +12,7 @@ from scrapy import Request
 from scrapy.http import Response
 
 from site_spider.adapters.local_log import LocalSeedLog
+from site_spider.adapters.local_log_producer import MESSAGE_LIMIT_BYTES
 from site_spider.core.moved import MOST_HOPS
 from site_spider.core.seed_json import MAX_VALUES
 from site_spider.core.url import url_id
@@ -154,13 +155,13 @@ def test_a_message_whose_key_fills_it_is_a_dead_letter(tmp_path: Path, site: Sit
     """With the headers of a dead letter it is too large for the log; what is cut off, the origin has."""
     log = LocalSeedLog(tmp_path)
     producer = log.producer()
-    producer.send("seeds", b"k" * 1_048_560, b"no seed").result(10)
+    producer.send("seeds", b"k" * (MESSAGE_LIMIT_BYTES - 50), b"no seed").result(10)
     producer.close()
     found = crawl(tmp_path, [seed("good")], timeout_seconds=20)
     (letter,) = found.dead_letters
     assert letter.value == b"no seed"
     assert letter.key is not None
     assert len(letter.key) == 1_000
-    assert dict(letter.headers)["truncated_key_from_bytes"] == b"1048560"
+    assert dict(letter.headers)["truncated_key_from_bytes"] == b"%d" % (MESSAGE_LIMIT_BYTES - 50)
     assert found.seeds["completed_with_result"] == 1
     log.close()
