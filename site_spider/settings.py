@@ -88,6 +88,7 @@ SITE_FRONTIER_MAX_BYTES = 256_000_000  # of them, of seeds in flight and of what
 SITE_HOST_OWNERSHIP = (
     False  # true: links and redirects to hosts of other processes go there by the seed topic
 )
+SITE_SPILL_KEY = ""  # signs what processes send each other by the seed topic; a comma list: the first signs
 SITE_DATA_DIR = "data"  # everything the embedded default keeps
 SITE_MAX_WAIT_SECONDS = 600  # what waited longer comes before every level, so that nothing starves
 SITE_RETRY_PAUSE_SECONDS = 2.0  # before the first retry; doubled for each further one, plus up to half

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from elasticsearch import ApiError, TransportError
 
+from site_spider.core.escape import escaped
 from site_spider.core.sink import ACKNOWLEDGED, Answer, Verdict
-from site_spider.core.table import clean, cut
+from site_spider.core.table import cut
 
 K = TypeVar("K")
 
@@ -106,7 +107,7 @@ def version_of(template: object) -> int:
 def shown(value: object) -> str:
     """A short part of it, in one line that a terminal only shows."""
     text = value[: _SHOWN_CHARACTERS + 1] if isinstance(value, str) else _short.repr(value)
-    return cut(clean(text), _SHOWN_CHARACTERS)
+    return cut(escaped(text), _SHOWN_CHARACTERS)
 
 
 def _update(item: object, key: str) -> Mapping[str, Any]:

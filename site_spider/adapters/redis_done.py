@@ -22,8 +22,9 @@ from redis.retry import Retry
 from site_spider.core import options
 from site_spider.core.done_bloom import bloom_limits
 from site_spider.core.done_store import DoneStore, DoneUnavailable
+from site_spider.core.escape import escaped
 from site_spider.core.options import SettingsView
-from site_spider.core.table import clean, cut
+from site_spider.core.table import cut
 from site_spider.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -188,7 +189,7 @@ class RedisDone(DoneStore):
         except (RedisError, OSError, ValueError, TypeError, RecursionError) as error:
             # the last three: what came is no answer of Redis, and what follows it is none either
             self._client.connection_pool.disconnect()
-            said = cut(clean(str(error)[: _LONGEST_REASON + 1]), _LONGEST_REASON)
+            said = cut(escaped(str(error)[: _LONGEST_REASON + 1]), _LONGEST_REASON)
             raise DoneUnavailable(
                 f"SITE_REDIS_URL is {self.address!r}, but its server cannot be used: {said}"
             ) from error

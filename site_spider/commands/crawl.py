@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import gc
 import logging
-import sys
 from collections.abc import Iterator
 
 from scrapy import Spider, signals
@@ -14,6 +13,7 @@ from scrapy.commands.crawl import Command as ScrapyCrawl
 from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
 
+from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.core.secrets import Redaction
 from site_spider.crawl import exit_code
 from site_spider.crawl.environment import apply_environment
@@ -45,6 +45,7 @@ class Command(ScrapyCrawl):
 
         Scrapy builds the DNS resolver from the settings of the process.
         """
+        escape_logs_and_tracebacks()
         super().process_options(args, opts)
         assert self.settings is not None
         loader = get_spider_loader(self.settings)
@@ -101,7 +102,7 @@ class Command(ScrapyCrawl):
             self.exitcode = exit_code.SOFTWARE if self._has_opened else exit_code.SETUP
 
     def _refuse(self, error: ConfigError) -> None:
-        print(self._redaction(f"scrapy crawl: {error}"), file=sys.stderr)
+        complain(self._redaction(f"scrapy crawl: {error}"))
         self.exitcode = exit_code.CONFIG
 
 

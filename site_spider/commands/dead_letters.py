@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from site_spider.commands.dead_letter_replay import Replay, replayed_up_to
-from site_spider.commands.output import add_format_option, print_json, print_table
+from site_spider.commands.output import add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.core import options
 from site_spider.core.seed_log import Message, Partition, SeedLog
@@ -128,7 +128,7 @@ class Command(SiteCommand):
                 print_json(_document(letter))
         else:
             rows = [_row(letter) for letter in shown]
-            print(f"Dead letters in {topic}: {len(rows)}")
+            show(f"Dead letters in {topic}: {len(rows)}")
             if rows:
                 print_table(_COLUMNS, rows)
         if next(found, None) is not None:

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from site_spider.commands.output import add_format_option, print_json, print_table
+from site_spider.commands.output import add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
+from site_spider.core.escape import escaped
 from site_spider.core.frontier_view import MOST_HOSTS
-from site_spider.core.table import Column, clean
+from site_spider.core.table import Column
 from site_spider.crawl import frontier_sockets
 from site_spider.errors import SiteSpiderError
 
@@ -116,25 +117,25 @@ def _asked(path: Path, hosts: int) -> dict[str, Any]:
     except ValueError:
         raise NoAnswer("it may be busy with others that ask; try again") from None
     if not isinstance(document, dict) or "error" in document:
-        raise NoAnswer(clean(answer[:200].decode("utf-8", "replace")))
+        raise NoAnswer(escaped(answer[:200].decode("utf-8", "replace")))
     return document
 
 
 def _print(found: Mapping[str, Any]) -> None:
-    print(f"Process {found['pid']}: {found['spider']} of group {found['group']} on topic {found['topic']}")
-    print(f"  queues           {_pairs(found['queues'])}")
-    print(f"  waiting          {found['waiting']}, {found['waiting_for_their_moment']} not due yet")
-    print(f"  hosts            {_pairs(found['hosts'])}")
-    print(f"  requests         {found['requests_out']} out, {found['requests_in_progress']} in progress")
-    print(f"  seeds in flight  {_pairs(found['seeds_in_flight']) or 'none'}")
+    show(f"Process {found['pid']}: {found['spider']} of group {found['group']} on topic {found['topic']}")
+    show(f"  queues           {_pairs(found['queues'])}")
+    show(f"  waiting          {found['waiting']}, {found['waiting_for_their_moment']} not due yet")
+    show(f"  hosts            {_pairs(found['hosts'])}")
+    show(f"  requests         {found['requests_out']} out, {found['requests_in_progress']} in progress")
+    show(f"  seeds in flight  {_pairs(found['seeds_in_flight']) or 'none'}")
     for partition, why in found["paused"].items():
-        print(f"  paused           {clean(partition)}: {clean(why)}")
+        show(f"  paused           {partition}: {why}")
     for sink in found["sinks"]:
         state = "" if sink["available"] else ", AWAY"
         backlog = f"{sink['backlog']} wait, {sink['backlog_bytes']} B{state}"
-        print(f"  sink             {clean(sink['name'])}: {backlog}")
+        show(f"  sink             {sink['name']}: {backlog}")
     if found["proxies"] is not None:
-        print(f"  proxies          {_pairs(found['proxies'])}")
+        show(f"  proxies          {_pairs(found['proxies'])}")
     hosts = found["largest_hosts"]
     if hosts:
         names = ("host", "waiting", "out", "reason", "next_in_seconds")
@@ -142,4 +143,4 @@ def _print(found: Mapping[str, Any]) -> None:
 
 
 def _pairs(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{clean(name)} {count}" for name, count in counts.items())
+    return ", ".join(f"{name} {count}" for name, count in counts.items())

@@ -1,4 +1,7 @@
-"""How the commands write what they found: a table for people, JSON lines for programs."""
+"""How the commands write: a table for people, JSON lines for programs, one line for an error.
+
+What they write may come from anywhere, so it passes through core.escape.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,17 @@ import argparse
 import json
 import shutil
 import sys
+import threading
+import traceback
 from collections.abc import Mapping, Sequence
+from types import TracebackType
 from typing import Any
 
+from site_spider.core.escape import escaped, escaped_json, escaped_lines, for_log
 from site_spider.core.table import Column, render
+from site_spider.crawl import log_record
 
 FORMATS = ("table", "json")
-_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}  # JSON leaves these as they are
 
 
 def add_format_option(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +32,19 @@ def add_format_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def show(line: str) -> None:
+    """One line on standard output."""
+    print(escaped(line), flush=True)
+
+
+def complain(message: str) -> None:
+    """One line on standard error."""
+    print(for_log(message, one_line=True), file=sys.stderr)
+
+
 def print_json(document: Mapping[str, Any]) -> None:
     """One line that any JSON reader reads, and that a terminal only shows."""
-    print(json.dumps(dict(document), ensure_ascii=False, default=str).translate(_CONTROLS))
+    print(escaped_json(json.dumps(dict(document), ensure_ascii=False, default=str)))
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
@@ -35,3 +52,18 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in render(columns, rows, width):
         print(line)
+
+
+def escape_logs_and_tracebacks() -> None:
+    """For a process that is ours: what it logs, and what it says when it ends with an exception."""
+    log_record.install()
+    sys.excepthook = _print_traceback
+    threading.excepthook = lambda failed: _print_traceback(
+        failed.exc_type, failed.exc_value, failed.exc_traceback
+    )
+
+
+def _print_traceback(
+    kind: type[BaseException], error: BaseException | None, where: TracebackType | None
+) -> None:
+    sys.stderr.write(escaped_lines("".join(traceback.format_exception(kind, error, where))))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
-from site_spider.commands.output import add_format_option, print_json, print_table
+from site_spider.commands.output import add_format_option, print_json, print_table, show
 from site_spider.commands.progress_report import Report, document, line
 from site_spider.commands.progress_watch import Lines, LiveLine, Voice, Watch
 from site_spider.commands.site_command import SiteCommand
@@ -80,7 +80,7 @@ class Command(SiteCommand):
         if form == "json":
             print_json(document(report))
             return
-        print(f"Group {report.group} on topic {report.topic} at {report.address}")
+        show(f"Group {report.group} on topic {report.topic} at {report.address}")
         rows = [[number, p.done, p.in_flight, p.lag, p.end] for number, p in report.partitions]
         whole = report.total
         print_table(_COLUMNS, [*rows, ["total", whole.done, whole.in_flight, whole.lag, None]])

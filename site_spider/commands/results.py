@@ -9,10 +9,11 @@ from contextlib import closing
 from itertools import islice
 from typing import Any
 
-from site_spider.commands.output import add_format_option, print_json, print_table
+from site_spider.commands.output import add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
+from site_spider.core.escape import escaped
 from site_spider.core.results_reader import ResultReader, StatusFilter
-from site_spider.core.table import Column, clean, cut
+from site_spider.core.table import Column, cut
 from site_spider.crawl import parts
 
 _STATUS, _URL, _ID = Column("STATUS"), Column("URL", shrinks=True), Column("URL_ID", optional=True)
@@ -92,7 +93,7 @@ class Command(SiteCommand):
             print_json(document)
         else:
             for name, value in document.items():
-                print(f"{clean(name)}: {_shown(value)}")
+                show(f"{name}: {_shown(value)}")
 
     def _show_many(self, reader: ResultReader, status: StatusFilter, opts: argparse.Namespace) -> None:
         limit = opts.limit or None
@@ -138,4 +139,4 @@ def _order(document: dict[str, Any]) -> tuple[int, str]:
 
 def _shown(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return cut(clean(text[: _SHOWN_CHARACTERS + 1]), _SHOWN_CHARACTERS)
+    return cut(escaped(text[: _SHOWN_CHARACTERS + 1]), _SHOWN_CHARACTERS)

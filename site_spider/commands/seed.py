@@ -16,6 +16,7 @@ from site_spider.commands.seed_lines import seed_lines
 from site_spider.commands.seeding import Seeding
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.core import options
+from site_spider.core.escape import for_log
 from site_spider.core.seed_log import SeedLog
 from site_spider.crawl import parts
 
@@ -118,4 +119,4 @@ def _bar(stream: BinaryIO) -> tqdm[NoReturn]:
 
 
 def _complain(number: int, reason: str) -> None:
-    tqdm.write(f"line {number}: {reason}", file=sys.stderr)
+    tqdm.write(for_log(f"line {number}: {reason}", one_line=True), file=sys.stderr)

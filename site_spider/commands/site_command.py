@@ -16,6 +16,7 @@ from scrapy.settings import Settings
 from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.log import configure_logging
 
+from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.core.secrets import Redaction
 from site_spider.crawl.environment import apply_environment
 from site_spider.crawl.redaction import redact_logs
@@ -65,6 +66,7 @@ class SiteCommand(ScrapyCommand):
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         """As Scrapy asks; refuses what is not known, adds custom_settings and the environment."""
+        escape_logs_and_tracebacks()
         _refuse_unknown(args, self.max_arguments)
         super().process_options(args, opts)
         if not opts.loglevel:
@@ -97,7 +99,7 @@ class SiteCommand(ScrapyCommand):
 
     def complain(self, message: str) -> None:
         """One line on stderr."""
-        print(self._redaction(f"scrapy {self.name}: {message}"), file=sys.stderr)
+        complain(self._redaction(f"scrapy {self.name}: {message}"))
 
     def refuse(self, message: str) -> NoReturn:
         """End with a line about how the command is used, exit code 2."""

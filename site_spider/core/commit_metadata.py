@@ -6,20 +6,22 @@ those as runs, and the next owner skips them. Kafka refuses strings of 4,096 byt
 more, so the text stays within MAX_BYTES: what does not fit is left out from the far
 end, which costs a replay and never a loss.
 
-Text: `2;POSITION;FORM:DATA;STATE`. POSITION is the next offset not yet handed out, relative to
+Text: `3;POSITION;FORM:DATA;STATE;CHECK`. POSITION is the next offset not yet handed out, relative to
 the watermark. FORM `r`: base64 of varints, alternately the length of an incomplete run
 and of a complete one, from the watermark on. FORM `b`: base64 of a bitmap, bit i of byte j
 (least significant first) says whether watermark + 8j + i is complete. The shorter of
 the two that reaches as far is used. STATE is empty when the partition was left in good order
 and nothing is under suspicion; else it is the owner's token while one is alive, or `-`, the
-numbers of core.suspicion, and the admitted offsets (core.varints), with colons between. A text of another
-version or a damaged one counts as empty.
+numbers of core.suspicion, and the admitted offsets (core.varints), with colons between. CHECK is
+the CRC-32 of the watermark and of all before it. A text of another version, a damaged one, and one that
+was committed at another offset count as empty: what it says would have seeds skipped that nobody did.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -30,7 +32,7 @@ Run = tuple[int, int]  # first offset, and the one after the last
 
 MAX_BYTES = 3_900  # of the text; 4,000 pass at the broker, 4,096 do not
 _NUMBERS_BYTES = 40  # of it, for the version, the position and what is between the parts
-_VERSION = "2"
+_VERSION = "3"
 
 
 class Ahead(NamedTuple):
@@ -58,21 +60,39 @@ def encode(watermark: int, ahead: Ahead) -> str:
         return ""
     room_bytes = (MAX_BYTES - _NUMBERS_BYTES - len(state)) * 3 // 4  # before base64
     form = _shorter(watermark, ahead.complete, room_bytes)
-    return f"{_VERSION};{max(0, ahead.position - watermark)};{form};{state}"
+    text = f"{_VERSION};{max(0, ahead.position - watermark)};{form};{state}"
+    return f"{text};{_check(watermark, text)}"
 
 
 def decode(watermark: int, text: str) -> Ahead:
     """The inverse of `encode`; a text that cannot be read says that nothing is complete."""
+    said, _, check = text[: MAX_BYTES + 1].rpartition(";")
     try:
-        version, position, form, state = text.split(";")
-        kind, data = form.split(":")
-        raw = base64.b64decode(data, validate=True)
-        if version != _VERSION or kind not in ("r", "b"):
+        if check != _check(watermark, said):
             return Ahead(watermark, ())
-        complete = _runs_of_varints(watermark, raw) if kind == "r" else _runs_of_bitmap(watermark, raw)
-        return Ahead(watermark + max(0, int(position)), tuple(complete), *_read_state(watermark, state))
+        return _read(watermark, said)
     except (ValueError, binascii.Error):
         return Ahead(watermark, ())
+
+
+def _check(watermark: int, text: str) -> str:
+    return f"{zlib.crc32(f'{watermark};{text}'.encode('utf-8', 'replace')):08x}"
+
+
+def _read(watermark: int, text: str) -> Ahead:
+    version, position, form, state = text.split(";")
+    kind, data = form.split(":")
+    raw = base64.b64decode(data, validate=True)
+    if version != _VERSION or kind not in ("r", "b"):
+        raise ValueError(f"not a text of version {_VERSION}")
+    runs = _runs_of_varints(watermark, raw) if kind == "r" else _runs_of_bitmap(watermark, raw)
+    ahead = Ahead(watermark + max(0, int(position)), tuple(runs), *_read_state(watermark, state))
+    if (
+        max([ahead.position, *(end for _, end in ahead.complete[-1:]), *ahead.admitted[-1:]])
+        > varints.LARGEST
+    ):
+        raise ValueError("an offset is too large")
+    return ahead
 
 
 def _state(watermark: int, ahead: Ahead) -> str:

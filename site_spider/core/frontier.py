@@ -276,10 +276,7 @@ class Frontier(Generic[T]):
                     self._count_out(level)
                 else:
                     kept.append(item)
-            if kept:
-                host.queues[level] = kept
-            else:
-                host.drop(level)
+            host.keep(level, kept)
         return len(removed) > before
 
     # --- counting -----------------------------------------------------------------------

@@ -1,4 +1,9 @@
-"""What waits for one host: a queue for each level."""
+"""What waits for one host: a queue for each level.
+
+A producer may give each seed a level of its own, so nothing here looks at all levels for one item:
+the lowest level and the oldest item are the first in heaps, whose entries stay when a queue moves on.
+Those that are void are passed over, and removed when most are.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 T = TypeVar("T")
 
 URGENT = -(10**12)  # before every level
+_MOST_VOID = 8  # entries of a heap, besides one for each queue
 
 
 class HostPolicy(NamedTuple):
@@ -31,14 +37,16 @@ class HostQueue(Generic[T]):
     """The items of one host by level, and when the host may be served."""
 
     __slots__ = (
-        "closed", "levels", "name", "next_at", "out", "policy", "queues", "reason", "urgent_at", "version",
+        "ages", "closed", "levels", "name", "next_at", "out", "policy", "queues", "reason", "urgent_at",
+        "version",
     )  # fmt: skip
 
     def __init__(self, name: str, policy: HostPolicy) -> None:
         self.name = name
         self.policy = policy
         self.queues: dict[int, deque[Item[T]]] = {}
-        self.levels: list[int] = []  # heap of the keys of `queues`
+        self.levels: list[int] = []  # heap of the keys of `queues`, and of void ones
+        self.ages: list[tuple[float, int, int]] = []  # heap of since, number and level of their first items
         self.out = 0
         self.next_at = -inf
         self.reason = "delay"  # why it waits until `next_at`
@@ -53,7 +61,8 @@ class HostQueue(Generic[T]):
             queue.append(item)
             return False
         self.queues[level] = deque((item,))
-        heappush(self.levels, level)
+        self._enter_level(level)
+        self._enter_age(level, item)
         self.urgent_at = min(self.urgent_at, item.since + max_wait_seconds)
         return True
 
@@ -64,33 +73,57 @@ class HostQueue(Generic[T]):
             self.add(level, item, max_wait_seconds)
         else:
             queue.appendleft(item)
+            self._enter_age(level, item)
             self.urgent_at = min(self.urgent_at, item.since + max_wait_seconds)
 
     def best(self, now: float, max_wait_seconds: float) -> tuple[int, int]:
         """The level to serve, and the one under which the host competes."""
         if now >= self.urgent_at:
-            oldest = min(self.queues, key=lambda level: self.queues[level][0][:2])  # since, number
-            self.urgent_at = self.queues[oldest][0].since + max_wait_seconds
+            since, _, level = self._oldest()
+            self.urgent_at = since + max_wait_seconds
             if now >= self.urgent_at:
-                return oldest, URGENT
+                return level, URGENT
+        while self.levels[0] not in self.queues:
+            heappop(self.levels)
         return self.levels[0], self.levels[0]
 
     def take(self, level: int) -> Item[T]:
         """The first item of a level."""
         queue = self.queues[level]
         item = queue.popleft()
-        if not queue:
-            self.drop(level)
+        if queue:
+            self._enter_age(level, queue[0])
+        else:
+            del self.queues[level]
         return item
 
-    def drop(self, level: int) -> None:
-        """A level has nothing left."""
-        del self.queues[level]
-        if self.levels[0] == level:
-            heappop(self.levels)
+    def keep(self, level: int, items: deque[Item[T]]) -> None:
+        """Of a level only these are left, in their order."""
+        if items:
+            self.queues[level] = items
+            self._enter_age(level, items[0])
         else:
-            self.levels.remove(level)
+            del self.queues[level]
+
+    def _oldest(self) -> tuple[float, int, int]:
+        while True:
+            _, number, level = self.ages[0]
+            if level in self.queues and self.queues[level][0].number == number:
+                return self.ages[0]
+            heappop(self.ages)
+
+    def _enter_level(self, level: int) -> None:
+        heappush(self.levels, level)
+        if len(self.levels) > 2 * len(self.queues) + _MOST_VOID:
+            self.levels = list(self.queues)
             heapify(self.levels)
+
+    def _enter_age(self, level: int, first: Item[T]) -> None:
+        heappush(self.ages, (first.since, first.number, level))
+        if len(self.ages) > 2 * len(self.queues) + _MOST_VOID:
+            heads = ((queue[0], level) for level, queue in self.queues.items())
+            self.ages = [(head.since, head.number, level) for head, level in heads]
+            heapify(self.ages)
 
     def waiting(self) -> int:
         """How many items wait."""

@@ -21,6 +21,7 @@ PROXY_LEVEL = (
     10_000_000  # behind every retry, whatever the priority of its seed; a redirect lowers it a little
 )
 _LOWEST_OF_PROXIES = PROXY_LEVEL // 2
+_MOST = _LOWEST_OF_PROXIES - 1  # of a priority; beyond it a request would pass for one that needs a proxy
 
 
 class Step(Enum):
@@ -46,6 +47,11 @@ def place(priority: int, step: Step, before: Place | None = None) -> Place:
     if step is Step.REDIRECT:
         return Place(priority or 1, unraised)
     return Place(unraised + priority - before.priority or -1)
+
+
+def bounded(priority: int) -> int:
+    """The priority of a new request, which DEPTH_PRIORITY or a spider may have made as large as they like."""
+    return max(-_MOST, min(_MOST, priority))
 
 
 def needs_proxy(level: int) -> bool:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from site_spider.core.seed_json import MAX_MESSAGE_BYTES
 
+MAX_SEED_BYTES = 3 * MAX_MESSAGE_BYTES  # a message, and its body in an encoding that takes twice as much
+
 _FREE_SHARE = 0.25  # of a limit, before seeds are polled again
 _MOST_SENDING = 5_000  # on their way to the topic; beyond it no page is asked for
 _MOST_SENDING_BYTES = 32_000_000
@@ -49,13 +51,13 @@ class Load:
 
     def seed_capacity(self) -> int:
         """How many seeds of any size may be polled at once into an empty memory."""
-        return max(1, self._max_bytes // MAX_MESSAGE_BYTES)
+        return max(1, self._max_bytes // MAX_SEED_BYTES)
 
     def seed_room(self) -> int:
         """How many seeds of any size may be polled now."""
         if self._is_full_for_seeds or self.is_full:
             return 0
-        return max(1, (self._max_bytes - self.bytes) // MAX_MESSAGE_BYTES)
+        return max(1, (self._max_bytes - self.bytes) // MAX_SEED_BYTES)
 
     def look(self) -> None:
         """See whether seeds may be polled again; to be called now and then."""

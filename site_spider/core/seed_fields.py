@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from encodings import normalize_encoding
 from encodings.aliases import aliases
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from site_spider.core.reason import kind, refused, shown
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 MAX_HEADERS_BYTES = 65536  # of headers, and again of cookies
+MAX_HEADERS = 1_000  # lines; and cookies
 MAX_PRIORITY = 1_000_000
 MAX_ID_BYTES = 512  # Elasticsearch's limit for an _id
 
@@ -152,7 +154,9 @@ def headers(value: object, charset: str) -> tuple[tuple[str, str], ...]:
     """Name and value of each header in their order; a list of values repeats the header."""
     if not value and (value is None or isinstance(value, dict)):
         return ()
-    pairs = tuple(_header_pairs(_secret_mapping("headers", value)))
+    pairs = tuple(islice(_header_pairs(_secret_mapping("headers", value)), MAX_HEADERS + 1))
+    if len(pairs) > MAX_HEADERS:
+        raise refused("headers", f"more than {MAX_HEADERS}")
     if sum(len(name) + len(text) for name, text in pairs) > MAX_HEADERS_BYTES:
         raise refused("headers", f"more than {MAX_HEADERS_BYTES} bytes")
     size_bytes = sum(len(name) + _check_header_value(name, text, charset) for name, text in pairs)
@@ -196,6 +200,8 @@ def cookies(value: object) -> Cookies:
     """Names and values, or Scrapy's longer form: objects with name, value, path, domain, secure."""
     if not value and (value is None or isinstance(value, dict | list)):
         return {}
+    if isinstance(value, dict | list) and len(value) > MAX_HEADERS:
+        raise refused("cookies", f"{len(value)}, but must be at most {MAX_HEADERS}")
     clean: Cookies
     if isinstance(value, dict):
         clean = {_cookie_name(name): _cookie_text(f"cookies.{name}", v) for name, v in value.items()}

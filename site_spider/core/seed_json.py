@@ -15,14 +15,15 @@ from itertools import accumulate
 from typing import Any
 
 from site_spider.core.reason import refused, shown
+from site_spider.errors import SeedError
 
 MAX_MESSAGE_BYTES = 1_000_000  # this many are refused; Kafka's own default limit is 1,048,588
 MAX_NESTING = 32  # objects and lists within each other, the message itself included
+MAX_VALUES = 10_000  # objects, lists, strings, numbers, ...: an empty list is two bytes here and 64 in memory
 MAX_NUMBER_DIGITS = 308  # what a double can hold; also keeps int() away from its slow and refused lengths
 
-# A string that does not end runs to the end of the text, so that no input makes this go back and forth.
-_NOT_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[^"\[\]{}]++', re.DOTALL)
-_STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
+_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NOT_BRACKETS = bytes(set(range(256)) - _STEP.keys())
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -33,8 +34,8 @@ def read_object(value: bytes | None) -> dict[str, Any]:
     if len(value) >= MAX_MESSAGE_BYTES:
         raise refused("message", f"{len(value)} bytes, but must be less than {MAX_MESSAGE_BYTES}")
     text = _text(value)
-    if value.count(b"{") + value.count(b"[") > MAX_NESTING:
-        _check_nesting(text)
+    if value.count(b",") + value.count(b"{") + value.count(b"[") > MAX_NESTING:
+        _check_shape(text)
     try:
         document = _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -56,10 +57,26 @@ def _text(value: bytes) -> str:
     return text
 
 
-def _check_nesting(text: str) -> None:
-    brackets = _NOT_BRACKETS.sub("", text)
+def _check_shape(text: str) -> None:
+    """Bound what the parser makes of a text, in a few passes over it, each of them in C."""
+    outside = _outside_strings(text)
+    if outside.count(",") + outside.count("{") + outside.count("[") > MAX_VALUES:
+        raise _too_many_values()
+    brackets = outside.encode().translate(None, _NOT_BRACKETS)
     if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_NESTING:
         raise refused("message", f"nested deeper than {MAX_NESTING} levels")
+
+
+def _outside_strings(text: str) -> str:
+    """The text without its strings, up to where it stops being JSON; the parser reads no further."""
+    plain = text.replace("\\\\", "").replace('\\"', "") if "\\" in text else text
+    if plain.count('"') > 4 * MAX_VALUES:  # a key and a string for each value
+        raise _too_many_values()
+    return "".join(plain.split('"')[::2])
+
+
+def _too_many_values() -> SeedError:
+    return refused("message", f"more than {MAX_VALUES} values (objects, lists, strings, numbers, ...)")
 
 
 def _check_surrogates(document: dict[str, Any]) -> None:
@@ -87,6 +104,8 @@ def _int(digits: str) -> int:
 
 
 def _float(digits: str) -> float:
+    if len(digits) > MAX_NUMBER_DIGITS:
+        raise refused("message", f"a number of {len(digits)} digits is too large")
     number = float(digits)
     if math.isinf(number):
         raise refused("message", f"number {shown(digits)} is too large")

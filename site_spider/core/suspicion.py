@@ -118,10 +118,12 @@ def decode(text: str, watermark: int) -> Suspicion:
     below, alone, alone_deaths = map(int, numbers)
     if min(below, alone + 1, alone_deaths) < 0:
         raise ValueError(f"not a suspicion: {text!r}")
+    if max(below, alone, alone_deaths) > varints.LARGEST:
+        raise ValueError(f"not a suspicion: {text!r}")
     return Suspicion(
         watermark + below if below else 0,
-        tuple(varints.ascending_from_text(twice, watermark)),
-        tuple(varints.ascending_from_text(thrice, watermark)),
+        _lowest(varints.ascending_from_text(twice, watermark)),
+        _lowest(varints.ascending_from_text(thrice, watermark)),
         watermark + alone if alone >= 0 else -1,
         alone_deaths if alone >= 0 else 0,
     )

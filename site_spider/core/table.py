@@ -1,13 +1,14 @@
 """Tables for terminals and files: plain text, one line a row.
 
-What stands in a cell may come from anywhere, so whatever a terminal could take for a command is
-written as an escape.
+What stands in a cell may come from anywhere, so it is escaped (core.escape).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from site_spider.core.escape import escaped
 
 GAP = "  "
 NARROWEST = 12  # a column that may shrink stays this wide
@@ -21,13 +22,6 @@ class Column:
     right: bool = False
     shrinks: bool = False
     optional: bool = False
-
-
-def clean(text: str) -> str:
-    """The text in one line that a terminal only shows."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def cut(text: str, width: int) -> str:
@@ -50,7 +44,7 @@ def render(
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None else clean(str(value))
+    return "-" if value is None else escaped(str(value))
 
 
 def _kept(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:

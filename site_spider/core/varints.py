@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator
 
+_MOST_BITS = 63  # as offsets have
+LARGEST = 2**_MOST_BITS - 1
+
 
 def encode(number: int) -> bytes:
     """One number, not negative."""
@@ -17,11 +20,13 @@ def encode(number: int) -> bytes:
 
 
 def decode(raw: bytes) -> Iterator[int]:
-    """All numbers. Raises ValueError when the last one is cut off."""
+    """All numbers. Raises ValueError when the last one is cut off, or one has more than 63 bits."""
     number = shift = 0
     for byte in raw:
         number |= (byte & 0x7F) << shift
         shift += 7
+        if shift > _MOST_BITS:
+            raise ValueError("a number is too large")
         if byte < 0x80:
             yield number
             number = shift = 0

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from scrapy import Request, signals
@@ -13,6 +14,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 
 from site_spider.core.ledger import Ledger
+from site_spider.core.seed import parse_seed
 from site_spider.core.seed_log import Producer, SeedLog
 from site_spider.core.statistics import NameCounts
 from site_spider.crawl import descriptors, engine_hooks, exit_code, parts
@@ -135,7 +137,7 @@ class SeedService:
         cookies = SeedCookies(self.crawler)
         completion.on_seed_ended.append(cookies.forget)
         assert self.crawler.spider is not None
-        writer = SeedWriter(self.crawler.spider, cookies.for_request)
+        writer = SeedWriter(self.crawler.spider, cookies.for_request, config.spill_keys)
         spill = self.queues.open_spill(
             config.spill, outlets.spill_by(self._producer), writer, self._pages, self._count
         )
@@ -148,12 +150,13 @@ class SeedService:
         assert spider is not None
         assert stop is not None
         assert self.dead_letters is not None
+        callbacks = frozenset(spider.seed_callbacks)  # type: ignore[attr-defined]
         seeds = Seeds(self.queues.seeds, self.completion, self.dead_letters, config.limits, spider)
         seeds.load = self.waiting_room.load
         intake = Intake(
             lambda listener: outlets.consumer(log, listener),
             seeds,
-            frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
+            partial(parse_seed, callbacks=callbacks, keys=config.spill_keys),
             config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
             outlets.commits_of_intake,
         )

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from site_spider.core.escape import escaped
 from site_spider.core.ledger import Entry
 from site_spider.core.seed_log import Message, Producer
 from site_spider.crawl.background import Background
@@ -20,8 +21,9 @@ _RETRY_SECONDS = 2.0
 # Of value and key, when they and the headers pass the broker's limit: first so much, then so little.
 # The whole is at the offset that the headers name.
 _KEPT_BYTES = (100_000, 1_000)
-_LONGEST_REASON = 2_000  # characters: a header counts for the limit as well
+_LONGEST_REASON = 1_000  # characters: a header counts for the limit as well
 _TRUNCATED = "truncated_from_bytes"
+_TRUNCATED_KEY = "truncated_key_from_bytes"
 
 
 class DeadLetters:
@@ -60,7 +62,7 @@ class DeadLetters:
             self.under_way -= 1
             self._durable(entry)
         elif isinstance(error, SinkRejected) and (shorter := _shortened(message)) is not None:
-            self._send(shorter, _marked(headers, message), entry)
+            self._send(shorter, _marked(headers, message, shorter), entry)
         else:
             logger.error("A dead letter could not be written, trying again: %s", error)
             self._loop.call_later(_RETRY_SECONDS, self._guarded(self._send), message, headers, entry)
@@ -75,16 +77,20 @@ def _shortened(message: Message) -> Message | None:
     return None
 
 
-def _marked(headers: list[tuple[str, bytes]], message: Message) -> list[tuple[str, bytes]]:
-    if any(name == _TRUNCATED for name, _ in headers):
-        return headers
-    return [*headers, (_TRUNCATED, str(len(message.value or b"")).encode())]
+def _marked(headers: list[tuple[str, bytes]], message: Message, shorter: Message) -> list[tuple[str, bytes]]:
+    """With how long value and key were, said when each is cut for the first time."""
+    marks = {_TRUNCATED: message.value}
+    if shorter.key != message.key:
+        marks[_TRUNCATED_KEY] = message.key
+    said = {name for name, _ in headers}
+    new = [(name, b"%d" % len(was or b"")) for name, was in marks.items() if name not in said]
+    return [*headers, *new]
 
 
 def _headers(message: Message, reason: str) -> list[tuple[str, bytes]]:
     origin = message.partition
     values = {
-        "error": reason[:_LONGEST_REASON],
+        "error": escaped(reason[:_LONGEST_REASON])[:_LONGEST_REASON],
         "origin_topic": origin.topic,
         "origin_partition": str(origin.number),
         "origin_offset": str(message.offset),

@@ -105,17 +105,19 @@ class SeenDupeFilter(RFPDupeFilter):
 
     def sent(self, request: Request, job: Job) -> None:
         """The page of this job goes to the seed topic: see core.seen."""
-        self.seen.send(self._fingerprint(first_request(request, job)), job.entry)
+        if not _is_unproven(job):
+            self.seen.send(self._fingerprint(first_request(request, job)), job.entry)
 
     def not_sent(self, request: Request, job: Job) -> None:
         """It stays after all."""
         self.arrived(request, job)
-        if job.entry.live:
+        if job.entry.live and not _is_unproven(job):
             self.seen.begin(self._fingerprint(first_request(request, job)), job.entry)
 
     def arrived(self, request: Request, job: Job) -> None:
         """The page of this job has come from the seed topic."""
-        self.seen.arrive(self._fingerprint(first_request(request, job)))
+        if not _is_unproven(job):
+            self.seen.arrive(self._fingerprint(first_request(request, job)))
 
     def new_pages(self, urls: Iterable[str]) -> list[str]:
         """The links that are worth a request: the others would be filtered, and count as such.
@@ -171,3 +173,8 @@ def is_elsewhere(settings: BaseSettings) -> bool:
     """Whether the store of SITE_DUPEFILTER has to be asked in advance. Raises ConfigError."""
     store = store_class(settings)
     return store is not None and issubclass(store, DoneStore)
+
+
+def _is_unproven(job: Job) -> bool:
+    """Whether anybody may have written which page this is: nothing is remembered of it then."""
+    return job is job.root and job.root.is_unproven

@@ -11,6 +11,8 @@ from typing import NoReturn
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 
+from site_spider.core.escape import for_log
+from site_spider.core.secrets import Redaction, secrets_of
 from site_spider.crawl import exit_code
 from site_spider.crawl.background import Background
 
@@ -41,7 +43,9 @@ class Ending:
         reason = repr(error) if code == exit_code.SETUP else str(error)
         logger.error("Cannot start: %s", reason, exc_info=error if code == exit_code.SETUP else None)
         if self._crawler.settings.get("LOG_FILE"):
-            print(f"Cannot start: {reason}", file=sys.stderr)  # for whoever started it: the log is elsewhere
+            # for whoever started it: the log is elsewhere
+            shown = Redaction(secrets_of(self._crawler.settings))(f"Cannot start: {reason}")
+            print(for_log(shown, one_line=True), file=sys.stderr)
         self._set_exit_code(code)
         raise CloseSpider("cannot_start")
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from site_spider.core.seed import Seed, parse_seed
+from site_spider.core.seed import Seed
 from site_spider.core.seed_log import Consumer, Listener, Message, Partition, Position
 from site_spider.crawl.commits import Commits
 from site_spider.crawl.owner import Arrival, Owner
@@ -34,7 +34,7 @@ class Intake(Listener):
         self,
         join: Callable[[Listener], Consumer],
         owner: Owner,
-        callbacks: frozenset[str],
+        parse: Callable[[bytes | None], Seed],
         revoke_wait_seconds: float,
         commits: Commits,
     ) -> None:
@@ -42,7 +42,7 @@ class Intake(Listener):
         self._revoke_wait_seconds = revoke_wait_seconds  # for the owner to let partitions go
         self._answering: asyncio.Future[None] | None = None
         self._owner = owner
-        self._callbacks = callbacks
+        self._parse = parse  # raises SeedError
         self._commits = commits
         commits.tell = self._tell
         self._loop = asyncio.get_running_loop()
@@ -131,7 +131,7 @@ class Intake(Listener):
 
     def _read(self, message: Message) -> Seed | SeedError:
         try:
-            return parse_seed(message.value, self._callbacks)
+            return self._parse(message.value)
         except SeedError as error:
             return error
         except Exception as error:

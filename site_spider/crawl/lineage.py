@@ -65,7 +65,16 @@ class Job:
 class Root(Job):
     """The job of a seed itself."""
 
-    __slots__ = ("anchor_host", "began", "is_overdue", "is_set_aside", "message", "seed", "seed_entry")
+    __slots__ = (
+        "anchor_host",
+        "began",
+        "is_overdue",
+        "is_set_aside",
+        "message",
+        "scope_host",
+        "seed",
+        "seed_entry",
+    )
 
     def __init__(self, request: Request, entry: Entry, seed: Seed, message: Message) -> None:
         super().__init__(request, None)
@@ -79,6 +88,7 @@ class Root(Job):
         self.is_set_aside = False  # a dead letter is on its way, or there
         # where the redirects of its seed ended: links are followed from there
         self.anchor_host = "" if moved is None else moved.anchor_host
+        self.scope_host = "" if moved is None else moved.scope_host  # the same, as far as it is believed
         self.seed_entry = entry
         self.seed = seed
         self.message = message
@@ -87,7 +97,13 @@ class Root(Job):
     def found_at(self, host: str) -> None:
         """Its page was found there; what another process found before it was sent here stands."""
         if self.seed.moved is None or not self.seed.moved.anchor_host:
-            self.anchor_host = host
+            self.anchor_host = self.scope_host = host
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether an unsigned message says which page it was that another process began."""
+        moved = self.seed.moved
+        return moved is not None and not moved.is_link and not moved.is_proven
 
 
 def job_of(request: Request) -> Job | None:

@@ -1,4 +1,4 @@
-"""Log lines for each page only where they are written."""
+"""Log lines for each page only where they are written; all of them escaped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, Self
 
 from scrapy.crawler import Crawler
 from scrapy.logformatter import LogFormatter
+
+from site_spider.crawl import log_record
 
 
 class PageLogFormatter(LogFormatter):
@@ -17,6 +19,7 @@ class PageLogFormatter(LogFormatter):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """As Scrapy asks."""
+        log_record.install()
         made = super().from_crawler(crawler)
         level = crawler.settings.get("LOG_LEVEL")
         number = (

@@ -13,6 +13,7 @@ from site_spider.core.statistics import NameCounts
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.lineage import Job, Root
+from site_spider.crawl.weight import object_bytes
 from site_spider.errors import SinkUnavailable
 from site_spider.items import Result
 
@@ -127,12 +128,16 @@ def describe_job(result: Result, job: Job) -> None:
     if job is root:
         result.parent_url_id = root.seed.parent_url_id
         result.seed_url_id = root.seed.seed_url_id
-        result.meta = dict(root.seed.extra)
+        result.meta = root.seed.extra
     elif job.parent is not None:
         result.parent_url_id = job.parent.url_id
         result.seed_url_id = root.seed.seed_url_id or root.url_id
 
 
 def _size_bytes(document: Mapping[str, Any]) -> int:
-    """About the document's weight: the long texts counted, the rest estimated."""
-    return 600 + sum(len(value) for value in document.values() if isinstance(value, str))
+    """About the document's weight: texts and objects counted, the rest estimated."""
+    return 600 + sum(
+        len(value) if isinstance(value, str) else object_bytes(value)
+        for value in document.values()
+        if isinstance(value, str | dict | list)
+    )

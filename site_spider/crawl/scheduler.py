@@ -12,7 +12,7 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
 from site_spider.core import options
-from site_spider.core.levels import Place, Step, place
+from site_spider.core.levels import Place, Step, bounded, place
 from site_spider.crawl import engine_hooks, lineage
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.cookies import use_jar_of
@@ -162,7 +162,7 @@ class SeedScheduler(Scheduler):
         assert self.service is not None
         request = self.service.begin_seed(waiting)
         job = None if request is None else lineage.job_of(request)
-        if request is None or job is None:
+        if request is None or job is None or job.root.is_unproven:
             return request
         try:
             # remembered, so that links to it are not fetched once more; not filtered here
@@ -221,6 +221,7 @@ def _place(request: Request, origin: Request | None, *, is_new: bool) -> None:
     before = None
     if is_new:
         step = Step.NEW
+        request.priority = bounded(request.priority)
     elif origin is None:
         step = Step.RETRY if retries else Step.NEW
     else:

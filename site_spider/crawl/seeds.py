@@ -23,11 +23,10 @@ from site_spider.crawl.isolation import Isolation, culprit_reason
 from site_spider.crawl.owner import Arrival
 from site_spider.crawl.seed_queue import SeedQueue, Waiting, seed_request
 from site_spider.crawl.service_settings import SeedLimits
+from site_spider.crawl.weight import seed_bytes
 from site_spider.errors import LedgerError, SeedError
 
 logger = logging.getLogger(__name__)
-
-_SEED_BYTES = 1_400  # in flight, besides what its message weighs; see tests/benchmarks/frontier_memory.py
 
 
 class Seeds:
@@ -167,7 +166,7 @@ class Seeds:
         if (outcome := self.completion.replays.outcome(message)) is not None:
             self.completion.end_as(entry, outcome)  # done here before its partition left and came back
             return None
-        self._weigh(entry, message)
+        self._weigh(entry, message, seed)
         if isinstance(seed, SeedError):
             self._dead_letters.set_aside(message, seed.reason, entry)
             return None
@@ -192,9 +191,8 @@ class Seeds:
         else:
             self.completion.end_as(waiting.entry, outcome)
 
-    def _weigh(self, entry: Entry, message: Message) -> None:
-        # the message, its texts once more in the seed, and most of them in the request
-        self._sizes[entry] = size_bytes = _SEED_BYTES + 3 * len(message.value or b"")
+    def _weigh(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:
+        self._sizes[entry] = size_bytes = seed_bytes(message, seed)
         self.load.seed_bytes += size_bytes
 
     def _ended(self, entry: Entry) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from site_spider.core import options
@@ -14,6 +14,7 @@ from site_spider.errors import ConfigError
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
 _IDLE_SHARE = 5  # a sink with nothing to do gets its next batch so many times sooner
+_SHORTEST_KEY_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class ServiceSettings:
     revoke_grace_seconds: float
     callback_timeout_seconds: float
     exactly_once: bool
+    spill_keys: tuple[bytes, ...] = field(repr=False)  # the first signs, each is accepted
 
     @classmethod
     def read(cls, settings: SettingsView) -> Self:
@@ -72,6 +74,7 @@ class ServiceSettings:
                 settings, "SITE_CALLBACK_TIMEOUT_SECONDS", minimum=0.001
             ),
             exactly_once=exactly_once(settings),
+            spill_keys=spill_keys(settings),
         )
 
 
@@ -82,6 +85,17 @@ def _batch(settings: SettingsView) -> BatchLimits:
         age_seconds=age_seconds,
         idle_age_seconds=age_seconds / _IDLE_SHARE,
     )
+
+
+def spill_keys(settings: SettingsView) -> tuple[bytes, ...]:
+    """SITE_SPILL_KEY. Raises ConfigError, which does not show it."""
+    keys = tuple(key.encode() for key in options.names(settings, "SITE_SPILL_KEY"))
+    if any(len(key) < _SHORTEST_KEY_BYTES for key in keys):
+        raise ConfigError(
+            f"SITE_SPILL_KEY has a key of less than {_SHORTEST_KEY_BYTES} bytes. Make one with: openssl rand "
+            "-hex 32; commas stand between several, of which the first signs."
+        )
+    return keys
 
 
 def exactly_once(settings: SettingsView) -> bool:

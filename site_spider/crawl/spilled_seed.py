@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from scrapy import Request, Spider
@@ -12,6 +12,7 @@ from site_spider.core import moved
 from site_spider.core.ledger import Entry
 from site_spider.core.moved import Moved
 from site_spider.core.seed import DIRECTIVES, parse_seed
+from site_spider.core.signature import signed
 from site_spider.core.url import host_of
 from site_spider.crawl import lineage
 from site_spider.crawl.failure import REASONS
@@ -35,7 +36,8 @@ _OURS = "site_"  # notes of ours on attempts: what of them counts elsewhere stan
 class SeedWriter:
     """Knows what a seed can say of a request: what has something else of its own stays where it is."""
 
-    def __init__(self, spider: Spider, cookies_of: CookiesOf) -> None:
+    def __init__(self, spider: Spider, cookies_of: CookiesOf, keys: Sequence[bytes] = ()) -> None:
+        self._keys = keys  # the first signs
         self._spider = spider
         self._cookies_of = cookies_of
         names = getattr(spider, "seed_callbacks", ())
@@ -52,8 +54,10 @@ class SeedWriter:
             if not self._is_sayable(request, job, is_link=is_link):
                 return None
             fields = self._fields(request, job, is_link=is_link)
+            if self._keys:
+                fields = signed(fields, self._keys[0])
             value = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
-            if parse_seed(value, self._callbacks).body != (request.body or None):
+            if parse_seed(value, self._callbacks, self._keys).body != (request.body or None):
                 return None
         except (SeedError, ValueError, TypeError, RecursionError):  # whatever JSON or a seed cannot hold
             return None
@@ -140,4 +144,11 @@ def _moved(request: Request, job: Job, *, is_link: bool) -> Moved:
         redirect_urls=tuple(get("redirect_urls", ())),
         redirect_reasons=tuple(get("redirect_reasons", ())),
         unraised_priority=get(lineage.UNRAISED),
+        hops=_hops(job),
     )
+
+
+def _hops(job: Job) -> int:
+    """Of one page; a seed refuses more than there may be, and then it stays."""
+    before = job.root.seed.moved if job is job.root else None
+    return 0 if before is None else before.hops + 1

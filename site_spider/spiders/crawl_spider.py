@@ -175,7 +175,7 @@ def _anchor_host(response: Response, job: Job | None) -> str:
         return host
     if job is job.root:
         job.root.found_at(host)
-    return job.root.anchor_host or host
+    return job.root.scope_host or host
 
 
 def _describe_response(result: Result, response: Response, page: Page) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
+from time import thread_time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,26 +59,74 @@ def test_nothing_ahead_is_an_empty_text() -> None:
     assert decode(5, "") == Ahead(5, ())
 
 
+def checked(watermark: int, text: str) -> str:
+    """With the check that a process would have made."""
+    return f"{text};{zlib.crc32(f'{watermark};{text}'.encode()):08x}"
+
+
+HUGE = base64.b64encode(b"\xff" * 2_000 + b"\x01").decode()  # a number of 14,000 bits
+LARGE = base64.b64encode((b"\xff" * 8 + b"\x7f") * 4).decode()  # four of 63
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "x",
-        "1;1;r:AQE=;",
-        "2;1;q:AA==;",
-        "2;1;r:!!;",
-        "2;1;r:gA==;",
-        "2;z;r:;",
+        f"3;1;r:{HUGE};",
+        f"3;1;r:{LARGE};",
+        f"3;1;r:;a:1,0,0,,{HUGE}:",
+        f"3;1;r:;a:::{HUGE}",
+        f"3;1;r:;a::{LARGE}",
+        f"3;{'9' * 3_000};r:;",
+        f"3;{'9' * 19};r:;",
+        f"3;1;r:;a:{'9' * 30},0,0,,:",
+        f"3;1;r:;a:0,{'9' * 30},1,,:",
+        "3;1;r:;a:-1,0,0,,:",
+        "3;1;r:" + "A" * 100_000 + ";",
+        "3;1;r:AQE=;\x1b[31m",
+        "2;1;r:AQE=;",
+        "3;1;q:AA==;",
+        "3;1;r:!!;",
+        "3;1;r:gA==;",
+        "3;z;r:;",
         ";;;",
-        "2;1;r:AQ==;",
-        "2;1;r:;a",
-        "2;1;r:;a::!",
-        "2;1;r:;a:1,2",
-        "2;1;r:;a:x",
+        "3;1;r:AQ==;",
+        "3;1;r:;a",
+        "3;1;r:;a::!",
+        "3;1;r:;a:1,2",
+        "3;1;r:;a:x",
     ],
 )
 def test_a_text_that_cannot_be_read_says_nothing(text: str) -> None:
-    """Foreign, damaged or newer texts cost a replay, never a loss."""
+    """Foreign, damaged, forged or newer texts cost a replay, never a loss."""
+    assert decode(3, checked(3, text)) == Ahead(3, ())
     assert decode(3, text) == Ahead(3, ())
+
+
+@given(st.integers(0, 10**6), st.integers(0, 200), st.integers(1, 127))
+def test_one_wrong_character_makes_a_text_say_nothing(watermark: int, place: int, change: int) -> None:
+    """Else seeds would be skipped that nobody did. So does an offset that somebody else committed."""
+    text = encode(watermark, Ahead(watermark + 50, ((watermark + 5, watermark + 40),), "owner"))
+    damaged = list(text)
+    damaged[place % len(text)] = chr(ord(damaged[place % len(text)]) ^ change)
+    assert decode(watermark, "".join(damaged)) == Ahead(watermark, ())
+    assert decode(watermark + 1, text) == Ahead(watermark + 1, ())
+
+
+def test_forged_names_are_bounded_when_they_are_written_again() -> None:
+    """A thousand suspects of one text leave room for the runs of the next."""
+    steps = base64.b64encode(b"\x01" * 1_000).decode()
+    said = decode(0, checked(0, f"3;2000;r:;a:2000,0,0,{steps},{steps}:"))
+    assert len(said.suspicion.twice) == len(said.suspicion.thrice) == 64
+    assert len(encode(0, said)) < 400
+
+
+def test_reading_a_text_of_full_length_costs_little() -> None:
+    """Every second offset, as a bitmap; and as many runs as fit."""
+    began = thread_time()
+    for text in ("b:" + "VVVV" * 950, "r:" + "AQEB" * 950, "b:" + "////" * 950):
+        assert decode(0, checked(0, f"3;1;{text};")).complete
+    assert thread_time() - began < 0.5
 
 
 @given(st.text(max_size=60))

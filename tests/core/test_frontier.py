@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from math import inf
+from time import thread_time
 from typing import NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -302,3 +304,35 @@ def test_what_waits_is_urgent_in_time_however_many_others_were_served_meanwhile(
         frontier.release("b", now)
     frontier.push(0, "b", "quick", 600.0)
     assert frontier.pop(600.0) == "patient"
+
+
+LEVELS = 20_000  # as many as seeds may be in flight, each with a priority of its own
+
+
+def one_level_each() -> Frontier[int]:
+    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(LEVELS, 0.0), MAX_WAIT)
+    for number in range(LEVELS):
+        frontier.push(number * 7919 % LEVELS, "a", number, 0.0)  # in no order
+    return frontier
+
+
+def test_a_level_for_each_item_costs_no_more_to_remove() -> None:
+    """They are removed when their partition is revoked, on the event loop."""
+    frontier = one_level_each()
+    began = thread_time()
+    assert len(frontier.remove(lambda number: number % 2 == 0, 1.0)) == LEVELS // 2
+    assert len(frontier.remove(lambda _number: True, 1.0)) == LEVELS // 2
+    assert thread_time() - began < 1
+    assert frontier.lengths() == {}
+
+
+@pytest.mark.parametrize("now", [1.0, MAX_WAIT + 1])
+def test_a_level_for_each_item_costs_no_more_to_serve(now: float) -> None:
+    """By level, and by age when all have waited too long; the levels are gone with their items."""
+    frontier = one_level_each()
+    began = thread_time()
+    served = [frontier.pop(now) for _ in range(LEVELS)]
+    assert thread_time() - began < 2
+    numbers = range(LEVELS)
+    assert served == (list(numbers) if now > MAX_WAIT else sorted(numbers, key=lambda n: n * 7919 % LEVELS))
+    assert frontier.lengths() == {}

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.core.levels import Place, Step, level_of, place
+from site_spider.core.host_queue import URGENT
+from site_spider.core.levels import Place, Step, bounded, level_of, needs_proxy, place
 
 REDIRECTED = 2  # REDIRECT_PRIORITY_ADJUST
 RETRIED = -1  # RETRY_PRIORITY_ADJUST
@@ -73,3 +74,13 @@ def test_depth_priority_orders_links_by_depth(first: int, depths: list[int]) -> 
     shallow, deep = sorted(depths)
     levels = [level_of(place(first - depth, Step.NEW).priority) for depth in (shallow, deep)]
     assert levels[0] <= levels[1]
+
+
+@pytest.mark.parametrize("priority", [10**9, -(10**9), 10**400, -(10**400)])
+def test_no_priority_of_a_new_request_reaches_the_levels_of_others(priority: int) -> None:
+    """Neither those that need a proxy, nor the level before all, of what has waited too long."""
+    level = level_of(place(bounded(priority), Step.NEW).priority)
+    assert level > URGENT
+    assert not needs_proxy(level)
+    assert (level < 0) is (priority > 0)
+    assert bounded(1_000_000) == 1_000_000

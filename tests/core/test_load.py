@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from site_spider.core.load import Load
-from site_spider.core.seed_json import MAX_MESSAGE_BYTES
+from site_spider.core.load import MAX_SEED_BYTES, Load
 
 
 def test_links_leave_at_either_limit() -> None:
@@ -37,13 +36,13 @@ def test_seeds_wait_until_a_quarter_is_free() -> None:
 
 def test_as_many_seeds_are_polled_as_fit_whatever_their_size() -> None:
     """Each may be as large as a message can be; at least one, or a small limit would stop all."""
-    load = Load(max_requests=1, max_bytes=10 * MAX_MESSAGE_BYTES)
+    load = Load(max_requests=1, max_bytes=10 * MAX_SEED_BYTES)
     assert load.seed_room() == load.seed_capacity() == 10
-    load.seed_bytes = 7 * MAX_MESSAGE_BYTES + 1
+    load.seed_bytes = 7 * MAX_SEED_BYTES + 1
     assert load.seed_room() == 2
-    load.seed_bytes = 10 * MAX_MESSAGE_BYTES - 1
+    load.seed_bytes = 10 * MAX_SEED_BYTES - 1
     assert load.seed_room() == 1
-    load.seed_bytes = 10 * MAX_MESSAGE_BYTES
+    load.seed_bytes = 10 * MAX_SEED_BYTES
     assert load.seed_room() == 0
     assert Load(1, 5).seed_room() == Load(1, 5).seed_capacity() == 1
 

@@ -31,7 +31,7 @@ def test_only_the_url_is_required():
         parent_url_id=None,
         seed_url_id=None,
         directives={},
-        extra={},
+        extra_json=b"",
         unknown_fields=(),
     )
 
@@ -70,7 +70,7 @@ def test_every_field_comes_out_as_it_went_in():
         parent_url_id="p",
         seed_url_id="s",
         directives={"dont_redirect": True, "download_timeout": 2.5, "max_retry_times": 0},
-        extra={"shop": {"id": [1, None, 2.5, "x\x00"]}},
+        extra_json=b'{"shop":{"id":[1,null,2.5,"x\\u0000"]}}',
         unknown_fields=(),
     )
 

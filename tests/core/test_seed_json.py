@@ -1,8 +1,11 @@
 """The JSON of a seed: what is refused before any field is looked at."""
 
+from time import thread_time
+
 import pytest
 
 from site_spider.core.seed import parse_seed
+from site_spider.core.seed_json import MAX_VALUES
 from tests.core.seed_messages import message, parsed, reason_of
 
 
@@ -89,3 +92,66 @@ def test_a_message_of_one_megabyte_is_too_large():
     )
     value = b'{"url": "http://a/", "x": "%s"}' % (b"x" * (1_000_000 - frame))
     assert reason_of(value) == "message: 1000000 bytes, but must be less than 1000000"
+
+
+def meta_of(text):
+    """A message with this for a key of its meta."""
+    return b'{"url": "http://a/", "meta": {"x": %s}}' % text
+
+
+def list_of(value, count):
+    """So many of a value."""
+    return meta_of(b"[" + b",".join([value] * count) + b"]")
+
+
+@pytest.mark.parametrize("value", [b"1", b'""', b"[]", b"{}", b"1e9", rb'"\\\","', b'"[{,"'])
+def test_the_number_of_values_is_limited(value):
+    """Of 2 bytes each is made 64 and more. What stands inside strings does not count."""
+    fits = MAX_VALUES - 5 if value[:1] not in b"[{" else (MAX_VALUES - 5) // 2
+    assert len(parse_seed(list_of(value, fits)).extra["x"]) == fits
+    assert "more than 10000 values" in reason_of(list_of(value, MAX_VALUES + 1))
+
+
+HOSTILE = [
+    b"[" * 999_000,
+    list_of(b"1", 450_000),
+    list_of(b'""', 300_000),
+    list_of(b"[" * 27 + b"]" * 27, 16_000),
+    list_of(b"1e308", 150_000),
+    meta_of(b"{" + b",".join(b'"%d":1' % number for number in range(90_000)) + b"}"),
+    meta_of(b"9" * 900_000),
+    meta_of(b"0." + b"9" * 900_000),
+    meta_of(b"1e" + b"9" * 900_000),
+    meta_of(b'"' + rb"\ud83d" * 150_000 + b'"'),
+    b'"' * 999_000,
+    b'{"url": "http://a/' + b"a" * 900_000 + b'"}',
+    b'{"url": "http://a/", "headers": {"X": [%s]}}' % b",".join([b'""'] * 9_000),
+    b'{"url": "http://a/", "cookies": [%s]}' % b",".join([b'{"name":"a","value":"b"}'] * 3_000),
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_message_costs_little_before_it_is_refused(value):
+    """It is parsed on the intake's thread, which shares the interpreter with the event loop."""
+    began = thread_time()
+    reason_of(value)
+    assert thread_time() - began < 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (rb"\"", 400_000),
+        (rb"\\", 400_000),
+        (rb"\u65e5", 150_000),
+        (b",{[", 300_000),
+        ("é".encode(), 9_000),
+    ],
+)
+def test_a_long_text_costs_little_and_stays_text(text, count):
+    """As does making an object of it for the result."""
+    began = thread_time()
+    seed = parse_seed(meta_of(b'"' + text * count + b'"'))
+    assert len(seed.extra["x"]) >= count
+    assert len(seed.extra_json) < 1_000_000
+    assert thread_time() - began < 0.1

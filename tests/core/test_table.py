@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.core.table import Column, clean, cut, render
+from site_spider.core.table import Column, cut, render
 
 COLUMNS = (
     Column("ID"),
@@ -44,12 +44,6 @@ def test_no_cell_makes_a_line_break_or_an_escape_sequence(text: str, width: int)
     lines = render([Column("A", shrinks=True)], [[text]], width)
     assert len(lines) == 2
     assert all(line.isprintable() for line in lines)
-
-
-def test_control_characters_are_shown_as_escapes() -> None:
-    """Neither a terminal's own commands nor those in one character (C1) come through."""
-    assert clean("\x1b[31mred\n\x9b1m") == "\\x1b[31mred\\n\\x9b1m"
-    assert clean("Café – größer") == "Café – größer"
 
 
 def test_what_fits_is_not_cut() -> None:

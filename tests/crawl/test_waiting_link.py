@@ -150,7 +150,7 @@ def test_a_link_is_said_with_all_that_it_has() -> None:
     assert seed.cookies == {"session": "42"}
     assert seed.directives == {"max_retry_times": 5, "dont_redirect": True}
     assert (seed.url_id, seed.parent_url_id, seed.seed_url_id, seed.task_id) == (job.url_id, "r", "r", "t")
-    assert seed.moved == Moved(anchor_host="anchor.test")
+    assert seed.moved == Moved(anchor_host="anchor.test", scope_host=".")
     assert seed.extra == {}
 
 
