@@ -93,7 +93,8 @@ class SeedService:
         """Called by the scheduler as it opens."""
         self.completion.seen = getattr(scheduler.df, "seen", self.completion.seen)
         self._pages = scheduler.df if isinstance(scheduler.df, SentPages) else None
-        engine_hooks.on_request_ended(self.crawler.engine, self.completion.ended)
+        for ended in (self.completion.ended, self.queues.links_in_hand.ended):
+            engine_hooks.on_request_ended(self.crawler.engine, ended)
         engine_hooks.on_drain(self.crawler.engine, self._drain)
         came_back = lambda request: self.waiting_room.came_back(request)  # noqa: E731, PLW0108 - the room is made later
         engine_hooks.shorten(self.crawler.engine, came_back)

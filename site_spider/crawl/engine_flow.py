@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from scrapy import Request, signals
@@ -44,6 +44,7 @@ from twisted.python.failure import Failure
 
 from site_spider.crawl.guard import is_being_cancelled
 from site_spider.crawl.quick_signals import QuickSignals
+from site_spider.crawl.turns import Turns
 from site_spider.crawl.unchecked import unchecked
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class EngineFlow:
         self._after = _steps(engine, "process_response")
         self._outputs = _output_steps(engine)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = Turns.of_running_loop()
 
     def start_request(self) -> bool:
         """Begin with the request whose turn it is; False when there is none."""
@@ -93,6 +95,8 @@ class EngineFlow:
             if isinstance(result, Request):
                 engine.crawl(result)
             else:
+                if not self._turns.has_time():
+                    await self._turns.time()
                 await self._scrape(result, request)
         except Exception:
             logger.exception("A request went wrong on its way: %r", request, extra={"spider": engine.spider})
@@ -216,7 +220,13 @@ class EngineFlow:
         if isinstance(outputs, list | tuple):
             await self._take_all(outputs, response, request)
         else:
-            await scraper.handle_spider_output_async(outputs, request, response)
+            await scraper.handle_spider_output_async(self._in_turns(outputs), request, response)
+
+    async def _in_turns(self, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for output in outputs:
+            if not self._turns.has_time():
+                await self._turns.time()
+            yield output
 
     async def _call_back(self, result: Response | Failure, request: Request) -> Any:
         """A list, or an asynchronous iterator."""
@@ -249,6 +259,8 @@ class EngineFlow:
             outputs = process(response, outputs)
         try:
             for output in outputs:
+                if not self._turns.has_time():
+                    await self._turns.time()
                 if isinstance(output, Request):
                     self._engine.crawl(output)
                 elif output is not None:

@@ -10,6 +10,7 @@ from scrapy.crawler import Crawler
 from site_spider.core.statistics import queue_lengths
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.lineage import Job
+from site_spider.crawl.links_in_hand import LinksInHand
 from site_spider.crawl.ownership import Ownership
 from site_spider.crawl.seed_queue import SeedQueue, Waiting
 from site_spider.crawl.spill import Send, SentPages, Spill, SpillRules
@@ -23,6 +24,7 @@ class Queues:
 
     def __init__(self, crawler: Crawler, completion: Completion, wake: Callable[[], None]) -> None:
         self.seeds = SeedQueue()  # level 0: made with the scheduler, never reclaimed
+        self.links_in_hand = LinksInHand()
         self.spill: Spill | None = None  # set as the spider opens
         self.may_begin: Callable[[Waiting], bool] = lambda _waiting: True  # set by the assembly
         self._withdrawn: list[Waiting] = []  # not in `seeds`: what was compared once would be a duplicate
