@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 Step = tuple[Callable[..., Any], dict[str, Any]]
 
 _SLOT = "download_slot"  # key in Request.meta, as in Scrapy
+_MOST_LATE = 16  # pages that wait for a turn; downloads begin below it, else pages would pile up
 
 
 class EngineFlow:
@@ -69,12 +70,15 @@ class EngineFlow:
         self._outputs = _output_steps(engine)
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = Turns.of_running_loop()
+        self._late = 0  # pages that wait for a turn with time for them
 
     def start_request(self) -> bool:
         """Begin with the request whose turn it is; False when there is none."""
         engine = self._engine
         slot = engine._slot
         assert slot is not None
+        if self._late >= _MOST_LATE:
+            return False  # each that ends has the engine ask again
         request = slot.scheduler.next_request()
         if request is None:
             self._signals.send_catch_log(signals.scheduler_empty)
@@ -95,8 +99,6 @@ class EngineFlow:
             if isinstance(result, Request):
                 engine.crawl(result)
             else:
-                if not self._turns.has_time():
-                    await self._turns.time()
                 await self._scrape(result, request)
         except Exception:
             logger.exception("A request went wrong on its way: %r", request, extra={"spider": engine.spider})
@@ -199,6 +201,8 @@ class EngineFlow:
         slot.queue.pop()  # nothing waits: it is being scraped from here on
         slot.active.add(request)
         try:
+            if not self._turns.has_time():
+                await self._late_turn()
             if isinstance(result, Failure) or self._outputs is None or request.callback is None:
                 await scraper._scrape(result, request)
             else:
@@ -206,6 +210,13 @@ class EngineFlow:
         finally:
             slot.finish_response(result, request)
             scraper._check_if_closing()
+
+    async def _late_turn(self) -> None:
+        self._late += 1
+        try:
+            await self._turns.time()
+        finally:
+            self._late -= 1
 
     async def _scrape_response(self, response: Response, request: Request) -> None:
         scraper = self._engine.scraper
