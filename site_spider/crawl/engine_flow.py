@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 Step = tuple[Callable[..., Any], dict[str, Any]]
 
 _SLOT = "download_slot"  # key in Request.meta, as in Scrapy
+_MOST_CAUSES = 10  # of an error
 _MOST_LATE = 16  # pages that wait for a turn; downloads begin below it, else pages would pile up
 
 
@@ -94,6 +95,7 @@ class EngineFlow:
         engine = self._engine
         slot = engine._slot
         assert slot is not None
+        result = None
         try:
             result = await self._download(request)
             if isinstance(result, Request):
@@ -105,6 +107,8 @@ class EngineFlow:
         finally:
             slot.remove_request(request)
             slot.nextcall.schedule()
+            if isinstance(result, Failure):
+                _forget_frames(result.value)
 
     # --- downloading ----------------------------------------------------------------------------
 
@@ -278,6 +282,15 @@ class EngineFlow:
                     await scraper.start_itemproc_async(output, response=response)
         except Exception as error:  # noqa: BLE001 - likewise
             await self._scrape_exception(error, response, request)
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """They hold the error in turn; freeing thousands of such circles at once stops the event loop."""
+    for _ in range(_MOST_CAUSES):
+        if error is None:
+            return
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _with_spider(
