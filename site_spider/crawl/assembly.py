@@ -97,7 +97,7 @@ class SeedService:
             engine_hooks.on_request_ended(self.crawler.engine, ended)
         engine_hooks.on_drain(self.crawler.engine, self._drain)
         came_back = lambda request: self.waiting_room.came_back(request)  # noqa: E731, PLW0108 - the room is made later
-        engine_hooks.shorten(self.crawler.engine, came_back)
+        engine_hooks.shorten(self.crawler.engine, came_back, self.completion.broken_off)
 
     async def _spider_opened(self) -> None:
         try:
@@ -187,8 +187,8 @@ class SeedService:
     async def _tick(self, seeds: Seeds, outlets: Outlets) -> None:
         while True:
             seeds.look()
-            self.queues.look()
             outlets.commits.tick()
+            await self.queues.look()
             await asyncio.sleep(_TICK_SECONDS)
 
     # --- while crawling -----------------------------------------------------------------------

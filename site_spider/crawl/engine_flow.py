@@ -32,43 +32,44 @@ from typing import Any
 
 from scrapy import Request, signals
 from scrapy.core.engine import ExecutionEngine
-from scrapy.exceptions import DownloadFailedError, _InvalidOutput
+from scrapy.exceptions import DownloadFailedError
 from scrapy.http import Response
-from scrapy.middleware import MiddlewareManager
-from scrapy.spidermiddlewares.httperror import HttpErrorMiddleware
 from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.defer import ensure_awaitable
 from scrapy.utils.log import logformatter_adapter
 from scrapy.utils.spider import iterate_spider_output
 from twisted.python.failure import Failure
 
+from site_spider.crawl.engine_steps import checked, output_steps, steps
+from site_spider.crawl.failure import forget_frames
 from site_spider.crawl.guard import is_being_cancelled
 from site_spider.crawl.quick_signals import QuickSignals
 from site_spider.crawl.turns import Turns
-from site_spider.crawl.unchecked import unchecked
 
 logger = logging.getLogger(__name__)
 
-Step = tuple[Callable[..., Any], dict[str, Any]]
-
 _SLOT = "download_slot"  # key in Request.meta, as in Scrapy
-_MOST_CAUSES = 10  # of an error
 _MOST_LATE = 16  # pages that wait for a turn; downloads begin below it, else pages would pile up
+
+
+Told = Callable[[Request], None]
 
 
 class EngineFlow:
     """Takes the place of `ExecutionEngine._start_scheduled_request`.
 
-    `came_back` is called with every request that has left the downloader.
+    `came_back` is called with every request that has left the downloader, `broken_off` with one
+    that is cancelled on its way.
     """
 
-    def __init__(self, engine: ExecutionEngine, came_back: Callable[[Request], None]) -> None:
+    def __init__(self, engine: ExecutionEngine, came_back: Told, broken_off: Told) -> None:
         self._engine = engine
         self._came_back = came_back
+        self._broken_off = broken_off
         self._signals = engine.signals = engine.scraper.signals = QuickSignals(engine.crawler)
-        self._before = _steps(engine, "process_request")
-        self._after = _steps(engine, "process_response")
-        self._outputs = _output_steps(engine)
+        self._before = steps(engine, "process_request")
+        self._after = steps(engine, "process_response")
+        self._outputs = output_steps(engine)
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = Turns.of_running_loop()
         self._late = 0  # pages that wait for a turn with time for them
@@ -102,13 +103,16 @@ class EngineFlow:
                 engine.crawl(result)
             else:
                 await self._scrape(result, request)
+        except asyncio.CancelledError:
+            self._broken_off(request)
+            raise
         except Exception:
             logger.exception("A request went wrong on its way: %r", request, extra={"spider": engine.spider})
         finally:
             slot.remove_request(request)
             slot.nextcall.schedule()
             if isinstance(result, Failure):
-                _forget_frames(result.value)
+                forget_frames(result.value)
 
     # --- downloading ----------------------------------------------------------------------------
 
@@ -141,7 +145,7 @@ class EngineFlow:
         for method, keywords in self._after:
             result = method(request=request, response=result, **keywords)
             if not isinstance(result, Response):
-                result = _checked(method, await ensure_awaitable(result))
+                result = checked(method, await ensure_awaitable(result))
                 if isinstance(result, Request):
                     break
         return result
@@ -155,7 +159,7 @@ class EngineFlow:
                 result = await ensure_awaitable(result)
                 if result is None:
                     continue
-            return _checked(method, result)
+            return checked(method, result)
         return await self._fetch(request)
 
     async def _fetch(self, request: Request) -> Response:
@@ -282,54 +286,3 @@ class EngineFlow:
                     await scraper.start_itemproc_async(output, response=response)
         except Exception as error:  # noqa: BLE001 - likewise
             await self._scrape_exception(error, response, request)
-
-
-def _forget_frames(error: BaseException | None) -> None:
-    """They hold the error in turn; freeing thousands of such circles at once stops the event loop."""
-    for _ in range(_MOST_CAUSES):
-        if error is None:
-            return
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__
-
-
-def _with_spider(
-    engine: ExecutionEngine, manager: MiddlewareManager, method: Callable[..., Any]
-) -> dict[str, Any]:
-    return {"spider": engine.spider} if method in manager._mw_methods_requiring_spider else {}
-
-
-def _steps(engine: ExecutionEngine, name: str) -> list[Step]:
-    """The methods of the downloader middlewares of one kind, and what they want besides."""
-    manager = engine.downloader.middleware
-    methods = [method for method in manager.methods[name] if method]
-    return [(unchecked(method), _with_spider(engine, manager, method)) for method in methods]
-
-
-def _checked(method: Callable[..., Any], result: Any) -> Response | Request:
-    if not isinstance(result, Response | Request):
-        raise _InvalidOutput(
-            f"Middleware {method.__qualname__} must return a Response or a Request, got {type(result)}"
-        )
-    return result
-
-
-def _output_steps(engine: ExecutionEngine) -> list[Callable[..., Any]] | None:
-    """What spider middlewares do with output; None when one of them, or a pipeline, may wait.
-
-    Also when one has something to say to errors, but for Scrapy's own that deals with HttpError.
-    """
-    manager = engine.scraper.spidermw
-    if any(inspect.iscoroutinefunction(method) for method in engine.scraper.itemproc.methods["process_item"]):
-        return None
-    steps: list[Callable[..., Any]] = []
-    for middleware in reversed(manager.middlewares):
-        if hasattr(middleware, "process_spider_exception") and type(middleware) is not HttpErrorMiddleware:
-            return None
-        method = getattr(middleware, "process_spider_output", None)
-        if method is None:
-            continue
-        if not inspect.isgeneratorfunction(inspect.unwrap(method)) or _with_spider(engine, manager, method):
-            return None
-        steps.append(unchecked(method))
-    return steps

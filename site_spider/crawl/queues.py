@@ -15,8 +15,8 @@ from site_spider.crawl.ownership import Ownership
 from site_spider.crawl.seed_queue import SeedQueue, Waiting
 from site_spider.crawl.spill import Send, SentPages, Spill, SpillRules
 from site_spider.crawl.spilled_seed import SeedWriter
-from site_spider.crawl.waiting_link import WaitingLink
-from site_spider.crawl.waiting_room import WaitingRoom
+from site_spider.crawl.turns import Turns
+from site_spider.crawl.waiting_room import Waiter, WaitingRoom
 
 
 class Queues:
@@ -39,7 +39,8 @@ class Queues:
         if self._room is None:
             self._room = WaitingRoom.from_crawler(self._crawler, self._wake)
             self._room.keeps_back = self._keeps_back
-            self._completion.drop_fenced = self._drop_fenced
+            self._room.drop = self._drop
+            self._completion.on_fenced = self._room.fenced
         return self._room
 
     def open_spill(
@@ -92,11 +93,13 @@ class Queues:
         """Those that wait among the requests and have not begun are kept back until `admit_seeds`."""
         self._withdrawn += self.room.remove_seeds()
 
-    def look(self) -> None:
-        """To be called now and then."""
+    async def look(self) -> None:
+        """To be called now and then; what takes long shares the turns of the event loop."""
         self.room.load.look()
+        if self.room.has_fenced:
+            await self._drop_fenced()
         if self.spill is not None:
-            self.spill.look()
+            await self.spill.look()
 
     def lengths(self) -> dict[str, int]:
         """How many requests wait, by the names of the levels; how many are leaving, and what all weighs."""
@@ -116,5 +119,14 @@ class Queues:
         self._withdrawn.append(waiting)
         return True
 
-    def _drop_fenced(self) -> list[Request | WaitingLink]:
-        return [waiter for waiter in self.room.remove_fenced() if not isinstance(waiter, Waiting)]
+    async def _drop_fenced(self) -> None:
+        turns = Turns.of_running_loop()
+        for removed in self.room.remove_fenced():
+            for waiter in removed:
+                self._drop(waiter)
+            if not turns.has_time():
+                await turns.time()
+
+    def _drop(self, waiter: Waiter) -> None:
+        if not isinstance(waiter, Waiting):
+            self._completion.drop(waiter)
