@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from site_spider.core.link_base import LinkBase, trimmed
-from site_spider.core.links import Links, extract_links
+from site_spider.core.links import MAX_LINKS, SLICE_CHARS, SLICE_LINKS, Links, extract_links, link_slices
 from site_spider.core.url import MAX_URL_BYTES, check_url
 
 BASE = "http://example.com/dir/page?q=1"
@@ -355,3 +355,17 @@ def test_links_behind_a_bomb_are_found() -> None:
     """Depth and oversized tags hide nothing that comes after them."""
     for name in ("nested elements", "50,000 attributes in a tag", "formatting tags", "equals signs"):
         assert urls(BOMBS[name][:4_900_000] + "><a href=/behind>")[-1:] == ["http://example.com/behind"]
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_slice_holds_many_or_long_links(name: str) -> None:
+    for some in link_slices(BOMBS[name], BASE):
+        assert len(some) <= SLICE_LINKS
+        assert sum(map(len, some[:-1])) <= SLICE_CHARS
+
+
+def test_slices_together_are_the_links_of_the_page() -> None:
+    markup = "".join(f"<a href=/{number % 3_000}>" for number in range(MAX_LINKS))
+    slices = list(link_slices(markup, BASE))
+    assert len(slices) > 3_000 / SLICE_LINKS
+    assert [url for some in slices for url in some] == [f"http://example.com/{n}" for n in range(3_000)]
