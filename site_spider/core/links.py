@@ -10,6 +10,7 @@ slices, each of which takes a few milliseconds at the most.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from site_spider.core.decode import python_codec
@@ -113,60 +114,32 @@ def _forbids_following(meta: Mapping[str, str]) -> bool:
 
 
 def _joined(hrefs: Collection[str], page: LinkBase, limit: int) -> Slices:
-    joining = _Joining(page)
+    urls: dict[str, None] = {}
+    seen: set[str] = set()
+    hosts: set[str] = set()
+    chars = MAX_TOTAL_CHARS
+    given, until_links, until_chars = 0, SLICE_LINKS, chars - SLICE_CHARS
     for index, written in enumerate(hrefs):
         # Counted by attempts, not by results: malformed links are the slow ones.
-        if len(joining.seen) >= limit or joining.chars <= 0:
-            yield joining.take()
+        if len(seen) >= until_links or chars <= until_chars:
+            yield list(islice(urls, given, None))
+            given, until_links, until_chars = len(urls), len(seen) + SLICE_LINKS, chars - SLICE_CHARS
+        if len(seen) >= limit or chars <= 0:
+            yield list(islice(urls, given, None))
             return len(hrefs) - index
-        joining.add(written)
-        if joining.is_slice:
-            yield joining.take()
-    yield joining.take()
-    return 0
-
-
-class _Joining:
-    """The links of one page on their way to URLs."""
-
-    def __init__(self, page: LinkBase) -> None:
-        self._page = page
-        self.seen: set[str] = set()
-        self.chars = MAX_TOTAL_CHARS  # what is left of them
-        self._urls: set[str] = set()
-        self._hosts: set[str] = set()
-        self._slice: list[str] = []
-        self._links_until = SLICE_LINKS
-        self._chars_until = self.chars - SLICE_CHARS
-
-    @property
-    def is_slice(self) -> bool:
-        """Whether enough was done in one go."""
-        return len(self.seen) >= self._links_until or self.chars <= self._chars_until
-
-    def take(self) -> list[str]:
-        """The URLs that were found since."""
-        taken, self._slice = self._slice, []
-        self._links_until = len(self.seen) + SLICE_LINKS
-        self._chars_until = self.chars - SLICE_CHARS
-        return taken
-
-    def add(self, written: str) -> None:
-        """One more link, as it stands in the page."""
-        self.chars -= len(written)
-        short = self._page.find_short(written)
+        chars -= len(written)
+        short = page.find_short(written)
         href = trimmed(written) if short is None else short[0]
-        if not href or href in self.seen:
-            return
-        self.seen.add(href)
-        url = self._page.join(href) if short is None else short[1]
-        if url:
-            self.chars -= len(url)
-            if url not in self._urls:
-                self._urls.add(url)
-                self._slice.append(url)
-        if not href.isascii() and _met_new_host(url, self._hosts):
-            self.chars -= NEW_HOST_FACTOR * min(len(href), MAX_HOST_CHARACTERS)
+        if href and href not in seen:
+            seen.add(href)
+            url = page.join(href) if short is None else short[1]
+            if url:
+                urls[url] = None
+                chars -= len(url)
+            if short is None and not href.isascii() and _met_new_host(url, hosts):
+                chars -= NEW_HOST_FACTOR * min(len(href), MAX_HOST_CHARACTERS)
+    yield list(islice(urls, given, None))
+    return 0
 
 
 def _met_new_host(url: str | None, hosts: set[str]) -> bool:

@@ -18,7 +18,11 @@ asynchronous, an errback. Rules that must stay in sync with Scrapy:
 - `Scraper.slot` knows the request as active while the spider has it, with its size;
 - signals, statistics and log lines come in Scrapy's order, where there is somebody to hear.
 
-This module and engine_hooks are the only ones that touch private parts of Scrapy.
+This module, engine_hooks and engine_steps are the only ones that touch private parts of Scrapy.
+
+A page decides how much it gives, so pages share the turns of the event loop: one begins, and
+goes on from one output to the next, only while the turn has time. Its request has not ended
+before the last output is taken, so what happens between two turns completes nothing.
 tests/crawl/test_endings.py and test_engine_flow.py run both ways side by side.
 """
 
