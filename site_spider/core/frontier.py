@@ -33,6 +33,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from site_spider.core.host_queue import URGENT, HostPolicy, HostQueue, Item
 
 T = TypeVar("T")
+_SLICE_ITEMS = 2_000  # looked at in one go by `remove`, or those of one host
 _Ready = tuple[int, float, int, int, HostQueue[T]]  # level, since, number, version, host
 _Alarm = tuple[float, int, int, HostQueue[T]]  # moment, number, version, host
 
@@ -157,12 +158,24 @@ class Frontier(Generic[T]):
         moments = [heap[0][0] for heap in (self._waiting, self._later) if heap]
         return min(moments, default=inf)
 
-    def remove(self, unwanted: Callable[[T], bool], now: float) -> list[T]:
-        """Take out every item that `unwanted` picks, in no particular order. O(items)."""
+    def remove(self, unwanted: Callable[[T], bool], now: float) -> Iterator[list[T]]:
+        """Take out every item that `unwanted` picks, in no particular order.
+
+        Some hosts at a time, as one goes through it; the frontier may change in between.
+        """
         removed: list[T] = []
+        left = _SLICE_ITEMS
         for host in list(self._hosts.values()):
+            left -= 1 + host.waiting()
             if self._remove_from(host, unwanted, removed):
                 self._place(host, now)
+            if left <= 0:
+                yield removed
+                removed, left = [], _SLICE_ITEMS
+        self._remove_later(unwanted, removed)
+        yield removed
+
+    def _remove_later(self, unwanted: Callable[[T], bool], removed: list[T]) -> None:
         kept = []
         for entry in self._later:
             if unwanted(entry[4]):
@@ -172,7 +185,6 @@ class Frontier(Generic[T]):
                 kept.append(entry)
         self._later = kept
         heapify(self._later)
-        return removed
 
     def lengths(self) -> dict[int, int]:
         """How many items wait on each level, lowest first; those that are not due yet included."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_URL_BYTES = 8192
 MAX_HOST_CHARACTERS = 253
+MAX_LABEL_CHARACTERS = 63  # no label gets shorter in ASCII
 MAX_PORT = 65535
 SCOPES = ("host", "domain", "any")
 
@@ -40,6 +41,7 @@ _SIMPLE = re.compile(
 _AUTHORITY = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?://([^/?#]*))?")
 _HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*+\.?")
 _HOST_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::(.*))?", re.DOTALL)
+_LABEL_ENDS = re.compile("[.\u3002\uff0e\uff61]")
 _PORT = re.compile(r"[0-9]{1,5}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -242,11 +244,26 @@ def _ipv6(address: str) -> str:
 @lru_cache(maxsize=1024)
 def _punycode(host: str) -> str:
     """An international host name in ASCII. Raises SeedError."""
-    try:
-        return idna.encode(host, uts46=True).decode()
-    except UnicodeError:  # idna.IDNAError is one
-        pass
-    try:
-        return host.encode("idna").decode().lower()  # the older rules know emoji, which browsers still take
-    except UnicodeError:
-        raise refused("url", f"host {shown(host)} is not a valid international name") from None
+    for spelled in (_spelled_now, _spelled_by_older_rules):
+        try:
+            return spelled(host)
+        except UnicodeError:  # idna.IDNAError is one
+            pass
+    raise refused("url", f"host {shown(host)} is not a valid international name")
+
+
+def _spelled_now(host: str) -> str:
+    mapped = idna.uts46_remap(host, std3_rules=False)
+    return idna.encode(_with_short_labels(mapped)).decode()
+
+
+def _spelled_by_older_rules(host: str) -> str:
+    """These know emoji, which browsers still take."""
+    return _with_short_labels(host).encode("idna").decode().lower()
+
+
+def _with_short_labels(host: str) -> str:
+    """The host itself. Raises UnicodeError for labels too long to be spelled: trying that is quadratic."""
+    if any(len(label) > MAX_LABEL_CHARACTERS for label in _LABEL_ENDS.split(host)):
+        raise UnicodeError("a label is too long")
+    return host

@@ -99,10 +99,13 @@ class SeedService:
         """Called by the scheduler as it opens."""
         self.completion.seen = getattr(scheduler.df, "seen", self.completion.seen)
         self._pages = scheduler.df if isinstance(scheduler.df, SentPages) else None
-        engine_hooks.on_request_ended(self.crawler.engine, self.completion.ended)
+        for ended in (self.completion.ended, self.queues.links_in_hand.ended):
+            engine_hooks.on_request_ended(self.crawler.engine, ended)
         engine_hooks.on_drain(self.crawler.engine, self._drain)
         came_back = lambda request: self.waiting_room.came_back(request)  # noqa: E731, PLW0108 - the room is made later
-        engine_hooks.shorten(self.crawler.engine, came_back, self.background.start)
+        engine_hooks.shorten(
+            self.crawler.engine, came_back, self.completion.broken_off, self.background.start
+        )
 
     async def _spider_opened(self) -> None:
         try:
@@ -191,13 +194,16 @@ class SeedService:
     async def _tick(self, seeds: Seeds, outlets: Outlets) -> None:
         look_at = 0.0
         while True:
-            if (began := time.perf_counter()) >= look_at:
+            began = time.perf_counter()
+            if is_time := began >= look_at:
                 seeds.look()
-                self.queues.look()
                 look_at = began + _LOOK_SECONDS
                 began = time.perf_counter()
             outlets.commits.tick()
-            await asyncio.sleep(max(_TICK_SECONDS, (time.perf_counter() - began) / _TICK_SHARE))
+            spent = time.perf_counter() - began
+            if is_time:
+                await self.queues.look()
+            await asyncio.sleep(max(_TICK_SECONDS, spent / _TICK_SHARE))
 
     # --- while crawling -----------------------------------------------------------------------
 

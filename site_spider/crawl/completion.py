@@ -8,7 +8,7 @@ failure result here, so that no document is missing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 
 from scrapy import Request
@@ -35,8 +35,7 @@ class Completion:
         self.give_up: Callable[[Job, str], None]  # sets the seed aside; set by the assembly
         self.on_seed_ended: list[Callable[[Entry], None]] = []  # complete, or another process's now
         self.on_last_hold: Callable[[Entry], None] = lambda _entry: None  # one thing is left of a seed
-        # empties the frontier of what waits for them; set later
-        self.drop_fenced: Callable[[], Iterable[Request | WaitingLink]] = list
+        self.on_fenced: Callable[[], None] = lambda: None  # what waits for seeds may have to be dropped
         self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
         self._roots: dict[Entry, Root] = {}  # of seeds that began and have not ended
 
@@ -91,6 +90,14 @@ class Completion:
             logger.exception("No failure result could be written for %s", job.url)
             self.give_up(job, f"no result could be written for {job.url}: {error!r}")
         self.release(job.entry)
+
+    def broken_off(self, request: Request) -> None:
+        """A request is cancelled on its way, at the end of the process: its seed is not complete here."""
+        job = self._alive.get(request)
+        if job is not None:
+            job.requests += 1  # never 0: no failure result says that it has ended
+            self.ledger.hold(job.entry)
+            self.replays.broken(job.entry)
 
     def refuse(self, job: Job) -> None:
         """A request is dropped because its seed is another process's now."""
@@ -168,17 +175,17 @@ class Completion:
                 self.replays.committed(partition, position.offset)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """End the epochs and drop what waits for their seeds: the next owner replays them."""
+        """End the epochs; what waits for their seeds is to be dropped, for the next owner replays them."""
         known = set(self.ledger.partitions())
         for partition in partitions:
             if partition in known:
                 for entry in self.ledger.revoke(partition):
                     self._fence(entry)
                 self.replays.left(partition)
-        for waiter in self.drop_fenced():
-            self._drop(waiter)
+        self.on_fenced()
 
-    def _drop(self, waiter: Request | WaitingLink) -> None:
+    def drop(self, waiter: Request | WaitingLink) -> None:
+        """What waited for a seed that is another process's now will not be done."""
         if isinstance(waiter, WaitingLink):
             self.replays.broken(waiter.parent.entry)
             self.release(waiter.parent.entry)

@@ -18,7 +18,11 @@ asynchronous, an errback. Rules that must stay in sync with Scrapy:
 - `Scraper.slot` knows the request as active while the spider has it, with its size;
 - signals, statistics and log lines come in Scrapy's order, where there is somebody to hear.
 
-This module and engine_hooks are the only ones that touch private parts of Scrapy.
+This module, engine_hooks and engine_steps are the only ones that touch private parts of Scrapy.
+
+A page decides how much it gives, so pages share the turns of the event loop: one begins, and
+goes on from one output to the next, only while the turn has time. Its request has not ended
+before the last output is taken, so what happens between two turns completes nothing.
 tests/crawl/test_endings.py and test_engine_flow.py run both ways side by side.
 """
 
@@ -27,53 +31,61 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from scrapy import Request, signals
 from scrapy.core.engine import ExecutionEngine
-from scrapy.exceptions import DownloadFailedError, _InvalidOutput
+from scrapy.exceptions import DownloadFailedError
 from scrapy.http import Response
-from scrapy.middleware import MiddlewareManager
-from scrapy.spidermiddlewares.httperror import HttpErrorMiddleware
 from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.defer import ensure_awaitable
 from scrapy.utils.log import logformatter_adapter
 from scrapy.utils.spider import iterate_spider_output
 from twisted.python.failure import Failure
 
+from site_spider.crawl.engine_steps import checked, output_steps, steps
+from site_spider.crawl.failure import forget_frames
 from site_spider.crawl.guard import is_being_cancelled
 from site_spider.crawl.quick_signals import QuickSignals
-from site_spider.crawl.unchecked import unchecked
+from site_spider.crawl.turns import Turns
 
 logger = logging.getLogger(__name__)
 
 Start = Callable[[Coroutine[Any, Any, None], str], object]
-Step = tuple[Callable[..., Any], dict[str, Any]]
-
 _SLOT = "download_slot"  # key in Request.meta, as in Scrapy
+_MOST_LATE = 16  # pages that wait for a turn; downloads begin below it, else pages would pile up
+
+
+Told = Callable[[Request], None]
 
 
 class EngineFlow:
     """Takes the place of `ExecutionEngine._start_scheduled_request`.
 
-    `came_back` is called with every request that has left the downloader; `start` runs a task.
+    `came_back` is called with every request that has left the downloader, `broken_off` with one
+    that is cancelled on its way; `start` runs a task.
     """
 
-    def __init__(self, engine: ExecutionEngine, came_back: Callable[[Request], None], start: Start) -> None:
+    def __init__(self, engine: ExecutionEngine, came_back: Told, broken_off: Told, start: Start) -> None:
         self._start = start
         self._engine = engine
         self._came_back = came_back
+        self._broken_off = broken_off
         self._signals = engine.signals = engine.scraper.signals = QuickSignals(engine.crawler)
-        self._before = _steps(engine, "process_request")
-        self._after = _steps(engine, "process_response")
-        self._outputs = _output_steps(engine)
+        self._before = steps(engine, "process_request")
+        self._after = steps(engine, "process_response")
+        self._outputs = output_steps(engine)
+        self._turns = Turns.of_running_loop()
+        self._late = 0  # pages that wait for a turn with time for them
 
     def start_request(self) -> bool:
         """Begin with the request whose turn it is; False when there is none."""
         engine = self._engine
         slot = engine._slot
         assert slot is not None
+        if self._late >= _MOST_LATE:
+            return False  # each that ends has the engine ask again
         request = slot.scheduler.next_request()
         if request is None:
             self._signals.send_catch_log(signals.scheduler_empty)
@@ -87,17 +99,23 @@ class EngineFlow:
         engine = self._engine
         slot = engine._slot
         assert slot is not None
+        result = None
         try:
             result = await self._download(request)
             if isinstance(result, Request):
                 engine.crawl(result)
             else:
                 await self._scrape(result, request)
+        except asyncio.CancelledError:
+            self._broken_off(request)
+            raise
         except Exception:
             logger.exception("A request went wrong on its way: %r", request, extra={"spider": engine.spider})
         finally:
             slot.remove_request(request)
             slot.nextcall.schedule()
+            if isinstance(result, Failure):
+                forget_frames(result.value)
 
     # --- downloading ----------------------------------------------------------------------------
 
@@ -130,7 +148,7 @@ class EngineFlow:
         for method, keywords in self._after:
             result = method(request=request, response=result, **keywords)
             if not isinstance(result, Response):
-                result = _checked(method, await ensure_awaitable(result))
+                result = checked(method, await ensure_awaitable(result))
                 if isinstance(result, Request):
                     break
         return result
@@ -144,7 +162,7 @@ class EngineFlow:
                 result = await ensure_awaitable(result)
                 if result is None:
                     continue
-            return _checked(method, result)
+            return checked(method, result)
         return await self._fetch(request)
 
     async def _fetch(self, request: Request) -> Response:
@@ -194,6 +212,8 @@ class EngineFlow:
         slot.queue.pop()  # nothing waits: it is being scraped from here on
         slot.active.add(request)
         try:
+            if not self._turns.has_time():
+                await self._late_turn()
             if isinstance(result, Failure) or self._outputs is None or request.callback is None:
                 await scraper._scrape(result, request)
             else:
@@ -201,6 +221,13 @@ class EngineFlow:
         finally:
             slot.finish_response(result, request)
             scraper._check_if_closing()
+
+    async def _late_turn(self) -> None:
+        self._late += 1
+        try:
+            await self._turns.time()
+        finally:
+            self._late -= 1
 
     async def _scrape_response(self, response: Response, request: Request) -> None:
         scraper = self._engine.scraper
@@ -215,7 +242,13 @@ class EngineFlow:
         if isinstance(outputs, list | tuple):
             await self._take_all(outputs, response, request)
         else:
-            await scraper.handle_spider_output_async(outputs, request, response)
+            await scraper.handle_spider_output_async(self._in_turns(outputs), request, response)
+
+    async def _in_turns(self, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for output in outputs:
+            if not self._turns.has_time():
+                await self._turns.time()
+            yield output
 
     async def _call_back(self, result: Response | Failure, request: Request) -> Any:
         """A list, or an asynchronous iterator."""
@@ -248,51 +281,11 @@ class EngineFlow:
             outputs = process(response, outputs)
         try:
             for output in outputs:
+                if not self._turns.has_time():
+                    await self._turns.time()
                 if isinstance(output, Request):
                     self._engine.crawl(output)
                 elif output is not None:
                     await scraper.start_itemproc_async(output, response=response)
         except Exception as error:  # noqa: BLE001 - likewise
             await self._scrape_exception(error, response, request)
-
-
-def _with_spider(
-    engine: ExecutionEngine, manager: MiddlewareManager, method: Callable[..., Any]
-) -> dict[str, Any]:
-    return {"spider": engine.spider} if method in manager._mw_methods_requiring_spider else {}
-
-
-def _steps(engine: ExecutionEngine, name: str) -> list[Step]:
-    """The methods of the downloader middlewares of one kind, and what they want besides."""
-    manager = engine.downloader.middleware
-    methods = [method for method in manager.methods[name] if method]
-    return [(unchecked(method), _with_spider(engine, manager, method)) for method in methods]
-
-
-def _checked(method: Callable[..., Any], result: Any) -> Response | Request:
-    if not isinstance(result, Response | Request):
-        raise _InvalidOutput(
-            f"Middleware {method.__qualname__} must return a Response or a Request, got {type(result)}"
-        )
-    return result
-
-
-def _output_steps(engine: ExecutionEngine) -> list[Callable[..., Any]] | None:
-    """What spider middlewares do with output; None when one of them, or a pipeline, may wait.
-
-    Also when one has something to say to errors, but for Scrapy's own that deals with HttpError.
-    """
-    manager = engine.scraper.spidermw
-    if any(inspect.iscoroutinefunction(method) for method in engine.scraper.itemproc.methods["process_item"]):
-        return None
-    steps: list[Callable[..., Any]] = []
-    for middleware in reversed(manager.middlewares):
-        if hasattr(middleware, "process_spider_exception") and type(middleware) is not HttpErrorMiddleware:
-            return None
-        method = getattr(middleware, "process_spider_output", None)
-        if method is None:
-            continue
-        if not inspect.isgeneratorfunction(inspect.unwrap(method)) or _with_spider(engine, manager, method):
-            return None
-        steps.append(unchecked(method))
-    return steps

@@ -15,7 +15,7 @@ from math import inf
 from scrapy import Request
 from scrapy.core.engine import ExecutionEngine
 
-from site_spider.crawl.engine_flow import EngineFlow, Start
+from site_spider.crawl.engine_flow import EngineFlow, Start, Told
 
 
 def on_request_ended(engine: ExecutionEngine, call: Callable[[Request], None]) -> None:
@@ -34,13 +34,13 @@ def on_request_ended(engine: ExecutionEngine, call: Callable[[Request], None]) -
     slot.remove_request = remove_and_tell  # type: ignore[method-assign]
 
 
-def shorten(engine: ExecutionEngine, came_back: Callable[[Request], None], start: Start) -> None:
+def shorten(engine: ExecutionEngine, came_back: Told, broken_off: Told, start: Start) -> None:
     """Have requests go the short way, see engine_flow; to be set up in the scheduler's open().
 
     Not with a downloader that is not ours, nor with AutoThrottle.
     """
     if getattr(engine.downloader, "goes_short_way", False):
-        flow = EngineFlow(engine, came_back, start)
+        flow = EngineFlow(engine, came_back, broken_off, start)
         engine._start_scheduled_request = flow.start_request  # type: ignore[method-assign]
 
 

@@ -18,6 +18,7 @@ from scrapy.utils.httpobj import urlparse_cached
 
 REASONS = "site_retry_reasons"  # key in Request.meta: why each earlier attempt failed
 _LONGEST = 500  # characters
+_MOST_CAUSES = 10  # of an error
 _NAMES: dict[type[BaseException], str] = {  # those of everybody's, where Scrapy has its own
     CannotResolveHostError: "DNSLookupError",
     DownloadConnectionRefusedError: "ConnectionRefusedError",
@@ -90,3 +91,15 @@ def _one_line(text: str) -> str:
 
 def _cut(line: str) -> str:
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """An error that is over lets go of its frames.
+
+    They hold the error in turn; freeing thousands of such circles at once holds up the event loop.
+    """
+    for _ in range(_MOST_CAUSES):
+        if error is None:
+            return
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

@@ -11,12 +11,13 @@ from site_spider.core.statistics import queue_lengths
 from site_spider.crawl.background import Background
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.lineage import Job
+from site_spider.crawl.links_in_hand import LinksInHand
 from site_spider.crawl.ownership import Ownership
 from site_spider.crawl.seed_queue import SeedQueue, Waiting
 from site_spider.crawl.spill import Send, SentPages, Spill, SpillRules
 from site_spider.crawl.spilled_seed import SeedWriter
-from site_spider.crawl.waiting_link import WaitingLink
-from site_spider.crawl.waiting_room import WaitingRoom
+from site_spider.crawl.turns import Turns
+from site_spider.crawl.waiting_room import Waiter, WaitingRoom
 
 
 class Queues:
@@ -24,6 +25,7 @@ class Queues:
 
     def __init__(self, crawler: Crawler, completion: Completion, wake: Callable[[], None]) -> None:
         self.seeds = SeedQueue()  # level 0: made with the scheduler, never reclaimed
+        self.links_in_hand = LinksInHand()
         self.spill: Spill | None = None  # set as the spider opens
         self.may_begin: Callable[[Waiting], bool] = lambda _waiting: True  # set by the assembly
         self.refuse: Callable[[Waiting, Exception], None]  # sets a seed aside; set likewise
@@ -39,7 +41,8 @@ class Queues:
         if self._room is None:
             self._room = WaitingRoom.from_crawler(self._crawler, self._wake)
             self._room.keeps_back = self._keeps_back
-            self._completion.drop_fenced = self._drop_fenced
+            self._room.drop = self._drop
+            self._completion.on_fenced = self._room.fenced
         return self._room
 
     def open_spill(
@@ -100,11 +103,13 @@ class Queues:
         """Those that wait among the requests and have not begun are kept back until `admit_seeds`."""
         self._withdrawn += self.room.remove_seeds()
 
-    def look(self) -> None:
-        """To be called now and then."""
+    async def look(self) -> None:
+        """To be called now and then; what takes long shares the turns of the event loop."""
         self.room.load.look()
+        if self.room.has_fenced:
+            await self._drop_fenced()
         if self.spill is not None:
-            self.spill.look()
+            await self.spill.look()
 
     def lengths(self) -> dict[str, int]:
         """How many requests wait, by the names of the levels; how many are leaving, and what all weighs."""
@@ -124,5 +129,14 @@ class Queues:
         self._withdrawn.append(waiting)
         return True
 
-    def _drop_fenced(self) -> list[Request | WaitingLink]:
-        return [waiter for waiter in self.room.remove_fenced() if not isinstance(waiter, Waiting)]
+    async def _drop_fenced(self) -> None:
+        turns = Turns.of_running_loop()
+        for removed in self.room.remove_fenced():
+            for waiter in removed:
+                self._drop(waiter)
+            if not turns.has_time():
+                await turns.time()
+
+    def _drop(self, waiter: Waiter) -> None:
+        if not isinstance(waiter, Waiting):
+            self._completion.drop(waiter)

@@ -36,8 +36,9 @@ from site_spider.crawl.completion import Completion
 from site_spider.crawl.lineage import Job
 from site_spider.crawl.ownership import Ownership
 from site_spider.crawl.spilled_seed import SeedWriter
+from site_spider.crawl.turns import Turns
 from site_spider.crawl.waiting_link import WaitingLink
-from site_spider.crawl.waiting_room import Waiter, WaitingRoom, seed_entry
+from site_spider.crawl.waiting_room import Waiter, WaitingRoom, is_fenced, seed_entry
 from site_spider.crawl.weight import size_bytes
 
 logger = logging.getLogger(__name__)
@@ -97,16 +98,25 @@ class Spill:
     def _load(self) -> Load:
         return self._room.load
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Send away what waits and is not to wait here any more; to be called now and then."""
         have_hosts_moved = self.ownership is not None and self.ownership.look()
         if self._find_overdue() or have_hosts_moved:
             self._is_sweeping = True
         if self._is_sweeping and self._load.may_download:
-            found = self._room.remove(_at_most(_MOST_AT_ONCE, self._has_to_leave))
-            self._is_sweeping = len(found) == _MOST_AT_ONCE
+            self._is_sweeping = await self._sweep() == _MOST_AT_ONCE
+
+    async def _sweep(self) -> int:
+        count, turns = 0, Turns.of_running_loop()
+        for found in self._room.remove(_at_most(_MOST_AT_ONCE, self._has_to_leave)):
             for waiter in found:
+                if not turns.has_time():
+                    await turns.time()
                 self._send_or_put_back(waiter)
+            count += len(found)
+            if not turns.has_time():
+                await turns.time()
+        return count
 
     def _find_overdue(self) -> bool:
         before, crowded = time.monotonic() - self._rules.open_seconds, self.is_crowded()
@@ -141,6 +151,9 @@ class Spill:
         return job is not None and self._leaves(waiter, job, is_link=_is_first_attempt(waiter, job))
 
     def _send_or_put_back(self, waiter: Waiter) -> None:
+        if is_fenced(waiter):
+            self._room.drop(waiter)
+            return
         if isinstance(waiter, WaitingLink):
             request, is_link = self._completion.begin_link(waiter), True
         else:

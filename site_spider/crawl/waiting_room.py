@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import inf
 from typing import Any, NamedTuple, Protocol, Self
 from urllib.parse import urlsplit
@@ -34,6 +34,7 @@ from site_spider.crawl.weight import size_bytes
 from site_spider.errors import ConfigError
 
 _SLOT = "download_slot"  # key in Request.meta, as in Scrapy
+_MOST_PASSED = 300  # of what cannot begin now, before others have the event loop
 
 Waiter = Request | Waiting | WaitingLink
 
@@ -71,6 +72,10 @@ class WaitingRoom:
         self._loop = asyncio.get_running_loop()
         self._backoff = backoff
         self._out: dict[Request, _Out] = {}
+        self._seeds = 0  # of what waits
+        self._fencings = 0
+        self.has_fenced = False  # something may wait for seeds that are another process's
+        self.drop: Callable[[Waiter], None] = lambda _waiter: None  # takes what is not to be done any more
         self.keeps_back: Callable[[Waiting], bool] = lambda _seed: False  # keeps a seed that may not begin
         self.on_starved: Callable[[], None] = lambda: None  # no host of what waits may be asked now
         self.gate: RobotsGate | None = None  # where robots.txt is obeyed
@@ -124,15 +129,29 @@ class WaitingRoom:
 
     def _put(self, waiter: Waiter, not_before: float) -> None:
         priority = waiter.seed.priority if isinstance(waiter, Waiting) else waiter.priority
-        if not isinstance(waiter, Waiting):
+        if isinstance(waiter, Waiting):
+            self._seeds += 1
+        else:
             self.load.add_request(size_bytes(waiter))
         self.frontier.push(level_of(priority), _host_of(waiter), waiter, self._loop.time(), not_before)
 
     def next(self, builder: Builder) -> Request | None:
         """The next request whose host is free."""
+        passed = 0
         while (waiter := self.frontier.pop(self._loop.time())) is not None:
+            passed += 1
+            if passed > _MOST_PASSED:
+                self.frontier.put_back(self._loop.time())
+                self.wake()
+                return None
+            if self.has_fenced and is_fenced(waiter):
+                self.frontier.forgo(self._loop.time())
+                self._left(waiter)
+                self.drop(waiter)
+                continue
             if isinstance(waiter, Waiting) and self.keeps_back(waiter):
                 self.frontier.forgo(self._loop.time())
+                self._left(waiter)
                 continue
             host = _host_of(waiter)
             if self.gate is not None and (state := self._ask(self.gate, waiter, host)) is not State.KNOWN:
@@ -167,7 +186,9 @@ class WaitingRoom:
         return State.KNOWN if look.state is State.UNREACHABLE else look.state
 
     def _left(self, waiter: Waiter) -> None:
-        if not isinstance(waiter, Waiting):
+        if isinstance(waiter, Waiting):
+            self._seeds -= 1
+        else:
             self.load.remove_request(size_bytes(waiter))
 
     def came_back(self, request: Request) -> None:
@@ -192,21 +213,31 @@ class WaitingRoom:
         if self._backoff and (out := self._out.get(request)) is not None:
             self._backoff.answered(out.host, out.began, self._loop.time())
 
-    def remove(self, unwanted: Callable[[Waiter], bool]) -> list[Waiter]:
-        """Take out what `unwanted` picks."""
-        removed = self.frontier.remove(unwanted, self._loop.time())
-        for waiter in removed:
-            self._left(waiter)
-        return removed
+    def remove(self, unwanted: Callable[[Waiter], bool]) -> Iterator[list[Waiter]]:
+        """Take out what `unwanted` picks, some at a time."""
+        for removed in self.frontier.remove(unwanted, self._loop.time()):
+            for waiter in removed:
+                self._left(waiter)
+            yield removed
 
-    def remove_fenced(self) -> list[Waiter]:
+    def fenced(self) -> None:
+        """Seeds are another process's now."""
+        self._fencings += 1
+        self.has_fenced = True
+
+    def remove_fenced(self) -> Iterator[list[Waiter]]:
         """Take out what waits for seeds that are another process's now."""
-        return self.remove(_is_fenced)
+        before = self._fencings
+        yield from self.remove(is_fenced)
+        if before == self._fencings:
+            self.has_fenced = False
 
     def remove_seeds(self) -> list[Waiting]:
         """Take out the seeds that have not begun."""
+        if not self._seeds:
+            return []
         removed = self.remove(lambda waiter: isinstance(waiter, Waiting))
-        return [waiter for waiter in removed if isinstance(waiter, Waiting)]
+        return [waiter for some in removed for waiter in some if isinstance(waiter, Waiting)]
 
     def close(self) -> None:
         """Wake nobody any more, and fetch no robots.txt."""
@@ -289,6 +320,7 @@ def _host_of(waiter: Waiter) -> str:
     return urlsplit(waiter.url).hostname or "" if isinstance(waiter, WaitingLink) else host_key(waiter)
 
 
-def _is_fenced(waiter: Waiter) -> bool:
+def is_fenced(waiter: Waiter) -> bool:
+    """Whether the seed that it waits for is another process's now."""
     entry = seed_entry(waiter)
     return entry is not None and not entry.live

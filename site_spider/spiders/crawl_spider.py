@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 from scrapy import Request, Spider
@@ -19,17 +19,19 @@ from twisted.python.failure import Failure
 from site_spider.core import options
 from site_spider.core.body import BodyLimits, KeptBody, keep_binary, keep_text
 from site_spider.core.decode import decode_body, is_html, is_text, media_type
-from site_spider.core.links import extract_links
+from site_spider.core.links import link_slices
 from site_spider.core.url import SCOPES, host_of, in_scope, site_of
 from site_spider.crawl.assembly import SeedService
 from site_spider.crawl.dupefilter import SeenDupeFilter
 from site_spider.crawl.environment import apply_environment
 from site_spider.crawl.failure import describe_exception, describe_retries, describe_status
 from site_spider.crawl.lineage import Job, job_of
+from site_spider.crawl.links_in_hand import LinksInHand
 from site_spider.crawl.proxy_level import proxied_by
 from site_spider.crawl.redirect import NOT_FOLLOWED
 from site_spider.crawl.results import describe_job
 from site_spider.crawl.scrapy_settings import check_scrapy_settings
+from site_spider.crawl.turns import Turns
 from site_spider.items import Result
 
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
@@ -37,11 +39,14 @@ _LARGE_BYTES = 200_000  # a body from here on is read in a thread, so that the e
 
 
 class Page(NamedTuple):
-    """What was read from a body; `encoding` is None for binary content."""
+    """What was read from a body; `encoding` is None for binary content.
+
+    The links are found as one goes through them, some at a time.
+    """
 
     kept: KeptBody
     encoding: str | None
-    links: tuple[str, ...]
+    links: Iterable[list[str]]
 
 
 class SeedSpider(Spider):
@@ -90,13 +95,18 @@ class SeedSpider(Spider):
         assert response.request is not None
         job = job_of(response.request)
         wants_links = self._wants_links(response, job)
+        in_hand = self._links_in_hand if wants_links and job is not None else None
+        if in_hand is not None:
+            await in_hand.begin(response.request, len(response.body))
         read = partial(read_page, response, wants_links, self.follow_nofollow, self.body_limits)
         page = read() if len(response.body) < _LARGE_BYTES else await asyncio.to_thread(read)
         result = self._result(response.request, job)
         _describe_response(result, response, page)
         anchor = _anchor_host(response, job)
-        links = in_scope(self.link_scope, anchor, page.links)
-        return [result, *map(Request, self._new_pages(links, job))]
+        requests = await self._follow(page.links, anchor, job) if page.links else []
+        if in_hand is not None:
+            in_hand.found(response.request, len(requests))
+        return [result, *requests]
 
     def failed(self, failure: Failure) -> Result:
         """The errback: a failure result."""
@@ -119,6 +129,21 @@ class SeedSpider(Spider):
         if service is None or job is None:
             return nullcontext()
         return service.completion.keep_open(job.entry)
+
+    @cached_property
+    def _links_in_hand(self) -> LinksInHand | None:
+        service = SeedService.of(self.crawler)
+        return None if service is None else service.queues.links_in_hand
+
+    async def _follow(self, links: Iterable[list[str]], anchor: str, job: Job | None) -> list[Request]:
+        """A request for each link to follow; others have the event loop between the slices."""
+        turns = Turns.of_running_loop()
+        requests: list[Request] = []
+        for some in links:
+            if not turns.has_time():
+                await turns.time()
+            requests += map(Request, self._new_pages(in_scope(self.link_scope, anchor, some), job))
+        return requests
 
     def _new_pages(self, links: Iterable[str], job: Job | None) -> Iterable[str]:
         """Without those that the dupefilter would filter, if it can say so before there are requests."""
@@ -149,7 +174,7 @@ class SeedSpider(Spider):
 def read_page(
     response: Response, wants_links: bool, follow_nofollow: bool, limits: BodyLimits | None = None
 ) -> Page:
-    """Decode a body and find its links, also in the part that is not kept.
+    """Decode a body, with its links also in the part that is not kept.
 
     Pure but for the CPU it takes; may run in a thread.
     """
@@ -161,8 +186,8 @@ def read_page(
     kept = keep_text(text, limits)
     if not wants_links or not is_html(body, content_type):
         return Page(kept, encoding, ())
-    found = extract_links(text, response.url, encoding=encoding, follow_nofollow=follow_nofollow)
-    return Page(kept, encoding, tuple(found.urls))
+    links = link_slices(text, response.url, encoding=encoding, follow_nofollow=follow_nofollow)
+    return Page(kept, encoding, links)
 
 
 def _anchor_host(response: Response, job: Job | None) -> str:

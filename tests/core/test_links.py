@@ -8,7 +8,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from lxml import etree
 
-from site_spider.core.links import Links, _Base, _trim, extract_links
+from site_spider.core.link_base import LinkBase, trimmed
+from site_spider.core.links import MAX_LINKS, SLICE_CHARS, SLICE_LINKS, Links, extract_links, link_slices
 from site_spider.core.url import MAX_URL_BYTES, check_url
 
 BASE = "http://example.com/dir/page?q=1"
@@ -271,7 +272,7 @@ def test_anything_is_survived_and_urls_are_sound(markup: str, base: str, follow_
 @example("http://a.b:80/c", BASE)
 def test_the_short_way_of_joining_gives_what_the_long_way_gives(href: str, base: str) -> None:
     """Plain links are only joined faster."""
-    page = _Base.parse(base, "utf-8")
+    page = LinkBase.parse(base, "utf-8")
     short = page._join_plain(href)
     assert short is None or short == page._join_any(href)
 
@@ -288,9 +289,9 @@ def test_the_short_way_of_joining_gives_what_the_long_way_gives(href: str, base:
 @example("HTTPS:", "https://example.com/dir/page", "utf-8")
 def test_what_is_kept_of_a_link_holds_on_every_page_of_its_folder(href: str, base: str, codec: str) -> None:
     """Links are joined once a folder."""
-    page = _Base.parse(base, codec)
+    page = LinkBase.parse(base, codec)
     kept = page.find_short(href)
-    assert kept is None or kept == (_trim(href), page.join(_trim(href)))
+    assert kept is None or kept == (trimmed(href), page.join(trimmed(href)))
 
 
 @given(st.text("ab./?=&", min_size=1, max_size=20))
@@ -354,3 +355,17 @@ def test_links_behind_a_bomb_are_found() -> None:
     """Depth and oversized tags hide nothing that comes after them."""
     for name in ("nested elements", "50,000 attributes in a tag", "formatting tags", "equals signs"):
         assert urls(BOMBS[name][:4_900_000] + "><a href=/behind>")[-1:] == ["http://example.com/behind"]
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_slice_holds_many_or_long_links(name: str) -> None:
+    for some in link_slices(BOMBS[name], BASE):
+        assert len(some) <= SLICE_LINKS
+        assert sum(map(len, some[:-1])) <= SLICE_CHARS
+
+
+def test_slices_together_are_the_links_of_the_page() -> None:
+    markup = "".join(f"<a href=/{number % 3_000}>" for number in range(MAX_LINKS))
+    slices = list(link_slices(markup, BASE))
+    assert len(slices) > 3_000 / SLICE_LINKS
+    assert [url for some in slices for url in some] == [f"http://example.com/{n}" for n in range(3_000)]

@@ -1,6 +1,7 @@
 """URLs: what is refused, what identifies a document, which host and site a URL belongs to."""
 
 import socket
+import time
 
 import pytest
 from hypothesis import given
@@ -315,3 +316,21 @@ def test_many_urls_are_looked_at_as_one_by_one(urls, scope, seed_host):
     """That each host is looked at once changes nothing."""
     expected = [url for url in urls if same_scope(scope, seed_host, host_of(url))]
     assert in_scope(scope, seed_host, urls) == expected
+
+
+def test_a_label_too_long_to_be_spelled_costs_no_more_than_one_that_can_be() -> None:
+    """Spelling takes quadratic time: 26 ms for the longest host, before it was refused."""
+
+    def seconds(characters: int) -> float:
+        host = "".join(chr(0x4E00 + number) for number in range(characters))
+        began = time.thread_time()
+        host_of(f"http://{host}/")
+        return time.thread_time() - began
+
+    seconds(10)
+    assert min(seconds(253) for _ in range(5)) < 4 * min(seconds(60) for _ in range(5))
+
+
+def test_labels_that_shrink_when_they_are_mapped_are_spelled() -> None:
+    shrinks = "a\u0308" * 40 + "\u00ad" * 20
+    assert host_of(f"http://{shrinks}.test/") == host_of(f"http://{'ä' * 40}.test/") != ""
