@@ -1,0 +1,24 @@
+"""What a crawl does again and again on the event loop, besides what events make it do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+_LOOK_SECONDS = 0.25
+_COMMIT_SECONDS = 0.1  # how often the intake is told what is safe to commit
+_COMMIT_SHARE = 0.05  # of the loop's time for that: with many seeds in flight it takes some milliseconds
+
+
+async def tick(looks: Sequence[Callable[[], None]], commit: Callable[[], None]) -> None:
+    """Call all of them until cancelled: `commit` often, as far as it is quick, and the others less often."""
+    look_at = 0.0
+    while True:
+        if (now := time.perf_counter()) >= look_at:
+            look_at = now + _LOOK_SECONDS
+            for look in looks:
+                look()
+        began = time.perf_counter()
+        commit()
+        await asyncio.sleep(max(_COMMIT_SECONDS, (time.perf_counter() - began) / _COMMIT_SHARE))
