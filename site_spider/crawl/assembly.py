@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -36,6 +35,7 @@ from site_spider.crawl.spill import SentPages
 from site_spider.crawl.spilled_seed import SeedWriter
 from site_spider.crawl.startup import until_there
 from site_spider.crawl.stop import Stop
+from site_spider.crawl.ticker import tick
 from site_spider.crawl.waiting_room import WaitingRoom
 from site_spider.crawl.watchdog import Watchdog
 
@@ -46,9 +46,6 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_KEPT_SECONDS = 10.0  # of the grace, for sinks and commit
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond what it waits for
-_LOOK_SECONDS = 0.25  # how often it is looked how far the partitions are, and what is to leave
-_TICK_SECONDS = 0.1  # how often the intake is told what is safe to commit
-_TICK_SHARE = 0.05  # of the loop's time for that: with many seeds in flight it takes some milliseconds
 
 
 class SeedService:
@@ -192,18 +189,7 @@ class SeedService:
         )
 
     async def _tick(self, seeds: Seeds, outlets: Outlets) -> None:
-        look_at = 0.0
-        while True:
-            began = time.perf_counter()
-            if is_time := began >= look_at:
-                seeds.look()
-                look_at = began + _LOOK_SECONDS
-                began = time.perf_counter()
-            outlets.commits.tick()
-            spent = time.perf_counter() - began
-            if is_time:
-                await self.queues.look()
-            await asyncio.sleep(max(_TICK_SECONDS, spent / _TICK_SHARE))
+        await tick(seeds.look, self.queues.look, outlets.commits.tick)
 
     # --- while crawling -----------------------------------------------------------------------
 

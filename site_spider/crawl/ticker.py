@@ -1,0 +1,31 @@
+"""What a crawl does again and again on the event loop, besides what events make it do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+_LOOK_SECONDS = 0.25
+_COMMIT_SECONDS = 0.1  # how often the intake is told what is safe to commit
+_COMMIT_SHARE = 0.05  # of the loop's time for that: with many seeds in flight it takes some milliseconds
+
+
+async def tick(
+    look_at_seeds: Callable[[], None],
+    look_at_queues: Callable[[], Awaitable[None]],
+    commit: Callable[[], None],
+) -> None:
+    """Call all of them until cancelled: `commit` often, as far as it is quick, and the others less often."""
+    look_at = 0.0
+    while True:
+        now = time.perf_counter()
+        if is_time := now >= look_at:
+            look_at = now + _LOOK_SECONDS
+            look_at_seeds()
+        began = time.perf_counter()
+        commit()
+        spent = time.perf_counter() - began
+        if is_time:
+            await look_at_queues()
+        await asyncio.sleep(max(_COMMIT_SECONDS, spent / _COMMIT_SHARE))
