@@ -3,43 +3,28 @@
 What counts: `<a href>`, `<area href>`, and `<frame src>` and `<iframe src>`, which
 browsers navigate to by themselves. Forms, scripts, images and `<link>` do not.
 
-Most links are plain: for them joining is one concatenation. The rest goes the way the
-URL standard describes, and both give the same result for a plain link.
+A page decides how many links it has, how long and how odd they are. So they are found in
+slices, each of which takes a few milliseconds at the most.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Collection, Generator, Mapping
 from typing import NamedTuple
-from urllib.parse import quote
-
-from w3lib.url import safe_url_string
 
 from site_spider.core.decode import python_codec
-from site_spider.core.markup import tags, unescape
-from site_spider.core.url import MAX_HOST_CHARACTERS, MAX_URL_BYTES, check_url
-from site_spider.errors import SeedError
+from site_spider.core.link_base import LinkBase, trimmed
+from site_spider.core.markup import tags
+from site_spider.core.url import MAX_HOST_CHARACTERS
 
 MAX_LINKS = 10_000
-_SHORT = 300  # characters of a link, and of the folder it is in: its URL is kept, for links repeat
 MAX_TOTAL_CHARS = 2_097_152  # of all links as written and joined: a long <base href> multiplies
+SLICE_LINKS = 100  # joined in one go
+SLICE_CHARS = 10_000  # likewise, counted as those of MAX_TOTAL_CHARS
+SLICE_TAGS = 300  # tags and their attributes, read in one go
 NEW_HOST_FACTOR = 100  # so many times its length an international host costs when first met: IDNA is slow
 
 _LINK_ATTRIBUTE = {"a": "href", "area": "href", "frame": "src", "iframe": "src"}
-_BLANK = "".join(map(chr, range(0x21)))  # what browsers strip around a URL
-_INNER_BLANK = str.maketrans("", "", "\t\n\r")
-
-_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*+):")
-_PLAIN = re.compile(r"[A-Za-z0-9\-._~/=&%+,:;@!$*()?]++")
-_TRIMMED = re.compile(r"[A-Za-z0-9\-._~/=%+,;@!$*()?]{1,1000}+")
-_PLAIN_ABSOLUTE = re.compile(
-    r"https?://(?=[^:/]{1,253}[:/])[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*+(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?/.*+"
-)
-_OF_PAGE = re.compile(r"\?|https?:(?!//)", re.IGNORECASE)  # may lead to the page's own path
-_NON_ASCII = re.compile(r"[^\x00-\x7f]++")
 
 
 class Links(NamedTuple):
@@ -52,6 +37,9 @@ class Links(NamedTuple):
     dropped: int
 
 
+Slices = Generator[list[str], None, int]
+
+
 def extract_links(
     text: str,
     base_url: str,
@@ -60,26 +48,45 @@ def extract_links(
     follow_nofollow: bool = False,
     limit: int = MAX_LINKS,
 ) -> Links:
-    """The links of an HTML page that was found at `base_url`.
+    """All links of a page in one go; see `link_slices`."""
+    slices = link_slices(text, base_url, encoding=encoding, follow_nofollow=follow_nofollow, limit=limit)
+    urls: list[str] = []
+    while True:
+        try:
+            urls += next(slices)
+        except StopIteration as end:
+            return Links(urls, end.value)
+
+
+def link_slices(
+    text: str,
+    base_url: str,
+    *,
+    encoding: str = "utf-8",
+    follow_nofollow: bool = False,
+    limit: int = MAX_LINKS,
+) -> Slices:
+    """The links of an HTML page that was found at `base_url`, some at a time; some slices are empty.
 
     `encoding` is the page's (as `decode_body` names it): queries are percent-encoded in
     it, as browsers do. Links that the page marks nofollow, one by one or with a robots
     meta tag for all, are left out unless `follow_nofollow`. Malformed links, and those that
     `check_url` would refuse in a seed (too long, with a password), are passed over. Never
-    raises.
+    raises. Returns `Links.dropped`.
     """
-    hrefs, base_href = _read(text, follow_nofollow)
+    hrefs, base_href = yield from _read(text, follow_nofollow)
     codec = python_codec(encoding)
-    page = _Base.parse(base_url, codec)
-    if base_href is not None and (href := _trim(base_href)) and (based := page.join(href)):
-        page = _Base.parse(based, codec)
-    return _joined(hrefs, page, limit)
+    page = LinkBase.parse(base_url, codec)
+    if base_href is not None and (href := trimmed(base_href)) and (based := page.join(href)):
+        page = LinkBase.parse(based, codec)
+    return (yield from _joined(hrefs, page, limit))
 
 
-def _read(text: str, follow_nofollow: bool) -> tuple[Collection[str], str | None]:
+def _read(text: str, follow_nofollow: bool) -> Generator[list[str], None, tuple[Collection[str], str | None]]:
     """What stands in the page: distinct links as written, and the first base."""
     found: dict[str, None] = {}
     base: str | None = None
+    left = SLICE_TAGS
     for name, attributes in tags(text):
         attribute = _LINK_ATTRIBUTE.get(name)
         if attribute is None:
@@ -91,6 +98,10 @@ def _read(text: str, follow_nofollow: bool) -> tuple[Collection[str], str | None
             "rel" not in attributes or follow_nofollow or "nofollow" not in attributes["rel"].lower().split()
         ):
             found[href] = None
+        left -= 1 + len(attributes)
+        if left <= 0:
+            left = SLICE_TAGS
+            yield []
     return found, base
 
 
@@ -101,35 +112,61 @@ def _forbids_following(meta: Mapping[str, str]) -> bool:
     return "nofollow" in words or "none" in words
 
 
-def _joined(hrefs: Collection[str], page: _Base, limit: int) -> Links:
-    urls: dict[str, None] = {}
-    seen: set[str] = set()
-    hosts: set[str] = set()
-    chars = MAX_TOTAL_CHARS
+def _joined(hrefs: Collection[str], page: LinkBase, limit: int) -> Slices:
+    joining = _Joining(page)
     for index, written in enumerate(hrefs):
         # Counted by attempts, not by results: malformed links are the slow ones.
-        if len(seen) >= limit or chars <= 0:
-            return Links(list(urls), len(hrefs) - index)
-        chars -= len(written)
-        short = page.find_short(written)
-        if short is not None:
-            href, url = short
-            if href not in seen:
-                seen.add(href)
-                if url:
-                    urls[url] = None
-                    chars -= len(url)
-            continue
-        href = _trim(written)
-        if href and href not in seen:
-            seen.add(href)
-            url = page.join(href)
-            if url:
-                urls[url] = None
-                chars -= len(url)
-            if not href.isascii() and _met_new_host(url, hosts):
-                chars -= NEW_HOST_FACTOR * min(len(href), MAX_HOST_CHARACTERS)
-    return Links(list(urls), 0)
+        if len(joining.seen) >= limit or joining.chars <= 0:
+            yield joining.take()
+            return len(hrefs) - index
+        joining.add(written)
+        if joining.is_slice:
+            yield joining.take()
+    yield joining.take()
+    return 0
+
+
+class _Joining:
+    """The links of one page on their way to URLs."""
+
+    def __init__(self, page: LinkBase) -> None:
+        self._page = page
+        self.seen: set[str] = set()
+        self.chars = MAX_TOTAL_CHARS  # what is left of them
+        self._urls: set[str] = set()
+        self._hosts: set[str] = set()
+        self._slice: list[str] = []
+        self._links_until = SLICE_LINKS
+        self._chars_until = self.chars - SLICE_CHARS
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether enough was done in one go."""
+        return len(self.seen) >= self._links_until or self.chars <= self._chars_until
+
+    def take(self) -> list[str]:
+        """The URLs that were found since."""
+        taken, self._slice = self._slice, []
+        self._links_until = len(self.seen) + SLICE_LINKS
+        self._chars_until = self.chars - SLICE_CHARS
+        return taken
+
+    def add(self, written: str) -> None:
+        """One more link, as it stands in the page."""
+        self.chars -= len(written)
+        short = self._page.find_short(written)
+        href = trimmed(written) if short is None else short[0]
+        if not href or href in self.seen:
+            return
+        self.seen.add(href)
+        url = self._page.join(href) if short is None else short[1]
+        if url:
+            self.chars -= len(url)
+            if url not in self._urls:
+                self._urls.add(url)
+                self._slice.append(url)
+        if not href.isascii() and _met_new_host(url, self._hosts):
+            self.chars -= NEW_HOST_FACTOR * min(len(href), MAX_HOST_CHARACTERS)
 
 
 def _met_new_host(url: str | None, hosts: set[str]) -> bool:
@@ -139,144 +176,3 @@ def _met_new_host(url: str | None, hosts: set[str]) -> bool:
         return False
     hosts.add(host)
     return True
-
-
-def _trim(written: str) -> str:
-    """A link as browsers read it, without its fragment; empty if it leads nowhere else by http."""
-    if _TRIMMED.fullmatch(written):  # the common case: nothing to do
-        return written
-    if len(written) > MAX_URL_BYTES:
-        return ""
-    href = unescape(written).strip(_BLANK)
-    if "\n" in href or "\t" in href or "\r" in href:
-        href = href.translate(_INNER_BLANK)
-    href = href.partition("#")[0]
-    if ":" in href and (scheme := _SCHEME.match(href)) and scheme[1].lower() not in ("http", "https"):
-        return ""
-    return href
-
-
-@dataclass(frozen=True, slots=True)
-class _Base:
-    """A URL that others are relative to, cut into the pieces that joining needs."""
-
-    scheme: str  # empty if the base is of no use: then only absolute links lead anywhere
-    origin: str
-    path: str
-    codec: str
-    folder: str  # origin and path up to the last slash
-
-    @classmethod
-    def parse(cls, url: str, codec: str) -> _Base:
-        """Never raises; see `scheme`."""
-        nowhere = cls("", "", "", codec, "")
-        href = _trim(url)
-        absolute = nowhere.join(href) if href else None
-        if absolute is None:
-            return nowhere
-        end = absolute.index("/", len("https://"))  # what is joined has a path
-        origin, path = absolute[:end], absolute[end:].partition("?")[0]
-        folder = origin + path[: path.rfind("/") + 1]
-        return cls(origin.partition(":")[0], origin, path, codec, folder)
-
-    def find_short(self, written: str) -> tuple[str, str | None] | None:
-        """The link trimmed, and as `join` has it; None for one that is not worth keeping."""
-        if not self.scheme or len(written) > _SHORT or len(self.folder) > _SHORT:
-            return None
-        return _find(self.origin, self.folder, self.codec, written)
-
-    def join(self, href: str) -> str | None:
-        """The absolute URL of a trimmed link, or None if it is malformed or too long."""
-        url = self._join_plain(href)
-        if url is None:
-            try:
-                url = self._join_any(href)
-            except (SeedError, ValueError):  # of hosts that cannot be, and characters that are none
-                return None
-        return url if url and len(url) <= MAX_URL_BYTES else None
-
-    def _join_plain(self, href: str) -> str | None:
-        """One concatenation, or None if the link needs more care."""
-        if href[0] == "?" and self.scheme:
-            return self.origin + self.path + href if _is_plain(href) else None
-        return _plain_url(self.origin, self.folder, href)
-
-    def _join_any(self, href: str) -> str | None:
-        """By the URL standard. Raises SeedError and ValueError."""
-        before, mark, query = href.partition("?")
-        before = before.replace("\\", "/")
-        scheme, rest = _split_scheme(before)
-        if rest.startswith("//") or (scheme and scheme != self.scheme):
-            authority, slash, path = rest.lstrip("/").partition("/")
-            origin = check_url(f"{scheme or self.scheme}://{authority.removesuffix(':')}/")[:-1]
-            path = slash + path
-        else:
-            origin = self.origin
-            path = self._join_path(rest)
-        if not origin:
-            return None
-        url = origin + _without_dots(path or "/") + mark + self._in_page_encoding(query)
-        return str(safe_url_string(url))
-
-    def _join_path(self, path: str) -> str:
-        if not path:
-            return self.path
-        return path if path[0] == "/" else self.path[: self.path.rfind("/") + 1] + path
-
-    def _in_page_encoding(self, query: str) -> str:
-        if self.codec == "utf-8" or query.isascii():
-            return query
-        return _NON_ASCII.sub(self._percent_encoded, query)
-
-    def _percent_encoded(self, run: re.Match[str]) -> str:
-        return quote(run[0].encode(self.codec, "xmlcharrefreplace"), safe="")
-
-
-def _is_plain(href: str) -> bool:
-    """Whether nothing of it has to be resolved or encoded."""
-    if "/." in href or href.endswith("?") or not _PLAIN.fullmatch(href):
-        return False
-    return "%2e" not in href and "%2E" not in href  # which mean a dot
-
-
-def _plain_url(origin: str, folder: str, href: str) -> str | None:
-    """The URL of a trimmed link that does not begin with a query, or None if it needs more care."""
-    if not _is_plain(href):
-        return None
-    if href[0] == "/":
-        return origin + href if origin and href[1:2] != "/" else None
-    if href[0] in ".?" or ":" in href:
-        return href if _PLAIN_ABSOLUTE.fullmatch(href) else None
-    return folder + href if folder else None
-
-
-@lru_cache(maxsize=16_384)  # about 15 MB
-def _find(origin: str, folder: str, codec: str, written: str) -> tuple[str, str | None] | None:
-    """See `_Base.find_short`: only what does not depend on more of the base than its folder is kept."""
-    href = _trim(written)
-    if not href or not href.isascii() or _OF_PAGE.match(href):
-        return None
-    page = _Base(origin.partition(":")[0], origin, folder[len(origin) :], codec, folder)
-    return href, page.join(href)
-
-
-def _split_scheme(href: str) -> tuple[str, str]:
-    found = _SCHEME.match(href)
-    return (found[1].lower(), href[found.end() :]) if found else ("", href)
-
-
-def _without_dots(path: str) -> str:
-    """Resolve `.` and `..` segments, percent-encoded ones too."""
-    if "/." not in path and "/%2" not in path:
-        return path
-    kept: list[str] = []
-    segments = path.split("/")[1:]
-    for index, segment in enumerate(segments):
-        dots = segment.lower().replace("%2e", ".")
-        if dots == ".." and kept:
-            kept.pop()
-        if dots not in (".", ".."):
-            kept.append(segment)
-        elif index == len(segments) - 1:
-            kept.append("")
-    return "/" + "/".join(kept)

@@ -8,7 +8,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from lxml import etree
 
-from site_spider.core.links import Links, _Base, _trim, extract_links
+from site_spider.core.link_base import LinkBase, trimmed
+from site_spider.core.links import Links, extract_links
 from site_spider.core.url import MAX_URL_BYTES, check_url
 
 BASE = "http://example.com/dir/page?q=1"
@@ -271,7 +272,7 @@ def test_anything_is_survived_and_urls_are_sound(markup: str, base: str, follow_
 @example("http://a.b:80/c", BASE)
 def test_the_short_way_of_joining_gives_what_the_long_way_gives(href: str, base: str) -> None:
     """Plain links are only joined faster."""
-    page = _Base.parse(base, "utf-8")
+    page = LinkBase.parse(base, "utf-8")
     short = page._join_plain(href)
     assert short is None or short == page._join_any(href)
 
@@ -288,9 +289,9 @@ def test_the_short_way_of_joining_gives_what_the_long_way_gives(href: str, base:
 @example("HTTPS:", "https://example.com/dir/page", "utf-8")
 def test_what_is_kept_of_a_link_holds_on_every_page_of_its_folder(href: str, base: str, codec: str) -> None:
     """Links are joined once a folder."""
-    page = _Base.parse(base, codec)
+    page = LinkBase.parse(base, codec)
     kept = page.find_short(href)
-    assert kept is None or kept == (_trim(href), page.join(_trim(href)))
+    assert kept is None or kept == (trimmed(href), page.join(trimmed(href)))
 
 
 @given(st.text("ab./?=&", min_size=1, max_size=20))
