@@ -14,7 +14,7 @@ from typing import NamedTuple
 from site_spider.core.body import BodyLimits, KeptBody, KeptText, keep_binary, keep_text
 from site_spider.core.codec import Decoding
 from site_spider.core.decode import decode_small, find_encoding, is_html, is_text
-from site_spider.core.links import extract_links
+from site_spider.core.links import link_slices
 from site_spider.core.markup import MAX_PAGE_CHARS
 
 
@@ -50,8 +50,11 @@ def read_page(
     text = yield from read_text(body, content_type, limits, MAX_PAGE_CHARS if wants_links else 0)
     if not wants_links:
         return Page(text.kept, text.encoding, ())
-    found = extract_links(text.read, base_url, encoding=text.encoding, follow_nofollow=follow_nofollow)
-    return Page(text.kept, text.encoding, tuple(found.urls))
+    links: list[str] = []
+    for some in link_slices(text.read, base_url, encoding=text.encoding, follow_nofollow=follow_nofollow):
+        links += some
+        yield
+    return Page(text.kept, text.encoding, tuple(links))
 
 
 def read_text(

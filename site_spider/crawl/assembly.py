@@ -16,6 +16,7 @@ from site_spider.core.ledger import Ledger
 from site_spider.core.seed_log import Producer, SeedLog
 from site_spider.core.statistics import NameCounts
 from site_spider.crawl import engine_hooks, exit_code, parts
+from site_spider.crawl.bodies import Bodies
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.cookies import SeedCookies
 from site_spider.crawl.dead_letters import DeadLetters
@@ -57,6 +58,7 @@ class SeedService:
         self.results: Results
         self.failures = NameCounts()
         self.deliveries: list[Delivery] = []
+        self.bodies: Bodies | None = None  # likewise
         self.queues = Queues(crawler, self.completion, self._wake)
         self.seeds: Seeds | None = None
         self.dead_letters: DeadLetters | None = None
@@ -93,10 +95,15 @@ class SeedService:
         """Called by the scheduler as it opens."""
         self.completion.seen = getattr(scheduler.df, "seen", self.completion.seen)
         self._pages = scheduler.df if isinstance(scheduler.df, SentPages) else None
-        engine_hooks.on_request_ended(self.crawler.engine, self.completion.ended)
+        engine_hooks.on_request_ended(self.crawler.engine, self._ended)
         engine_hooks.on_drain(self.crawler.engine, self._drain)
         came_back = lambda request: self.waiting_room.came_back(request)  # noqa: E731, PLW0108 - the room is made later
         engine_hooks.shorten(self.crawler.engine, came_back)
+
+    def _ended(self, request: Request) -> None:
+        if self.bodies is not None:
+            self.bodies.ended(request)
+        self.completion.ended(request)
 
     async def _spider_opened(self) -> None:
         try:
@@ -122,7 +129,13 @@ class SeedService:
         self._outlets = Outlets(self.deliveries, config, self.completion)
         log = self._log = parts.seed_log(self.settings)
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), config.startup_wait_seconds)
-        await self._outlets.open(sinks, self._wake)
+        self.bodies = Bodies(
+            config.bodies_bytes,
+            self._outlets.has_taken_most,
+            lambda request: request in engine_hooks.requests_in_progress(self.crawler.engine),
+            self._wake,
+        )
+        await self._outlets.open(sinks, self._sink_changed)
         await self._wire(config, log, self._outlets)
         self._start(config, log, self._outlets)
 
@@ -187,14 +200,20 @@ class SeedService:
         while True:
             seeds.look()
             self.queues.look()
+            if self.bodies is not None:
+                self.bodies.look()
             outlets.commits.tick()
             await asyncio.sleep(_TICK_SECONDS)
 
     # --- while crawling -----------------------------------------------------------------------
 
     def may_download(self) -> bool:
-        """False while a sink or the seed topic takes nothing, partitions leave or the crawl stops."""
+        """False while a sink or the seed topic takes nothing, bodies fill the memory, partitions leave
+        or the crawl stops.
+        """
         if self.handover is not None and (self.handover.stop.has_begun or self.handover.active):
+            return False
+        if self.bodies is not None and not self.bodies.has_room:
             return False
         return self.waiting_room.load.may_download and self._outlets is not None and self._outlets.take_more()
 
@@ -224,6 +243,11 @@ class SeedService:
     def _count(self, key: str) -> None:
         assert self.crawler.stats is not None
         self.crawler.stats.inc_value(key)
+
+    def _sink_changed(self) -> None:
+        if self.bodies is not None:
+            self.bodies.look()
+        self._wake()
 
     def _wake(self) -> None:
         engine_hooks.wake(self.crawler.engine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from sys import getsizeof
 from typing import Any
 
 from site_spider.core.ledger import Entry, Outcome
@@ -13,6 +14,8 @@ from site_spider.crawl.completion import Completion
 from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.lineage import Job, Root
 from site_spider.items import Result
+
+_LONG = 50_000  # characters of a body that is weighed
 
 SetAside = Callable[[Message, str, Entry], None]
 
@@ -119,4 +122,8 @@ def describe_job(result: Result, job: Job) -> None:
 
 def _size_bytes(document: Mapping[str, Any]) -> int:
     """About the document's weight: the long texts counted, the rest estimated."""
-    return 600 + sum(len(value) for value in document.values() if isinstance(value, str))
+    size = 600 + sum(len(value) for value in document.values() if isinstance(value, str))
+    body = document.get("body")
+    if isinstance(body, str) and len(body) > _LONG:
+        size += getsizeof(body) - len(body)  # a character takes one, two or four bytes
+    return size
