@@ -8,7 +8,7 @@ another one, text is decoded only as far as it is kept or read for links: a body
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from site_spider.core.body import BodyLimits, KeptBody, KeptText, keep_binary, keep_text
@@ -16,6 +16,8 @@ from site_spider.core.codec import Decoding
 from site_spider.core.decode import decode_small, find_encoding, is_html, is_text
 from site_spider.core.links import link_slices
 from site_spider.core.markup import MAX_PAGE_CHARS
+
+_BLOCK_CHARS = 500_000  # many small texts would leave the memory in pieces
 
 
 class Page(NamedTuple):
@@ -66,10 +68,26 @@ def read_text(
         return PageText(keep_text(small.text, limits), small.text, small.encoding)
     encoding, start = yield from find_encoding(body, content_type)
     decoding, text = Decoding(body, encoding, start), KeptText(limits, read_chars)
-    for piece in decoding.pieces():
-        text.add(piece)
-        if text.is_enough:
-            break
+    for block in _blocks(decoding.pieces()):
+        if block:
+            text.add(block)
+            if text.is_enough:
+                break
         yield
     kept = text.body(is_whole=decoding.is_whole)
     return PageText(kept, text.read_text(kept.text or ""), encoding)
+
+
+def _blocks(pieces: Iterator[str]) -> Iterator[str]:
+    """The pieces joined to larger ones; in between, empty ones."""
+    waiting: list[str] = []
+    chars = 0
+    for piece in pieces:
+        waiting.append(piece)
+        chars += len(piece)
+        if chars < _BLOCK_CHARS:
+            yield ""
+            continue
+        yield "".join(waiting)
+        waiting, chars = [], 0
+    yield "".join(waiting)

@@ -23,6 +23,7 @@ from site_spider.crawl.dead_letters import DeadLetters
 from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.handover import Handover
 from site_spider.crawl.intake import Intake
+from site_spider.crawl.large_blocks import give_back_large_blocks
 from site_spider.crawl.mishaps import Mishaps
 from site_spider.crawl.outlets import Outlets
 from site_spider.crawl.queues import Queues
@@ -125,6 +126,7 @@ class SeedService:
         self.config = config = ServiceSettings.read(self.settings)
         self._stop = Stop(config.stop_grace_seconds, self._exit_code)
         self._stop.catch_signals()
+        give_back_large_blocks()
         sinks = parts.sinks(self.settings)
         self._outlets = Outlets(self.deliveries, config, self.completion)
         log = self._log = parts.seed_log(self.settings)
