@@ -36,6 +36,8 @@ DOWNLOADER_MIDDLEWARES = {
     "site_spider.crawl.lean_middlewares.LeanDownloaderStats": 850,
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
     "site_spider.crawl.retry.PatientRetryMiddleware": 550,  # in its place: retries wait
+    "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
+    "site_spider.crawl.unpacking.SteppedHttpCompression": 590,  # in its place: in steps, at most three layers
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
     "site_spider.crawl.redirect.CheckedRedirectMiddleware": 600,  # in its place: only to valid URLs
     "site_spider.crawl.proxy_level.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
@@ -68,6 +70,7 @@ DOWNLOAD_HANDLERS = {
     **dict.fromkeys(("file", "data", "ftp", "s3")),  # would read local files, or reach other servers
 }
 DOWNLOAD_MAXSIZE = 32 * 1024 * 1024  # bytes, also after decompression; Scrapy's own limit is 1 GiB
+SITE_BODIES_MAX_BYTES = 256_000_000  # of bodies from 200,000 bytes on, in all; a byte counts four times
 DOWNLOAD_WARNSIZE = 0  # no warning below the limit
 DOWNLOAD_TIMEOUT = 30  # seconds for one attempt; Scrapy's own 180 let few slow hosts hold all slots
 DOWNLOAD_VERIFY_CERTIFICATES = True  # a wrong certificate is a failure result; Scrapy does not look

@@ -50,7 +50,8 @@ class Table:
     def upsert(self) -> str:
         """The statement that writes one row: key, document, columns, time."""
         names = [self.key, "document", *self.columns, "updated_at"]
-        marks = ", ".join("?" * len(names))
+        # as bytes: SQLite copies them once, Python would make a text of them and bytes again
+        marks = ", ".join("CAST(? AS TEXT)" if name == "document" else "?" for name in names)
         changes = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
         # names are constants of this module
         insert = f"INSERT INTO {self.name} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608
@@ -137,7 +138,7 @@ class LocalStore:
         try:
             document = self._merged(connection, record)
             columns = [_column(document.get(field)) for field in self._table.columns.values()]
-            row = [record.key, encode(document).decode(), *columns, now]
+            row = [record.key, encode(document), *columns, now]
             connection.execute(self._upsert, row)
         except SinkRejected as error:
             return Verdict(Answer.REJECTED, str(error))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Generator
 from typing import NamedTuple
 
 LONGEST_CHARACTER_BYTES = 4  # in UTF-8
+_SLICE_BYTES = 49_152  # encoded in one call; a multiple of three
 
 
 class BodyLimits(NamedTuple):
@@ -24,18 +26,62 @@ class KeptBody(NamedTuple):
 
 
 def keep_text(text: str, limits: BodyLimits) -> KeptBody:
-    """The text, cut between two characters so that its UTF-8 fits."""
+    """A small text, cut between two characters so that its UTF-8 fits."""
     if not limits.max_bytes or len(text) * LONGEST_CHARACTER_BYTES <= limits.max_bytes:
         return KeptBody(text)  # what nearly every page is, without encoding it
-    encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= limits.max_bytes:
-        return KeptBody(text)
-    return KeptBody(encoded[: limits.max_bytes].decode("utf-8", "ignore"), truncated=True)
+    kept = KeptText(limits, 0)
+    kept.add(text)
+    return kept.body(is_whole=True)
 
 
-def keep_binary(body: bytes, limits: BodyLimits) -> KeptBody:
-    """The bytes, if they are wanted at all."""
+def keep_binary(body: bytes, limits: BodyLimits) -> Generator[None, None, KeptBody]:
+    """The bytes, if they are wanted at all; in steps of less than a millisecond."""
     if not limits.keep_binary or not body:
         return KeptBody()
-    kept = body[: limits.max_bytes] if limits.max_bytes else body
-    return KeptBody(base64=b64encode(kept).decode("ascii"), truncated=len(kept) < len(body))
+    size = min(len(body), limits.max_bytes or len(body))
+    pieces: list[str] = []
+    for begin in range(0, size, _SLICE_BYTES):
+        pieces.append(b64encode(body[begin : min(begin + _SLICE_BYTES, size)]).decode("ascii"))
+        yield
+    return KeptBody(base64="".join(pieces), truncated=size < len(body))
+
+
+class KeptText:
+    """Takes a text piece by piece, until what is kept of it and what is read of it are there."""
+
+    def __init__(self, limits: BodyLimits, read_chars: int) -> None:
+        self._left_bytes = limits.max_bytes or -1  # for what is kept; negative: no limit
+        self._left_chars = read_chars
+        self._pieces: list[str] = []
+        self._cut: tuple[int, str] | None = None  # the piece that does not fit, and what fits of it
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether no more pieces are of use."""
+        return self._cut is not None and self._left_chars <= 0
+
+    def add(self, piece: str) -> None:
+        """The next piece."""
+        if self._cut is None and self._left_bytes >= 0:
+            self._weigh(piece)
+        self._left_chars -= len(piece)
+        self._pieces.append(piece)
+
+    def _weigh(self, piece: str) -> None:
+        encoded = piece.encode("utf-8", "replace")
+        if len(encoded) > self._left_bytes:
+            self._cut = len(self._pieces), encoded[: self._left_bytes].decode("utf-8", "ignore")
+        self._left_bytes -= min(len(encoded), self._left_bytes)
+
+    def body(self, *, is_whole: bool) -> KeptBody:
+        """What is kept; `is_whole` when all pieces of the text were added."""
+        if self._cut is None:
+            return KeptBody("".join(self._pieces), truncated=not is_whole)
+        count, rest = self._cut
+        return KeptBody("".join([*self._pieces[:count], rest]), truncated=True)
+
+    def read_text(self, kept: str) -> str:
+        """The text to be read, which is `kept` if that is as long."""
+        if self._cut is None or self._left_chars + sum(map(len, self._pieces[self._cut[0] :])) <= 0:
+            return kept
+        return "".join(self._pieces)

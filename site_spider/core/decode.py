@@ -1,4 +1,4 @@
-"""Turns bodies into text the way browsers do, and says which bodies are text at all.
+"""Finds the encoding of a body the way browsers do, and says which bodies are text at all.
 
 The encoding is the first of these that there is: byte order mark, charset of the
 Content-Type header, declaration in the first bytes of the markup, UTF-8 if the body
@@ -7,22 +7,25 @@ Labels mean what the Encoding Standard says (`latin-1` is windows-1252, `gb2312`
 gb18030); a label it does not know counts as no label, and so do those that it maps to
 `replacement`, where a browser would show nothing of the page.
 
-Decoding never fails: bytes that mean nothing become U+FFFD. No lone surrogates come out.
+Decoding (core/codec.py) never fails: bytes that mean nothing become U+FFFD. No lone surrogates come out.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from functools import cache
+from collections.abc import Generator
 from typing import NamedTuple
 
 from chardetng_py import EncodingDetector
 from webencodings.labels import LABELS
 
+from site_spider.core.codec import PYTHON_CODECS, decoded_at_once
+
 DECLARATION_BYTES = 4_096  # the standard says 1,024; browsers read on to the end of the head
 DETECTION_BYTES = 8_192  # behind the first byte that is not ASCII; 2 ms at most
 SNIFF_BYTES = 1_024
+_SEARCHED_BYTES = 262_144  # of the body in one call: 1 ms at most
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16le"), (codecs.BOM_UTF16_BE, "utf-16be"))
 _UTF16_XML = {b"<\0?\0x\0": "utf-16le", b"\0<\0?\0x": "utf-16be"}
@@ -38,22 +41,6 @@ _MARKUP = re.compile(
 _ATTRIBUTE = re.compile(rb"""([^\s/>=]++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>"']++)))?""")
 _CONTENT_CHARSET = re.compile(rb"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
-
-_PYTHON_CODECS = {
-    "big5": "big5hkscs",
-    "euc-kr": "cp949",
-    "iso-2022-jp": "iso2022_jp_ext",
-    "iso-8859-8-i": "iso8859-8",
-    "macintosh": "mac-roman",
-    "shift_jis": "cp932",
-    "windows-874": "cp874",
-    "x-mac-cyrillic": "mac-cyrillic",
-}
-_MULTI_BYTE = frozenset(
-    ("utf-8", "utf-16le", "utf-16be", "gb18030", "big5", "euc-jp", "euc-kr", "iso-2022-jp", "shift_jis")
-)
-_MENDED = frozenset(("gb18030", "euc-jp"))
-MAX_MENDED = 1_000  # faults for which Python code runs
 
 _MEDIA_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+/[!#$%&'*+.^_`|~0-9a-z-]+")
 _TEXT_TYPE = re.compile(
@@ -85,15 +72,39 @@ class Decoded(NamedTuple):
     encoding: str
 
 
-def decode_body(body: bytes, content_type: str | None = None) -> Decoded:
-    """Decode as a browser does; `content_type` is the value of the header. Never raises."""
+class Encoded(NamedTuple):
+    """What a body is encoded in, and where its text begins: behind the byte order mark."""
+
+    encoding: str
+    start: int
+
+
+def decode_small(body: bytes, content_type: str | None = None) -> Decoded | None:
+    """Decode as a browser does; `content_type` is the value of the header.
+
+    None for what takes more than a call: a large body, or one with bytes that mean nothing.
+    """
+    encoding, start = _declared_of(body, content_type) or Encoded("utf-8", 0)
+    text = decoded_at_once(body, encoding, start)
+    return None if text is None else Decoded(text, encoding)
+
+
+def find_encoding(body: bytes, content_type: str | None = None) -> Generator[None, None, Encoded]:
+    """The same for any body, in steps of a few milliseconds."""
+    declared = _declared_of(body, content_type)
+    if declared:
+        return declared
+    if (yield from _reads_as_utf8(body)):
+        return Encoded("utf-8", 0)
+    return Encoded((yield from _detect(body)), 0)
+
+
+def _declared_of(body: bytes, content_type: str | None) -> Encoded | None:
     for bom, encoding in _BOMS:
         if body.startswith(bom):
-            return Decoded(_decode(body[len(bom) :], encoding), encoding)
+            return Encoded(encoding, len(bom))
     declared = _header_encoding(content_type) or _markup_encoding(body, content_type)
-    if declared:
-        return Decoded(_decode(body, declared), declared)
-    return _decode_undeclared(body)
+    return Encoded(declared, 0) if declared else None
 
 
 def python_codec(encoding: str) -> str:
@@ -104,7 +115,7 @@ def python_codec(encoding: str) -> str:
     name = _named(encoding) or "utf-8"
     if name.startswith("utf-16") or name == "x-user-defined":
         return "utf-8"
-    return _PYTHON_CODECS.get(name, name)
+    return PYTHON_CODECS.get(name, name)
 
 
 def media_type(content_type: str | None) -> str:
@@ -196,16 +207,28 @@ def _declared(label: bytes) -> str | None:
     return "windows-1252" if name == "x-user-defined" else name
 
 
-def _decode_undeclared(body: bytes) -> Decoded:
+def _reads_as_utf8(body: bytes) -> Generator[None, None, bool]:
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        return Decoded(body.decode("utf-8"), "utf-8")
+        for begin in range(0, len(body), _SEARCHED_BYTES):
+            end = begin + _SEARCHED_BYTES
+            decoder.decode(body[begin:end], end >= len(body))
+            yield
     except UnicodeDecodeError:
-        pass
-    found = _NOT_ASCII.search(body)
-    start = found.start() if found else 0
+        return False
+    return True
+
+
+def _detect(body: bytes) -> Generator[None, None, str]:
+    """The encoding of a body that is not in UTF-8, or nearly."""
+    start = 0
+    for begin in range(0, len(body), _SEARCHED_BYTES):
+        if found := _NOT_ASCII.search(body, begin, begin + _SEARCHED_BYTES):
+            start = found.start()
+            break
+        yield
     sample = body[start : start + DETECTION_BYTES]
-    encoding = "utf-8" if _nearly_utf8(sample) else _detected(sample, len(body) <= start + DETECTION_BYTES)
-    return Decoded(_decode(body, encoding), encoding)
+    return "utf-8" if _nearly_utf8(sample) else _detected(sample, len(body) <= start + DETECTION_BYTES)
 
 
 def _nearly_utf8(sample: bytes) -> bool:
@@ -220,39 +243,3 @@ def _detected(sample: bytes, whole: bool) -> str:
     detector = EncodingDetector()
     detector.feed(sample, last=whole)
     return _named(detector.guess(tld=None, allow_utf8=False)) or "windows-1252"
-
-
-def _decode(body: bytes, encoding: str) -> str:
-    if encoding not in _MULTI_BYTE:
-        return codecs.charmap_decode(body, "replace", _byte_table(encoding))[0]
-    codec = _PYTHON_CODECS.get(encoding, encoding)
-    text = body.decode(codec, "replace")
-    if encoding in _MENDED and 0 < text.count("\ufffd") <= MAX_MENDED:
-        return body.decode(codec, "site_spider.mend")
-    return text
-
-
-@cache
-def _byte_table(encoding: str) -> str:
-    """The 256 characters of a single-byte encoding; where Python has gaps, the standard has C1 controls."""
-    if encoding == "x-user-defined":
-        return "".join(chr(byte if byte < 0x80 else 0xF700 + byte) for byte in range(256))
-    text = [bytes([byte]).decode(_PYTHON_CODECS.get(encoding, encoding), "replace") for byte in range(256)]
-    return "".join(chr(i) if 0x80 <= i < 0xA0 and char == "\ufffd" else char for i, char in enumerate(text))
-
-
-def _mend(error: UnicodeError) -> tuple[str, int]:
-    """What Python's codecs lack of the standard's: the euro sign of GBK, and NEC's signs in EUC-JP."""
-    assert isinstance(error, UnicodeDecodeError)
-    lead, trail = (*error.object[error.start : error.start + 2], 0)[:2]
-    if error.encoding == "gb18030" and lead == 0x80:
-        return "€", error.start + 1
-    if error.encoding == "euc_jp" and lead >= 0xA1 and trail >= 0xA1:
-        row, cell = lead - 0xA1, trail - 0xA1
-        first = (row >> 1) + (0x81 if row < 62 else 0xC1)
-        second = cell + 0x9F if row & 1 else cell + 0x40 + (cell >= 0x3F)
-        return bytes((first, second)).decode("cp932", "replace")[:1], error.start + 2
-    return "\ufffd", error.end
-
-
-codecs.register_error("site_spider.mend", _mend)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from io import BytesIO
 from typing import Any
 
 from site_spider.errors import SinkRejected
@@ -12,6 +13,9 @@ from site_spider.errors import SinkRejected
 _ascii = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _any = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
+_BODIES = ("body", "body_base64")
+_LONG = 65_536  # characters that are encoded in one call
+
 
 def encode(document: Mapping[str, Any]) -> bytes:
     """Compact UTF-8 JSON in one line. Raises SinkRejected when JSON has no words for a value.
@@ -19,6 +23,29 @@ def encode(document: Mapping[str, Any]) -> bytes:
     Half a surrogate pair, which UTF-8 cannot carry, becomes a question mark; NaN and
     infinity are refused, because a single one makes a server refuse the whole batch.
     """
+    if any(isinstance(text := document.get(name), str) and len(text) > _LONG for name in _BODIES):
+        return _in_slices(document)
+    return _at_once(document)
+
+
+def _in_slices(document: Mapping[str, Any]) -> bytes:
+    """Field by field, and a body slice by slice: in one go it is in memory five times."""
+    output = BytesIO(b"{")
+    output.seek(1)
+    for name, value in document.items():
+        output.write(b"," if output.tell() > 1 else b"")
+        if name in _BODIES and isinstance(value, str):
+            output.write(b'"%b":"' % name.encode())
+            for begin in range(0, len(value), _LONG):
+                output.write(_any(value[begin : begin + _LONG])[1:-1].encode("utf-8", "replace"))
+            output.write(b'"')
+        else:
+            output.write(_at_once({name: value})[1:-1])
+    output.write(b"}")
+    return output.getvalue()
+
+
+def _at_once(document: Mapping[str, Any]) -> bytes:
     try:
         text = (_ascii if _is_ascii(document) else _any)(dict(document))
     except (TypeError, ValueError, RecursionError) as error:

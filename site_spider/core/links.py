@@ -88,7 +88,11 @@ def _read(text: str, follow_nofollow: bool) -> Generator[list[str], None, tuple[
     found: dict[str, None] = {}
     base: str | None = None
     left = SLICE_TAGS
-    for name, attributes in tags(text):
+    for tag in tags(text):
+        if tag is None:
+            yield []
+            continue
+        name, attributes = tag
         attribute = _LINK_ATTRIBUTE.get(name)
         if attribute is None:
             if name == "base":

@@ -14,6 +14,8 @@ HTML standard, cut down:
   ends the scan, repeats are bounded or possessive over single characters only. Keep it
   so: a retry after a failed search is a quadratic trap.
 - What a page can cost is bounded on top of that by the limits below.
+- One search looks at a window of the text, because a match in C lets nothing else run. What is found is
+  the same as without windows: what a match that was cut off says is not believed, see `_next_candidate`.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ MAX_PAGE_CHARS = 5_000_000  # what stands behind is not read
 MAX_TAG_CHARS = 16_384  # a longer tag is passed over
 _SHORT = 300  # characters of a tag; what was read of such tags is kept: about 8 MB
 MAX_PAGE_WORK = 250_000  # candidates and attributes; what stands behind is not read
+_WINDOW = 32_768  # characters searched in one call: 2 ms at most
+_LONGEST_TAG = 65_536  # a longer tag is read as an odd one, in windows
+_LONGEST_END = 32  # characters that the end of a comment or of an element's text is shorter than
+_STEP = 500  # candidates and attributes between two yields
 
 _WANTED = "a|area|base|meta|frame|iframe"
 _TEXT_ONLY = "script|style|title|textarea|xmp|noembed|noframes"
@@ -46,7 +52,11 @@ _CANDIDATE = re.compile(
     re.IGNORECASE | re.ASCII | re.VERBOSE,
 )
 # Quotes mean something behind `=` only, so this is all it takes to find the end of a tag.
-_TAG_REST = re.compile(r"""(?:[^=>]++|=\s*+(?:"[^"]*+"?|'[^']*+'?|[^\s>"'][^\s>]*+)?){0,500}""", re.ASCII)
+_TAG_REST = re.compile(
+    r"""(?:()(?:[^=>]++|=\s*+(?:"[^"]*+"?|'[^']*+'?|[^\s>"'][^\s>]*+)?)){0,500}""", re.ASCII
+)
+_NOT_BLANK = re.compile(r"\S", re.ASCII)
+_VALUE_END = re.compile(r"[\s>]", re.ASCII)
 _ATTRIBUTE = re.compile(
     r"""([^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)"?|'([^']*+)'?|([^\s>]*+)))?""", re.ASCII
 )
@@ -63,29 +73,54 @@ _REFERENCE = re.compile(r"&(?:#[0-9]++|#[xX][0-9a-fA-F]++|[a-zA-Z][a-zA-Z0-9]*+)
 Tag = tuple[str, Mapping[str, str]]
 
 
-def tags(text: str) -> Iterator[Tag]:
+def tags(text: str) -> Iterator[Tag | None]:
     """The start tags of a, area, base, meta, frame and iframe elements, in the order of the page.
 
-    Never raises; ends early at what browsers read as the end of the page, and at this
-    module's limits.
+    None stands between them after each milliseconds of work without one. Never raises; ends early at
+    what browsers read as the end of the page, and at this module's limits.
     """
-    text = text[:MAX_PAGE_CHARS]
-    position, work = 0, MAX_PAGE_WORK
+    end = min(len(text), MAX_PAGE_CHARS)
+    position, work, pause = 0, MAX_PAGE_WORK, MAX_PAGE_WORK - _STEP
     search = _CANDIDATE.search
-    while work > 0 and (found := search(text, position)):
+    while work > 0:
+        if work <= pause:
+            pause = work - _STEP
+            yield None
+        cut = position + _WINDOW
+        found = search(text, position, cut if cut < end else end)
+        if found is None:
+            if cut >= end:
+                return
+            position = cut - (text[cut - 1] == "<")  # of all others the `>` was seen
+            yield None
+            continue
         work -= 1
-        position = found.end()
         wanted, written = found.group("wanted", "written")
         if written is None:
-            position = _behind(text, found)
-            continue
+            position, found = _looked_at_again(text, found, end)
+            if found is None:
+                continue
+            wanted, written = found.group("wanted", "written")
+        else:
+            position = found.end()
         name = wanted.lower()
         if len(written) <= MAX_TAG_CHARS:
             attributes, count = (_short_attributes if len(written) <= _SHORT else _attributes)(written)
             work -= count
             yield name, attributes
         if name == "iframe":
-            position = _content_end(text, name, position)
+            position = _content_end(text, name, position, end)
+
+
+def _looked_at_again(text: str, found: re.Match[str], end: int) -> tuple[int, re.Match[str] | None]:
+    """Where to go on after a candidate, and the candidate if it is a wanted tag that a window cut off."""
+    start = found.start()
+    whole = _CANDIDATE.match(text, start, min(start + _LONGEST_TAG, end))
+    if whole is None:
+        return start + 1, None
+    if whole["written"] is None:
+        return _behind(text, whole, end), None
+    return whole.end(), whole
 
 
 def _attributes(written: str) -> tuple[Mapping[str, str], int]:
@@ -118,32 +153,60 @@ def _referenced(found: re.Match[str]) -> str:
     return html5[name] + tail
 
 
-def _behind(text: str, found: re.Match[str]) -> int:
+def _behind(text: str, found: re.Match[str], end: int) -> int:
     """Where to go on after a candidate that holds no link."""
     if found.lastgroup == "comment":
         # From its own dashes on, because `<!-->` is a whole comment.
-        end = _COMMENT_END.search(text, found.start("comment") + 1)
-        return end.end() if end else len(text)
+        closed = _search(_COMMENT_END, text, found.start("comment") + 1, end)
+        return closed.end() if closed else end
     if found.lastgroup == "text":
-        return _content_end(text, found["text"].lower(), _tag_end(text, found.end()))
+        return _content_end(text, found["text"].lower(), _tag_end(text, found.end(), end), end)
     if found["other"][-1:].isalpha():
-        return _tag_end(text, found.end())
-    return (text.find(">", found.end()) + 1) or len(text)  # a declaration, where quotes mean nothing
+        return _tag_end(text, found.end(), end)
+    # a declaration, where quotes mean nothing
+    return (text.find(">", found.end(), end) + 1) or end
 
 
-def _tag_end(text: str, position: int) -> int:
+def _tag_end(text: str, position: int, end: int) -> int:
     """Behind the `>` of the tag; the end of the text if there is none."""
-    while position < len(text) and text[position] != ">":
-        rest = _TAG_REST.match(text, position)
+    while position < end and text[position] != ">":
+        cut = min(position + _WINDOW, end)
+        rest = _TAG_REST.match(text, position, cut)
         assert rest is not None
-        position = rest.end()
-    return min(position + 1, len(text))
+        if rest.end() < cut or cut == end:
+            position = rest.end()
+        elif rest.start(1) > position:
+            position = rest.start(1)  # the last part was cut off
+        else:
+            position = _part_end(text, position, end)
+    return min(position + 1, end)
 
 
-def _content_end(text: str, name: str, position: int) -> int:
+def _part_end(text: str, position: int, end: int) -> int:
+    """Behind a part of a tag that is longer than a window."""
+    if text[position] != "=":
+        return position + _WINDOW
+    value = _search(_NOT_BLANK, text, position + 1, end)
+    if value is None:
+        return end
+    if value[0] in "\"'":
+        return (text.find(value[0], value.end(), end) + 1) or end
+    closed = _search(_VALUE_END, text, value.start(), end)
+    return closed.start() if closed else end
+
+
+def _content_end(text: str, name: str, position: int, end: int) -> int:
     """Behind the content of an element in which tags are only text."""
     # Browsers know self-closing scripts and titles in XHTML and SVG only, where they do occur.
     if text[position - 2 : position] == "/>":
         return position
-    end = _TEXT_END[name].search(text, position) if name in _TEXT_END else None
-    return end.start() if end else len(text)
+    closed = _search(_TEXT_END[name], text, position, end) if name in _TEXT_END else None
+    return closed.start() if closed else end
+
+
+def _search(pattern: re.Pattern[str], text: str, position: int, end: int) -> re.Match[str] | None:
+    """In windows, for a pattern that matches less than `_LONGEST_END`."""
+    for begin in range(position, end, _WINDOW):
+        if found := pattern.search(text, begin, min(begin + _WINDOW + _LONGEST_END, end)):
+            return found
+    return None

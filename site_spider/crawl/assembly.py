@@ -17,6 +17,7 @@ from site_spider.core.seed import parse_seed
 from site_spider.core.seed_log import Producer, SeedLog
 from site_spider.core.statistics import NameCounts
 from site_spider.crawl import descriptors, engine_hooks, exit_code, parts
+from site_spider.crawl.bodies import Bodies
 from site_spider.crawl.completion import Completion
 from site_spider.crawl.cookies import SeedCookies
 from site_spider.crawl.dead_letters import DeadLetters
@@ -24,6 +25,7 @@ from site_spider.crawl.delivery import Delivery
 from site_spider.crawl.ending import Ending
 from site_spider.crawl.handover import SINK_SECONDS, Handover
 from site_spider.crawl.intake import Intake
+from site_spider.crawl.large_blocks import give_back_large_blocks
 from site_spider.crawl.mishaps import Mishaps
 from site_spider.crawl.outlets import Outlets
 from site_spider.crawl.queues import Queues
@@ -61,6 +63,7 @@ class SeedService:
         self.results: Results
         self.failures = NameCounts()
         self.deliveries: list[Delivery] = []
+        self.bodies: Bodies | None = None  # likewise
         self.queues = Queues(crawler, self.completion, self._wake)
         self.seeds: Seeds | None = None
         self.dead_letters: DeadLetters | None = None
@@ -96,13 +99,18 @@ class SeedService:
         """Called by the scheduler as it opens."""
         self.completion.seen = getattr(scheduler.df, "seen", self.completion.seen)
         self._pages = scheduler.df if isinstance(scheduler.df, SentPages) else None
-        for ended in (self.completion.ended, self.queues.links_in_hand.ended):
+        for ended in (self._ended, self.queues.links_in_hand.ended):
             engine_hooks.on_request_ended(self.crawler.engine, ended)
         engine_hooks.on_drain(self.crawler.engine, self._drain)
         came_back = lambda request: self.waiting_room.came_back(request)  # noqa: E731, PLW0108 - the room is made later
         engine_hooks.shorten(
             self.crawler.engine, came_back, self.completion.broken_off, self.background.start
         )
+
+    def _ended(self, request: Request) -> None:
+        if self.bodies is not None:
+            self.bodies.ended(request)
+        self.completion.ended(request)
 
     async def _spider_opened(self) -> None:
         try:
@@ -116,11 +124,18 @@ class SeedService:
         self._stop = Stop(config.stop_grace_seconds, lambda: self.ending.exit_code)
         self._stop.catch_signals()
         self.background.watch_threads()
+        give_back_large_blocks()
         sinks = parts.sinks(self.settings)
         self._outlets = Outlets(self.deliveries, config, self.completion, self.ending.fail)
         log = self._log = parts.seed_log(self.settings)
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), config.startup_wait_seconds)
-        await self._outlets.open(sinks, self._wake)
+        self.bodies = Bodies(
+            config.bodies_bytes,
+            self._outlets.has_taken_most,
+            lambda request: request in engine_hooks.requests_in_progress(self.crawler.engine),
+            self._wake,
+        )
+        await self._outlets.open(sinks, self._sink_changed)
         await self._wire(config, log, self._outlets)
         descriptors.check_limit(self.settings)
         self._start(config, log, self._outlets)
@@ -189,13 +204,18 @@ class SeedService:
         )
 
     async def _tick(self, seeds: Seeds, outlets: Outlets) -> None:
-        await tick(seeds.look, self.queues.look, outlets.commits.tick)
+        assert self.bodies is not None
+        await tick([seeds.look, self.bodies.look], self.queues.look, outlets.commits.tick)
 
     # --- while crawling -----------------------------------------------------------------------
 
     def may_download(self) -> bool:
-        """False while a sink or the seed topic takes nothing, partitions leave or the crawl stops."""
+        """False while a sink or the seed topic takes nothing, bodies fill the memory, partitions leave
+        or the crawl stops.
+        """
         if self.handover is not None and (self.handover.stop.has_begun or self.handover.active):
+            return False
+        if self.bodies is not None and not self.bodies.has_room:
             return False
         return self.waiting_room.load.may_download and self._outlets is not None and self._outlets.take_more()
 
@@ -225,6 +245,11 @@ class SeedService:
     def _count(self, key: str) -> None:
         assert self.crawler.stats is not None
         self.crawler.stats.inc_value(key)
+
+    def _sink_changed(self) -> None:
+        if self.bodies is not None:
+            self.bodies.look()
+        self._wake()
 
     def _wake(self) -> None:
         engine_hooks.wake(self.crawler.engine)

@@ -91,6 +91,10 @@ class Outlets:
         """Whether a sink that is not away has still to answer for results."""
         return any(delivery.available and delivery.backlog_count for delivery in self._deliveries)
 
+    def has_taken_most(self) -> bool:
+        """Whether few results wait for a sink, so that a large one may be made."""
+        return sum(delivery.backlog_bytes for delivery in self._deliveries) < self._config.backlog_bytes // 4
+
     def is_crowded(self) -> bool:
         """Whether seeds that are not complete hold so many results that no other may begin."""
         return self._together is not None and self._together.is_crowded

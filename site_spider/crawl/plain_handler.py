@@ -33,6 +33,8 @@ from scrapy.http import Response
 
 from site_spider.core import options
 from site_spider.core.answer import Answer, Ending, NoAnswer, OddAnswer
+from site_spider.crawl.assembly import SeedService
+from site_spider.crawl.bodies import LARGE_BYTES, Bodies
 from site_spider.crawl.descriptors import is_shortage
 from site_spider.crawl.download_handler import CertificateError, PublicHTTP11DownloadHandler
 from site_spider.crawl.plain_response import class_of, headers_of
@@ -44,6 +46,7 @@ from site_spider.crawl.wires import Server, Wires
 logger = logging.getLogger(__name__)
 
 _MOST_ODD = 10_000  # servers that are remembered, the oldest forgotten first
+_LOOK_SECONDS = 1.0  # for a download that is paused
 _CONNECT_SECONDS = 10.0  # as Scrapy's handler has it, where no middleware sets download_timeout
 _PORTS = {"http": 80, "https": 443}
 _URL = re.compile(
@@ -85,6 +88,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         self._leaves_all = bool(settings.get("DOWNLOAD_BIND_ADDRESS")) or options.boolean(
             settings, "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING"
         )
+        self._service = SeedService.of(crawler)
         self._odd: OrderedDict[Server, None] = OrderedDict()
         self._patient: PublicHTTP11DownloadHandler | None = None
         self._warned_of_loss = False
@@ -127,7 +131,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
             meta.get("download_warnsize", self._warn_bytes),
         )
         answer = Answer(to_head=request.method == "HEAD")
-        watch = _Watch(request, limits, time.monotonic())
+        bodies = None if self._service is None else self._service.bodies
+        watch = _Watch(request, limits, time.monotonic(), bodies)
         wire = self._wires.take_idle(plan.server)
         if wire is not None:
             try:
@@ -168,9 +173,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
     async def _exchange(
         self, wire: Wire, request: Request, plan: Plan, answer: Answer, watch: _Watch
     ) -> Response:
-        timer = asyncio.get_running_loop().call_later(
-            watch.seconds_left(), lambda: wire.fail(watch.timed_out())
-        )
+        watch.begin(wire)
         try:
             await wire.ask(plan.message, answer, watch.head_came, watch.more_came)
         except NoAnswer as error:
@@ -179,7 +182,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
             wire.abort()  # also when the task is cancelled
             raise
         finally:
-            timer.cancel()
+            watch.end()
         if answer.is_reusable:
             self._wires.keep(plan.server, wire)
         return self._response(request, answer, wire)
@@ -221,11 +224,43 @@ class PlainDownloadHandler(BaseDownloadHandler):
 class _Watch:
     """Over one download: its time and its size."""
 
-    def __init__(self, request: Request, limits: _Limits, began: float) -> None:
+    def __init__(self, request: Request, limits: _Limits, began: float, bodies: Bodies | None) -> None:
         self._request = request
         self._limits = limits
         self._began = began
         self._is_warned = False
+        self._bodies = bodies
+        self._wire: Wire
+        self._timer: asyncio.TimerHandle
+        self._paused_at: float | None = None
+
+    def begin(self, wire: Wire) -> None:
+        """The request is sent on this wire."""
+        self._wire = wire
+        self._set_timer(self.seconds_left())
+
+    def end(self) -> None:
+        """The answer is there, or none will be."""
+        self._timer.cancel()
+        if self._bodies is not None:
+            self._bodies.arrived(self._request)
+
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        left = _LOOK_SECONDS if self._paused_at is not None else self.seconds_left()
+        if left > 0:  # the time in which we took nothing does not count
+            self._set_timer(left)
+        else:
+            self._wire.fail(self.timed_out())
+
+    def _pause(self, is_paused: bool) -> None:
+        now = time.monotonic()
+        if self._paused_at is not None:
+            self._began += now - self._paused_at
+        self._paused_at = now if is_paused else None
+        self._wire.pause(is_paused)
 
     def seconds_left(self) -> float:
         return max(0.0, self._limits.seconds - (time.monotonic() - self._began))
@@ -247,6 +282,8 @@ class _Watch:
     def more_came(self, answer: Answer) -> None:
         if answer.length is None:
             self._look_at(answer.received)
+        if answer.received >= LARGE_BYTES and self._bodies is not None:
+            self._bodies.arriving(self._request, answer.received, self._pause)
 
     def _look_at(self, size: int) -> None:
         limits = self._limits

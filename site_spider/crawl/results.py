@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from sys import getsizeof
 from typing import Any
 
 from site_spider.core.ledger import Entry, Outcome
@@ -18,6 +19,7 @@ from site_spider.errors import SinkUnavailable
 from site_spider.items import Result
 
 logger = logging.getLogger(__name__)
+_LONG = 50_000  # characters of a body that is weighed
 
 SetAside = Callable[[Message, str, Entry], None]
 
@@ -136,8 +138,12 @@ def describe_job(result: Result, job: Job) -> None:
 
 def _size_bytes(document: Mapping[str, Any]) -> int:
     """About the document's weight: texts and objects counted, the rest estimated."""
-    return 600 + sum(
+    size = 600 + sum(
         len(value) if isinstance(value, str) else object_bytes(value)
         for value in document.values()
         if isinstance(value, str | dict | list)
     )
+    body = document.get("body")
+    if isinstance(body, str) and len(body) > _LONG:
+        size += getsizeof(body) - len(body)  # a character takes one, two or four bytes
+    return size

@@ -37,6 +37,7 @@ class ServiceSettings:
     host_ownership: bool
     batch: BatchLimits
     backlog_bytes: int
+    bodies_bytes: int
     startup_wait_seconds: float
     stop_grace_seconds: float
     revoke_grace_seconds: float
@@ -67,6 +68,7 @@ class ServiceSettings:
             host_ownership=options.boolean(settings, "SITE_HOST_OWNERSHIP"),
             batch=_batch(settings),
             backlog_bytes=options.integer(settings, "SITE_SINK_BACKLOG_BYTES", minimum=1),
+            bodies_bytes=options.integer(settings, "SITE_BODIES_MAX_BYTES", minimum=1),
             startup_wait_seconds=options.seconds(settings, "SITE_STARTUP_WAIT_SECONDS"),
             stop_grace_seconds=options.seconds(settings, "SITE_STOP_GRACE_SECONDS"),
             revoke_grace_seconds=options.seconds(settings, "SITE_REVOKE_GRACE_SECONDS"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 _LOOK_SECONDS = 0.25
 _COMMIT_SECONDS = 0.1  # how often the intake is told what is safe to commit
@@ -12,7 +12,7 @@ _COMMIT_SHARE = 0.05  # of the loop's time for that: with many seeds in flight i
 
 
 async def tick(
-    look_at_seeds: Callable[[], None],
+    looks: Sequence[Callable[[], None]],
     look_at_queues: Callable[[], Awaitable[None]],
     commit: Callable[[], None],
 ) -> None:
@@ -22,7 +22,8 @@ async def tick(
         now = time.perf_counter()
         if is_time := now >= look_at:
             look_at = now + _LOOK_SECONDS
-            look_at_seeds()
+            for look in looks:
+                look()
         began = time.perf_counter()
         commit()
         spent = time.perf_counter() - began

@@ -15,9 +15,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Generator
+from typing import ClassVar, TypeVar
 from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
 
 _BUDGET_SECONDS = 0.02  # a turn in which much is ready ends soon after it
 
@@ -62,6 +64,18 @@ class Turns:
             self._open()
         await waiter
 
+    async def run(self, steps: Generator[object, None, T]) -> T:
+        """Take steps while a turn has time, then in later ones; returns what they return."""
+        if self._waiting or not self.has_time():
+            await self.time()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            if not self.has_time():
+                await self.time()
+
     def _open(self) -> None:
         self._is_open = True
         self._until = self._clock() + self._budget_seconds
@@ -76,3 +90,12 @@ class Turns:
                 self._open()
                 return
         self._is_open = False
+
+
+def run_through(steps: Generator[object, None, T]) -> T:
+    """All steps, in a thread whose time need not be shared."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]

@@ -78,6 +78,11 @@ class Wire(asyncio.Protocol):
             waiter.set_exception(error)
         self.abort()
 
+    def pause(self, is_paused: bool) -> None:
+        """Take nothing more from the server for a while, or go on."""
+        if self.is_open:
+            (self._transport.pause_reading if is_paused else self._transport.resume_reading)()
+
     def abort(self) -> None:
         """Of no more use."""
         if self._transport is not None:

@@ -7,8 +7,8 @@ import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
-from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
@@ -17,11 +17,12 @@ from scrapy.settings import BaseSettings
 from twisted.python.failure import Failure
 
 from site_spider.core import options
-from site_spider.core.body import BodyLimits, KeptBody, keep_binary, keep_text
-from site_spider.core.decode import decode_body, is_html, is_text, media_type
-from site_spider.core.links import link_slices
+from site_spider.core.body import BodyLimits
+from site_spider.core.decode import media_type
+from site_spider.core.page import Page, read_page
 from site_spider.core.url import SCOPES, host_of, in_scope, site_of
 from site_spider.crawl.assembly import SeedService
+from site_spider.crawl.bodies import LARGE_BYTES
 from site_spider.crawl.dupefilter import SeenDupeFilter
 from site_spider.crawl.environment import apply_environment
 from site_spider.crawl.failure import describe_exception, describe_retries, describe_status
@@ -31,22 +32,10 @@ from site_spider.crawl.proxy_level import proxied_by
 from site_spider.crawl.redirect import NOT_FOLLOWED
 from site_spider.crawl.results import describe_job
 from site_spider.crawl.scrapy_settings import check_scrapy_settings
-from site_spider.crawl.turns import Turns
+from site_spider.crawl.turns import Turns, run_through
 from site_spider.items import Result
 
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
-_LARGE_BYTES = 200_000  # a body from here on is read in a thread, so that the event loop goes on
-
-
-class Page(NamedTuple):
-    """What was read from a body; `encoding` is None for binary content.
-
-    The links are found as one goes through them, some at a time.
-    """
-
-    kept: KeptBody
-    encoding: str | None
-    links: Iterable[list[str]]
 
 
 class SeedSpider(Spider):
@@ -95,11 +84,11 @@ class SeedSpider(Spider):
         assert response.request is not None
         job = job_of(response.request)
         wants_links = self._wants_links(response, job)
+        await self._turn(response)
         in_hand = self._links_in_hand if wants_links and job is not None else None
         if in_hand is not None:
             await in_hand.begin(response.request, len(response.body))
-        read = partial(read_page, response, wants_links, self.follow_nofollow, self.body_limits)
-        page = read() if len(response.body) < _LARGE_BYTES else await asyncio.to_thread(read)
+        page = await self._read(response, wants_links)
         result = self._result(response.request, job)
         _describe_response(result, response, page)
         anchor = _anchor_host(response, job)
@@ -108,13 +97,35 @@ class SeedSpider(Spider):
             in_hand.found(response.request, len(requests))
         return [result, *requests]
 
-    def failed(self, failure: Failure) -> Result:
+    async def _read(self, response: Response, wants_links: bool) -> Page:
+        """A small page in turns of the event loop; a large one in a thread, one after the other."""
+        steps = read_page(
+            response.body,
+            _content_type(response),
+            response.url,
+            wants_links=wants_links,
+            follow_nofollow=self.follow_nofollow,
+            limits=self.body_limits,
+        )
+        if len(response.body) < LARGE_BYTES:
+            return await Turns.of_running_loop().run(steps)
+        return await asyncio.to_thread(run_through, steps)
+
+    async def _turn(self, response: Response) -> None:
+        """Until it is this large body's turn; before `in_hand.begin`, else two would wait for each other."""
+        service = SeedService.of(self.crawler)
+        if len(response.body) >= LARGE_BYTES and service is not None and service.bodies is not None:
+            assert response.request is not None
+            await service.bodies.turn(response.request)
+
+    async def failed(self, failure: Failure) -> Result:
         """The errback: a failure result."""
         request: Request = failure.request  # type: ignore[attr-defined]
         result = self._result(request, job_of(request))
         response = getattr(failure.value, "response", None)  # an HttpError carries one
         if isinstance(response, Response):
-            _describe_response(result, response, read_page(response, False, False, self.body_limits))
+            await self._turn(response)
+            _describe_response(result, response, await self._read(response, False))
         else:
             assert failure.value is not None
             result.description = describe_exception(failure.value, request) + describe_retries(request.meta)
@@ -169,25 +180,6 @@ class SeedSpider(Spider):
         result.spider = self.name
         result.fetched_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         return result
-
-
-def read_page(
-    response: Response, wants_links: bool, follow_nofollow: bool, limits: BodyLimits | None = None
-) -> Page:
-    """Decode a body, with its links also in the part that is not kept.
-
-    Pure but for the CPU it takes; may run in a thread.
-    """
-    limits = limits or BodyLimits()
-    body, content_type = response.body, _content_type(response)
-    if body and not is_text(body, content_type):
-        return Page(keep_binary(body, limits), None, ())
-    text, encoding = decode_body(body, content_type)
-    kept = keep_text(text, limits)
-    if not wants_links or not is_html(body, content_type):
-        return Page(kept, encoding, ())
-    links = link_slices(text, response.url, encoding=encoding, follow_nofollow=follow_nofollow)
-    return Page(kept, encoding, links)
 
 
 def _anchor_host(response: Response, job: Job | None) -> str:

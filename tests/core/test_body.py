@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.core.body import BodyLimits, keep_binary, keep_text
+from tests.core.reading import run
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 60))
@@ -24,7 +25,7 @@ def test_a_kept_text_is_the_longest_beginning_that_fits(text: str, max_bytes: in
 @given(st.binary(), st.integers(0, 60))
 def test_kept_bytes_are_the_beginning_up_to_the_limit(body: bytes, max_bytes: int) -> None:
     """Without a limit all of them."""
-    kept = keep_binary(body, BodyLimits(max_bytes, keep_binary=True))
+    kept = run(keep_binary(body, BodyLimits(max_bytes, keep_binary=True)))
     found = b64decode(kept.base64 or "")
     assert found == (body[:max_bytes] if max_bytes else body)
     assert kept.truncated == (found != body)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webencodings.labels import LABELS
 
-from site_spider.core.decode import decode_body, is_html, is_text, media_type, python_codec
+from site_spider.core.decode import is_html, is_text, media_type, python_codec
+from tests.core.reading import decode_body
 
 CHINESE = "这是一个中文网页，介绍北京的历史与文化，欢迎访问。"
 JAPANESE = "これは日本語のページです。今日は天気がいいですね。"

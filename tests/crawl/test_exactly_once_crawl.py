@@ -158,9 +158,9 @@ def test_trees_that_keep_too_much_hand_their_links_on(
     """As seeds, in the transaction of the tree; each page is stored once, and the crawl comes to its end."""
     look, were_crowded = Spill.look, [False]
 
-    def look_and_tell(spill: Spill) -> None:
+    async def look_and_tell(spill: Spill) -> None:
         were_crowded.append(spill.is_crowded())
-        look(spill)
+        await look(spill)
 
     async def until_it_was_looked(request: Request) -> Response:
         while not any(were_crowded):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from typing import Any
 
+from site_spider.core.seed import Seed, parse_seed
 from site_spider.core.seed_log import Message, Partition, Position
 from site_spider.crawl.intake import Intake
 from site_spider.crawl.owner import Arrival
@@ -66,11 +67,11 @@ class NoCommits:
         self.tell(lambda: None)
 
 
-def intake(owner: Owner, wait_seconds: float) -> Intake:
+def intake(owner: Owner, wait_seconds: float, parse: Callable[[bytes | None], Seed] = parse_seed) -> Intake:
     def join(_listener: object) -> Any:
         raise AssertionError("nobody joins")
 
-    return Intake(join, owner, frozenset(), wait_seconds, NoCommits())
+    return Intake(join, owner, parse, wait_seconds, NoCommits())
 
 
 def test_an_assignment_that_was_given_up_ends_before_the_next_begins() -> None:
@@ -111,15 +112,14 @@ def test_a_bug_in_what_the_loop_is_told_reaches_the_owner() -> None:
     asyncio.run(scenario())
 
 
-def test_a_message_that_breaks_its_reader_is_a_dead_letter(monkeypatch: Any) -> None:
+def test_a_message_that_breaks_its_reader_is_a_dead_letter() -> None:
     """The intake would end with it, and the next one again."""
 
-    def broken(_value: object, _callbacks: object) -> None:
+    def broken(_value: object) -> Seed:
         raise RecursionError("too deep")
 
     async def scenario() -> None:
-        monkeypatch.setattr("site_spider.crawl.intake.parse_seed", broken)
-        read = intake(Owner(), 0)._read(Message(P, 3, None, b"[[[["))
+        read = intake(Owner(), 0, broken)._read(Message(P, 3, None, b"[[[["))
         assert isinstance(read, SeedError)
         assert read.reason == "the message could not be read: RecursionError('too deep')"
 
