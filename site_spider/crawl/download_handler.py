@@ -1,4 +1,7 @@
-"""Scrapy's HTTP/1.1 handler, which says so when a host was refused for its address or certificate."""
+"""Scrapy's HTTP/1.1 handler, with bounds on what servers send.
+
+It says so when a host was refused for its address or certificate, or an answer for its size.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,17 @@ from urllib.parse import urlsplit
 
 from scrapy import Request
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
-from scrapy.exceptions import CannotResolveHostError, DownloadFailedError
+from scrapy.crawler import Crawler
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadCancelledError,
+    DownloadFailedError,
+    ResponseDataLossError,
+)
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
+from site_spider.crawl.bounded_client import BoundedClientFactory, oversized
 from site_spider.crawl.resolver import PrivateHostError, is_refused, proxy_address
 from site_spider.errors import SiteSpiderError
 
@@ -35,6 +45,10 @@ class CertificateError(SiteSpiderError):
 class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
     """Tells a refused host from one that does not exist; a proxy may have a private address."""
 
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._pool._factory = BoundedClientFactory
+
     async def download_request(self, request: Request) -> Response:
         """Download. Raises PrivateHostError and CertificateError besides what Scrapy's own handler raises."""
         proxy = request.meta.get(_PROXY)
@@ -47,7 +61,9 @@ class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
             if not proxy and is_refused(host):
                 raise PrivateHostError.of(host) from error
             raise
-        except DownloadFailedError as error:
+        except (DownloadFailedError, ResponseDataLossError) as error:
+            if (refused := oversized(error)) is not None:
+                raise DownloadCancelledError(str(refused)) from error
             if _WRONG_CERTIFICATE in str(error):
                 raise CertificateError.of(urlparse_cached(request).hostname or "") from error
             raise

@@ -32,7 +32,8 @@ from scrapy.exceptions import (
 from scrapy.http import Response
 
 from site_spider.core import options
-from site_spider.core.answer import Answer, Ending, NoAnswer, OddAnswer
+from site_spider.core.answer import Answer, Ending
+from site_spider.core.answer_errors import NoAnswer, OddAnswer, OversizedAnswer
 from site_spider.crawl.download_handler import CertificateError, PublicHTTP11DownloadHandler
 from site_spider.crawl.plain_response import class_of, headers_of
 from site_spider.crawl.quick_signals import is_heard
@@ -163,6 +164,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
             await wire.ask(plan.message, answer, watch.head_came, watch.more_came)
         except NoAnswer as error:
             raise DownloadFailedError(str(error)) from error
+        except OversizedAnswer as error:
+            raise DownloadCancelledError(str(error)) from error
         except BaseException:
             wire.abort()  # also when the task is cancelled
             raise
