@@ -24,8 +24,10 @@ class Chunks:
         self.body = bytearray()
         self.is_whole = False
         self.has_surplus = False  # more came than the body
-        self._parser = HttpResponseParser(_Callbacks(self))  # without a callback for trailers: none is kept
+        callbacks = _Callbacks(self)
+        self._parser = HttpResponseParser(callbacks)
         self._parser.feed_data(_HEAD)
+        callbacks.is_behind_head = True
         self._fed = 0
         self._to_bound = _STEP_BYTES  # bytes until the bounds are looked at
         self._content_before = 0  # when they were the last time
@@ -73,6 +75,12 @@ class _Callbacks:
     def __init__(self, chunks: Chunks) -> None:
         self._chunks = chunks
         self.on_body = chunks.body.extend
+        self.is_behind_head = False
+
+    def on_header(self, name: bytes, _value: bytes) -> None:
+        """From httptools: a trailer. It refuses a length there by itself."""
+        if self.is_behind_head and name.lower() == b"transfer-encoding":
+            raise OddAnswer("a transfer coding is among the trailers")
 
     def on_message_complete(self) -> None:
         """From httptools."""

@@ -166,11 +166,11 @@ class _BoundedDecoder(_ChunkedTransferDecoder):
             self._fed += len(step)
             self._to_bound = self._to_bound - len(step) or _STEP_BYTES
             self._rest = data
-            super().dataReceived(step)
-            if self.state == "FINISHED":
-                return
-            self._hand_on()
-            if self._to_bound == _STEP_BYTES:
+            try:
+                super().dataReceived(step)
+            finally:
+                self._hand_on()
+            if self._to_bound == _STEP_BYTES and self.state != "FINISHED":
                 self._check_bound()
 
     def _check_bound(self) -> None:
