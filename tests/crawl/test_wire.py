@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -57,6 +59,11 @@ async def connected(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Wi
         peer[1].transport.abort()
         listener.close()
         await asyncio.sleep(0.01)
+
+
+def _end_at_once(writer: asyncio.StreamWriter) -> None:
+    with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as raw:
+        raw.shutdown(socket.SHUT_WR)
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -177,7 +184,7 @@ def test_nothing_is_asked_on_a_connection_that_has_bytes_nobody_asked_for(
             if late:
                 writer.write(late)
             else:
-                writer.close()
+                _end_at_once(writer)
             with pytest.raises(NothingCame):
                 ask(wire)
             wire.abort()
