@@ -6,7 +6,8 @@ handler, with the same guard and its own pool: proxies, bound addresses, other m
 listeners to `headers_received` and `bytes_received`, who may stop a download. A server whose
 answer turns out to be odd is asked once more through that handler, which is patient with
 odd answers, and directly through it from then on. So an odd answer costs one request more,
-once a server, and has the outcome that it has with Scrapy.
+once a server, and has the outcome that it has with Scrapy. An answer beyond the bounds that both
+handlers have is not asked for again.
 """
 
 from __future__ import annotations
