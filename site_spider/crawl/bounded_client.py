@@ -20,14 +20,17 @@ from scrapy.core.downloader.handlers.http11 import (
     _LenientHTTP11ClientProtocol,
     _LenientHTTPClientParser,
 )
+from twisted.internet.defer import fail
+from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
-from twisted.web.client import ResponseFailed
+from twisted.web.client import ResponseFailed, ResponseNeverReceived
 from twisted.web.http import _ChunkedTransferDecoder, _IdentityTransferDecoder
 
 from site_spider.core.answer import MAX_HEAD_BYTES, MAX_HEAD_LINES, MAX_INTERIM_ANSWERS
 from site_spider.core.answer_errors import OversizedAnswer
 from site_spider.core.chunks import MAX_FRAMING_BYTES
+from site_spider.crawl.socket_input import has_input
 from site_spider.crawl.turns import Turns
 
 _STEP_BYTES = 4_096  # about 3 ms of chunks of one byte
@@ -59,13 +62,18 @@ class BoundedClient(_LenientHTTP11ClientProtocol):
     def __init__(self, quiescent_callback: Callable[..., None]) -> None:
         super().__init__(quiescent_callback)  # type: ignore[no-untyped-call]
         self._turns = Turns.of_running_loop()
+        self._was_asked = False
         self._unread = bytearray()
         self._searched = 0  # bytes of these that have no end of a line
         self._going_on: asyncio.Task[None] | None = None
         self._lost: Failure | None = None  # the end of the connection, which waits for what came before it
 
     def request(self, request: Any) -> Any:
-        """From Twisted."""
+        """From Twisted, which makes a request that can be made again on another connection."""
+        if self._was_asked and has_input(self.transport.fileno()):
+            self.transport.abortConnection()
+            return fail(ResponseNeverReceived([Failure(ConnectionDone())]))  # type: ignore[no-untyped-call]
+        self._was_asked = True
         answered = super().request(request)
         self._parser.__class__ = _BoundedParser  # as Scrapy's own protocol does it
         return answered

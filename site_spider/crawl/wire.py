@@ -12,7 +12,6 @@ carries the next request, because what came since may not have been read yet.
 from __future__ import annotations
 
 import asyncio
-import select
 import ssl
 from collections.abc import Callable
 from functools import lru_cache
@@ -23,6 +22,7 @@ from twisted.internet.ssl import Certificate
 
 from site_spider.core.answer import Answer
 from site_spider.core.answer_errors import NoAnswer
+from site_spider.crawl.socket_input import has_input
 from site_spider.crawl.turns import Turns
 
 _certificate = lru_cache(maxsize=256)(Certificate.load)  # a server has the same one each time
@@ -50,7 +50,6 @@ class Wire(asyncio.Protocol):
         self._going_on: asyncio.Task[None] | None = None
         self._turns = Turns.of_running_loop()
         self._was_asked = False
-        self._poll: select.poll | None = None
         self._peer = ""
         self._tls: Any = None
         self._address: IPv4Address | IPv6Address | None = None
@@ -208,11 +207,7 @@ class Wire(asyncio.Protocol):
             self._finish(answer)
 
     def _has_input(self) -> bool:
-        """Whether bytes, or the end, have come that are not read yet."""
-        if self._poll is None:
-            self._poll = select.poll()
-            self._poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(self._poll.poll(0))
+        return has_input(self._transport.get_extra_info("socket").fileno())
 
     def _finish(self, answer: Answer) -> None:
         waiter, self._waiter, self._answer = self._waiter, None, None
