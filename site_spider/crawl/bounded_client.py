@@ -70,7 +70,7 @@ class BoundedClient(_LenientHTTP11ClientProtocol):
 
     def request(self, request: Any) -> Any:
         """From Twisted, which makes a request that can be made again on another connection."""
-        if self._was_asked and has_input(self.transport.fileno()):
+        if self._was_asked and self._state == "QUIESCENT" and has_input(self.transport.fileno()):
             self.transport.abortConnection()
             return fail(ResponseNeverReceived([Failure(ConnectionDone())]))  # type: ignore[no-untyped-call]
         self._was_asked = True
@@ -119,7 +119,8 @@ class BoundedClient(_LenientHTTP11ClientProtocol):
         await self._turns.time()
         while step := self._next_step():
             self._read(step)
-            await self._turns.time()
+            if self._unread:
+                await self._turns.time()
         self._going_on = None
         if self._lost is not None:
             super().connectionLost(self._lost)  # type: ignore[no-untyped-call]
