@@ -50,6 +50,7 @@ class Wire(asyncio.Protocol):
         self._going_on: asyncio.Task[None] | None = None
         self._turns = Turns.of_running_loop()
         self._was_asked = False
+        self._fileno: int | None = None
         self._peer = ""
         self._tls: Any = None
         self._address: IPv4Address | IPv6Address | None = None
@@ -207,7 +208,9 @@ class Wire(asyncio.Protocol):
             self._finish(answer)
 
     def _has_input(self) -> bool:
-        return has_input(self._transport.get_extra_info("socket").fileno())
+        if self._fileno is None:
+            self._fileno = self._transport.get_extra_info("socket").fileno()  # takes long with TLS
+        return has_input(self._fileno)
 
     def _finish(self, answer: Answer) -> None:
         waiter, self._waiter, self._answer = self._waiter, None, None
