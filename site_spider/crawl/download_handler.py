@@ -1,4 +1,7 @@
-"""Scrapy's HTTP/1.1 handler, which says so when a host was refused for its address or certificate."""
+"""Scrapy's HTTP/1.1 handler, with bounds on what servers send.
+
+It says so when a host was refused for its address or certificate, or an answer for its size.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,17 @@ from urllib.parse import urlsplit
 from scrapy import Request
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.crawler import Crawler
-from scrapy.exceptions import CannotResolveHostError, DownloadFailedError
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadCancelledError,
+    DownloadFailedError,
+    ResponseDataLossError,
+)
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 from twisted.web.client import HTTPConnectionPool
 
+from site_spider.crawl.bounded_client import BoundedClientFactory, oversized
 from site_spider.crawl.descriptors import most_kept_by_twisted
 from site_spider.crawl.resolver import (
     PrivateHostError,
@@ -66,7 +75,7 @@ class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
         from twisted.internet import reactor  # noqa: PLC0415 - importing it installs one
 
         pool = _BoundedPool(reactor, persistent=True)  # type: ignore[no-untyped-call]
-        pool.maxPersistentPerHost, pool._factory = self._pool.maxPersistentPerHost, self._pool._factory
+        pool.maxPersistentPerHost, pool._factory = self._pool.maxPersistentPerHost, BoundedClientFactory
         pool.most_kept = most_kept_by_twisted()
         self._pool = pool
 
@@ -83,7 +92,9 @@ class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
                 raise PrivateHostError.of(host) from error
             check_shortage(host)
             raise
-        except DownloadFailedError as error:
+        except (DownloadFailedError, ResponseDataLossError) as error:
+            if (refused := oversized(error)) is not None:
+                raise DownloadCancelledError(str(refused)) from error
             if _WRONG_CERTIFICATE in str(error):
                 raise CertificateError.of(urlparse_cached(request).hostname or "") from error
             raise

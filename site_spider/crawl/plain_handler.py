@@ -6,7 +6,8 @@ handler, with the same guard and its own pool: proxies, bound addresses, other m
 listeners to `headers_received` and `bytes_received`, who may stop a download. A server whose
 answer turns out to be odd is asked once more through that handler, which is patient with
 odd answers, and directly through it from then on. So an odd answer costs one request more,
-once a server, and has the outcome that it has with Scrapy.
+once a server, and has the outcome that it has with Scrapy. An answer beyond the bounds that both
+handlers have is not asked for again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import re
 import ssl
 import time
 from collections import OrderedDict
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from scrapy import Request, signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
@@ -26,17 +27,17 @@ from scrapy.exceptions import (
     DownloadCancelledError,
     DownloadConnectionRefusedError,
     DownloadFailedError,
-    DownloadTimeoutError,
     ResponseDataLossError,
 )
 from scrapy.http import Response
 
 from site_spider.core import options
-from site_spider.core.answer import Answer, Ending, NoAnswer, OddAnswer
+from site_spider.core.answer import Answer, Ending
+from site_spider.core.answer_errors import NoAnswer, OddAnswer, OversizedAnswer
 from site_spider.crawl.assembly import SeedService
-from site_spider.crawl.bodies import LARGE_BYTES, Bodies
 from site_spider.crawl.descriptors import is_shortage
 from site_spider.crawl.download_handler import CertificateError, PublicHTTP11DownloadHandler
+from site_spider.crawl.download_watch import DownloadLimits, DownloadWatch
 from site_spider.crawl.plain_response import class_of, headers_of
 from site_spider.crawl.quick_signals import is_heard
 from site_spider.crawl.tls import tls_context
@@ -46,7 +47,6 @@ from site_spider.crawl.wires import Server, Wires
 logger = logging.getLogger(__name__)
 
 _MOST_ODD = 10_000  # servers that are remembered, the oldest forgotten first
-_LOOK_SECONDS = 1.0  # for a download that is paused
 _CONNECT_SECONDS = 10.0  # as Scrapy's handler has it, where no middleware sets download_timeout
 _PORTS = {"http": 80, "https": 443}
 _URL = re.compile(
@@ -63,12 +63,6 @@ class Plan(NamedTuple):
 
     server: Server
     message: bytes
-
-
-class _Limits(NamedTuple):
-    seconds: float
-    most_bytes: int
-    warn_bytes: int
 
 
 class PlainDownloadHandler(BaseDownloadHandler):
@@ -125,14 +119,14 @@ class PlainDownloadHandler(BaseDownloadHandler):
 
     async def _download(self, request: Request, plan: Plan) -> Response:
         meta = request.meta
-        limits = _Limits(
+        limits = DownloadLimits(
             meta.get("download_timeout") or _CONNECT_SECONDS,
             meta.get("download_maxsize", self._most_bytes),
             meta.get("download_warnsize", self._warn_bytes),
         )
         answer = Answer(to_head=request.method == "HEAD")
         bodies = None if self._service is None else self._service.bodies
-        watch = _Watch(request, limits, time.monotonic(), bodies)
+        watch = DownloadWatch(request, limits, time.monotonic(), bodies)
         wire = self._wires.take_idle(plan.server)
         if wire is not None:
             try:
@@ -145,7 +139,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         except NothingCame as error:
             raise DownloadFailedError(f"no answer: {error}") from error
 
-    async def _open(self, server: Server, watch: _Watch) -> Wire:
+    async def _open(self, server: Server, watch: DownloadWatch) -> Wire:
         while True:
             watch.has_waited(await self._wires.places.take())
             try:
@@ -155,7 +149,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
                     raise
                 self._wires.places.ran_out()
 
-    async def _open_once(self, server: Server, watch: _Watch) -> Wire:
+    async def _open_once(self, server: Server, watch: DownloadWatch) -> Wire:
         try:
             async with asyncio.timeout(watch.seconds_left()):
                 return await self._wires.open(server)
@@ -171,13 +165,15 @@ class PlainDownloadHandler(BaseDownloadHandler):
             raise OddAnswer(str(error)) from error
 
     async def _exchange(
-        self, wire: Wire, request: Request, plan: Plan, answer: Answer, watch: _Watch
+        self, wire: Wire, request: Request, plan: Plan, answer: Answer, watch: DownloadWatch
     ) -> Response:
         watch.begin(wire)
         try:
             await wire.ask(plan.message, answer, watch.head_came, watch.more_came)
         except NoAnswer as error:
             raise DownloadFailedError(str(error)) from error
+        except OversizedAnswer as error:
+            raise DownloadCancelledError(str(error)) from error
         except BaseException:
             wire.abort()  # also when the task is cancelled
             raise
@@ -219,89 +215,6 @@ class PlainDownloadHandler(BaseDownloadHandler):
                 "This is said once",
                 request.url,
             )
-
-
-class _Watch:
-    """Over one download: its time and its size."""
-
-    def __init__(self, request: Request, limits: _Limits, began: float, bodies: Bodies | None) -> None:
-        self._request = request
-        self._limits = limits
-        self._began = began
-        self._is_warned = False
-        self._bodies = bodies
-        self._wire: Wire
-        self._timer: asyncio.TimerHandle
-        self._paused_at: float | None = None
-
-    def begin(self, wire: Wire) -> None:
-        """The request is sent on this wire."""
-        self._wire = wire
-        self._set_timer(self.seconds_left())
-
-    def end(self) -> None:
-        """The answer is there, or none will be."""
-        self._timer.cancel()
-        if self._bodies is not None:
-            self._bodies.arrived(self._request)
-
-    def _set_timer(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._look_at_clock)
-
-    def _look_at_clock(self) -> None:
-        left = _LOOK_SECONDS if self._paused_at is not None else self.seconds_left()
-        if left > 0:  # the time in which we took nothing does not count
-            self._set_timer(left)
-        else:
-            self._wire.fail(self.timed_out())
-
-    def _pause(self, is_paused: bool) -> None:
-        now = time.monotonic()
-        if self._paused_at is not None:
-            self._began += now - self._paused_at
-        self._paused_at = now if is_paused else None
-        self._wire.pause(is_paused)
-
-    def seconds_left(self) -> float:
-        return max(0.0, self._limits.seconds - (time.monotonic() - self._began))
-
-    def has_waited(self, seconds: float) -> None:
-        """For a place of ours, which is not the server's fault."""
-        self._began += seconds
-
-    def timed_out(self) -> DownloadTimeoutError:
-        return DownloadTimeoutError(
-            f"Getting {self._request.url} took longer than {self._limits.seconds} seconds."
-        )
-
-    def head_came(self, answer: Answer) -> None:
-        self._request.meta["download_latency"] = time.monotonic() - self._began
-        if answer.length is not None and self._request.method != "HEAD":
-            self._look_at(answer.length)
-
-    def more_came(self, answer: Answer) -> None:
-        if answer.length is None:
-            self._look_at(answer.received)
-        if answer.received >= LARGE_BYTES and self._bodies is not None:
-            self._bodies.arriving(self._request, answer.received, self._pause)
-
-    def _look_at(self, size: int) -> None:
-        limits = self._limits
-        if limits.most_bytes and size > limits.most_bytes:
-            self._refuse(size)
-        if limits.warn_bytes and size > limits.warn_bytes and not self._is_warned:
-            self._is_warned = True
-            logger.warning(
-                "%s has %d bytes or more: over the %d of DOWNLOAD_WARNSIZE",
-                self._request,
-                size,
-                limits.warn_bytes,
-            )
-
-    def _refuse(self, size: int) -> NoReturn:
-        said = f"{size} bytes or more, over the {self._limits.most_bytes} of DOWNLOAD_MAXSIZE"
-        logger.warning("%s has %s", self._request, said)
-        raise DownloadCancelledError(said)
 
 
 def plan_of(request: Request) -> Plan | None:

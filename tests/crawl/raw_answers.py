@@ -70,6 +70,16 @@ PLAIN = {
     ),
     "100 first": Case(b"HTTP/1.1 100 Continue\r\n\r\n" + WHOLE),
     "103 first": Case(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + WHOLE, pieces=9),
+    "100 interim answers first": Case(head(b"Link: </x>", status=b"HTTP/1.1 103 Early Hints") * 100 + WHOLE),
+    "304 with a body": Case(
+        head(b"Content-Length: 7", status=b"HTTP/1.1 304 Not Modified") + PAGE, closes=False, times=2
+    ),
+    "HEAD with a body": Case(WHOLE, method="HEAD", closes=False, times=2),
+    "a chunk line of 1,000 bytes": Case(
+        CHUNKED + b"7;" + b"x" * 996 + b"\r\n<p>page\r\n0\r\n\r\n", pieces=100
+    ),
+    "chunks of a byte": Case(CHUNKED + b"1\r\nx\r\n" * 10_000 + b"0\r\n\r\n", closes=False, times=2),
+    "trailers of 10,000 bytes": Case(CHUNKED + b"7\r\n<p>page\r\n0\r\n" + b"X: y\r\n" * 1_600 + b"\r\n"),
     "204": Case(head(b"X: y", status=b"HTTP/1.1 204 No Content"), closes=False, times=2),
     "304": Case(head(b"Content-Length: 99", status=b"HTTP/1.1 304 Not Modified"), closes=False, times=2),
     "a redirect is not followed": Case(
@@ -148,13 +158,44 @@ ODD = {
     "an identity coding": Case(OK + b"Transfer-Encoding: identity\r\n\r\n" + PAGE),
     "a chunk of no length": Case(CHUNKED + b"x\r\n<p>page\r\n0\r\n\r\n"),
     "a chunk that is longer than it says": Case(CHUNKED + b"3\r\n<p>page\r\n0\r\n\r\n"),
-    "a head of 70,000 bytes": Case(
-        OK + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1000) for n in range(70)) + LENGTH
+    "blanks before the end of a chunk line": Case(CHUNKED + b"7 \r\n<p>page\r\n0\r\n\r\n"),
+    "a status line in the trailers": Case(CHUNKED + b"7\r\n<p>page\r\n0\r\nHTTP/1.1 200 OK\r\nX: y\r\n\r\n"),
+    "a trailer without a colon": Case(CHUNKED + b"7\r\n<p>page\r\n0\r\nno colon\r\n\r\n"),
+    "a length in the trailers": Case(CHUNKED + b"7\r\n<p>page\r\n0\r\nContent-Length: 3\r\n\r\n"),
+    "an empty extension": Case(CHUNKED + b"7;\r\n<p>page\r\n0\r\n\r\n"),
+    "a bare LF behind a chunk": Case(CHUNKED + b"7\r\n<p>page\n0\r\n\r\n"),
+    "204 with a coding": Case(
+        head(b"Transfer-Encoding: x", status=b"HTTP/1.1 204 No Content"), closes=False, times=2
     ),
+    "204 with chunks": Case(
+        head(b"Transfer-Encoding: chunked", status=b"HTTP/1.1 204 No Content") + b"7\r\n<p>page\r\n0\r\n\r\n"
+    ),
+    "204 with a length and a body": Case(
+        head(b"Content-Length: 7", status=b"HTTP/1.1 204 No Content") + PAGE, closes=False, times=2
+    ),
+    "chunks in HTTP/1.0": Case(
+        head(b"Transfer-Encoding: chunked", status=b"HTTP/1.0 200 OK") + b"7\r\n<p>page\r\n0\r\n\r\n"
+    ),
+    "100 with a length": Case(head(b"Content-Length: 7", status=b"HTTP/1.1 100 Continue") + WHOLE),
     "a status line in small letters": Case(b"http/1.1 200 ok\r\n" + LENGTH),
     "HTTP/2.0 in the status line": Case(head(b"Content-Length: 7", status=b"HTTP/2.0 200 OK") + PAGE),
     "a status of two digits": Case(head(b"Content-Length: 7", status=b"HTTP/1.1 20 OK") + PAGE),
     "a status in words": Case(head(b"Content-Length: 7", status=b"HTTP/1.1 OK") + PAGE),
+}
+
+# More than either handler takes: each of them says so, and asks once.
+OVERSIZED = {
+    "a head of 70,000 bytes": Case(
+        OK + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1000) for n in range(70)) + LENGTH
+    ),
+    "a header line of 70,000 bytes": Case(OK + b"X: " + b"x" * 70_000 + b"\r\n" + LENGTH),
+    "a header line without an end": Case(OK + b"X: " + b"x" * 200_000, closes=False, stays_silent=True),
+    "5,000 header lines": Case(OK + b"X: y\r\n" * 5_000 + LENGTH),
+    "500 interim answers first": Case(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 500 + WHOLE),
+    "20,000 chunks of a byte": Case(CHUNKED + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n", pieces=1_000),
+    "chunk lines of 1,000 bytes": Case(
+        CHUNKED + (b"1;" + b"x" * 1_000 + b"\r\nx\r\n") * 200 + b"0\r\n\r\n", pieces=9_000
+    ),
 }
 
 OTHER_WAYS = {
@@ -181,7 +222,7 @@ OTHER_WAYS = {
     "a Connection header": Case(headers={"Connection": "close"}, closes=False),
 }
 
-CASES = PLAIN | ODD | OTHER_WAYS
+CASES = PLAIN | ODD | OVERSIZED | OTHER_WAYS
 
 
 class RawServer:

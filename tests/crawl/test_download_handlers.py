@@ -12,7 +12,7 @@ import pytest
 from scrapy import Request
 
 from site_spider.crawl.plain_handler import plan_of
-from tests.crawl.raw_answers import CASES, ODD, OTHER_WAYS, PLAIN
+from tests.crawl.raw_answers import CASES, ODD, OTHER_WAYS, OVERSIZED, PLAIN
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +21,6 @@ BETTER = {
     "HEAD without a length": "Scrapy's handler makes up a Content-Length of 0",
     "HEAD of chunks": "likewise",
 }
-MORE_CONNECTIONS = {"more than its length": "no answer is read from what another one left over"}
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +50,15 @@ def test_the_outcome_is_that_of_the_other_handler(title: str, found: dict[str, A
     assert plain == stock
 
 
+@pytest.mark.parametrize("title", OVERSIZED)
+def test_what_no_reader_should_take_is_refused_by_both(title: str, found: dict[str, Any]) -> None:
+    """And by each in the same words."""
+    (stock,), (plain,) = (found["cases"][title][name]["outcomes"] for name in ("stock", "plain"))
+    assert plain["error"] == "DownloadCancelledError"
+    if "chunk" not in title:
+        assert plain["message"] == stock["message"]
+
+
 @pytest.mark.parametrize("title", CASES)
 def test_the_same_is_sent(title: str, found: dict[str, Any]) -> None:
     """But the secret of a proxy, which Scrapy's handler sends to the site when there is no proxy."""
@@ -75,7 +83,7 @@ def lines_of(message: str) -> list[str]:
 def test_connections_are_kept_as_long(title: str, found: dict[str, Any]) -> None:
     """Where one can carry several requests, it does."""
     stock, plain = (found["cases"][title][name] for name in ("stock", "plain"))
-    assert plain["connections"] == stock["connections"] + (title in MORE_CONNECTIONS)
+    assert plain["connections"] == stock["connections"]
     assert plain["peers"] == stock["peers"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -44,8 +45,11 @@ def sends_for_ever(begin: bytes, again: bytes) -> Answer:
 class RawSite:
     """Listens on a loopback address; a path without an answer is a good page."""
 
-    def __init__(self, answers: Mapping[str, Answer], host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, answers: Mapping[str, Answer], host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+    ) -> None:
         self._answers = answers
+        self._tls = tls
         self._open: set[socket.socket] = set()
         self._socket = socket.create_server((host, 0), backlog=512)
         self.host, self.port = host, self._socket.getsockname()[1]
@@ -53,7 +57,7 @@ class RawSite:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def url(self, path: str) -> str:
-        return f"http://{self.host}:{self.port}{path}"
+        return f"{'https' if self._tls else 'http'}://{self.host}:{self.port}{path}"
 
     def close(self) -> None:
         """Nothing more is accepted, and what is open is cut off."""
@@ -74,12 +78,15 @@ class RawSite:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            while path := _path_of(connection):
+        with suppress(OSError), self._encrypted(connection) as ready:
+            while path := _path_of(ready):
                 self.requested[path] += 1
                 answer = self._answers.get(path.partition("?")[0]) or sends(whole(b"<p>good"), closes=False)
-                answer(connection)
+                answer(ready)
         self._open.discard(connection)
+
+    def _encrypted(self, connection: socket.socket) -> socket.socket:
+        return connection if self._tls is None else self._tls.wrap_socket(connection, server_side=True)
 
 
 def _path_of(connection: socket.socket) -> str:
@@ -94,8 +101,10 @@ def _path_of(connection: socket.socket) -> str:
 
 
 @contextmanager
-def raw_site(answers: Mapping[str, Answer] | None = None, host: str = "127.0.0.1") -> Iterator[RawSite]:
-    site = RawSite(answers or {}, host)
+def raw_site(
+    answers: Mapping[str, Answer] | None = None, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> Iterator[RawSite]:
+    site = RawSite(answers or {}, host, tls)
     try:
         yield site
     finally:
