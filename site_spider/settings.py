@@ -11,43 +11,43 @@ NEWSPIDER_MODULE = "site_spider.spiders"
 COMMANDS_MODULE = "site_spider.commands"
 
 ASYNCIO_EVENT_LOOP = "uvloop.Loop"  # 0.08 to 0.5 ms of CPU a page less than the standard loop
-SCHEDULER = "site_spider.crawl.scheduler.SeedScheduler"
-DOWNLOADER = "site_spider.crawl.cancellation.SafeDownloader"
-ITEM_PROCESSOR = "site_spider.crawl.cancellation.SafeItemProcessor"
-DUPEFILTER_CLASS = "site_spider.crawl.dupefilter.SeenDupeFilter"
-TWISTED_DNS_RESOLVER = "site_spider.crawl.resolver.PublicHostResolver"
+SCHEDULER = "site_spider.frontier.scheduler.SeedScheduler"
+DOWNLOADER = "site_spider.engine.cancellation.SafeDownloader"
+ITEM_PROCESSOR = "site_spider.engine.cancellation.SafeItemProcessor"
+DUPEFILTER_CLASS = "site_spider.dupefilter.dupefilter.SeenDupeFilter"
+TWISTED_DNS_RESOLVER = "site_spider.download.resolver.PublicHostResolver"
 EXTENSIONS = {
     "scrapy.extensions.corestats.CoreStats": None,
-    "site_spider.crawl.quick_stats.QuickCoreStats": 0,  # in its place: counts without signals
-    "site_spider.crawl.proxy_service.ProxyService": 5,  # only where SITE_PROXIES is set
-    "site_spider.crawl.assembly.SeedService": 10,
-    "site_spider.crawl.statistics.StatisticsExtension": 20,
-    "site_spider.crawl.frontier_server.FrontierServer": 30,  # for `scrapy frontier`
+    "site_spider.engine.stats.QuickCoreStats": 0,  # in its place: counts without signals
+    "site_spider.download.proxies.service.ProxyService": 5,  # only where SITE_PROXIES is set
+    "site_spider.service.assembly.SeedService": 10,
+    "site_spider.observe.statistics.StatisticsExtension": 20,
+    "site_spider.observe.server.FrontierServer": 30,  # for `scrapy frontier`
 }
 DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
-    "site_spider.crawl.robots_middleware.FrontierRobotsMiddleware": 100,  # in its place: the frontier waits
-    "site_spider.crawl.proxy_level.ProxyLevelMiddleware": 540,  # sees what the retries let pass
+    "site_spider.frontier.robots.middleware.FrontierRobotsMiddleware": 100,  # in its place
+    "site_spider.download.proxies.middlewares.ProxyLevelMiddleware": 540,  # sees what the retries let pass
     "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,
-    "site_spider.crawl.lean_middlewares.LeanOffsite": 50,  # in its place, as those below: at less cost
+    "site_spider.engine.middlewares.LeanOffsite": 50,  # in its place, as those below: at less cost
     "scrapy.downloadermiddlewares.cookies.CookiesMiddleware": None,
-    "site_spider.crawl.lean_middlewares.LeanCookies": 700,
+    "site_spider.engine.middlewares.LeanCookies": 700,
     "scrapy.downloadermiddlewares.stats.DownloaderStats": None,
-    "site_spider.crawl.lean_middlewares.LeanDownloaderStats": 850,
+    "site_spider.engine.middlewares.LeanDownloaderStats": 850,
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
-    "site_spider.crawl.retry.PatientRetryMiddleware": 550,  # in its place: retries wait
+    "site_spider.frontier.retry.middleware.PatientRetryMiddleware": 550,  # in its place: retries wait
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
-    "site_spider.crawl.unpacking.SteppedHttpCompression": 590,  # in its place: in steps, at most three layers
+    "site_spider.download.unpacking.SteppedHttpCompression": 590,  # in its place: in steps
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
-    "site_spider.crawl.redirect.CheckedRedirectMiddleware": 600,  # in its place: only to valid URLs
-    "site_spider.crawl.proxy_level.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
+    "site_spider.frontier.retry.redirect.CheckedRedirectMiddleware": 600,  # in its place: only to valid URLs
+    "site_spider.download.proxies.middlewares.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
 }
-SPIDER_MIDDLEWARES = {"site_spider.crawl.seen_lookup.SeenLookup": 20}  # for a dupefilter that is elsewhere
-ITEM_PIPELINES = {"site_spider.crawl.pipeline.ResultPipeline": 900}
+SPIDER_MIDDLEWARES = {"site_spider.dupefilter.lookup.SeenLookup": 20}  # for a dupefilter that is elsewhere
+ITEM_PIPELINES = {"site_spider.results.pipeline.ResultPipeline": 900}
 
 # --- Scrapy: speed -------------------------------------------------------------------
-STATS_CLASS = "site_spider.crawl.quick_stats.QuickStatsCollector"  # 1 µs less at each of 15 counts a page
-LOG_FORMATTER = "site_spider.crawl.log_format.PageLogFormatter"  # no records for DEBUG lines nobody writes
+STATS_CLASS = "site_spider.engine.stats.QuickStatsCollector"  # 1 µs less at each of 15 counts a page
+LOG_FORMATTER = "site_spider.engine.log_format.PageLogFormatter"  # no records for DEBUG lines nobody writes
 CONCURRENT_REQUESTS = 64
 CONCURRENT_REQUESTS_PER_DOMAIN = 8
 CONCURRENT_ITEMS = 4  # Scrapy starts this many tasks for every response: 100 of them cost 0.4 to 0.8 ms
@@ -65,8 +65,8 @@ HTTPPROXY_ENABLED = False  # SITE_PROXIES is ours; one of the environment would 
 TELNETCONSOLE_ENABLED = False  # executes code from a local port
 REMOTE_CONTROL_ENABLED = False  # likewise
 DOWNLOAD_HANDLERS = {
-    "http": "site_spider.crawl.plain_handler.PlainDownloadHandler",
-    "https": "site_spider.crawl.plain_handler.PlainDownloadHandler",
+    "http": "site_spider.download.handler.PlainDownloadHandler",
+    "https": "site_spider.download.handler.PlainDownloadHandler",
     **dict.fromkeys(("file", "data", "ftp", "s3")),  # would read local files, or reach other servers
 }
 DOWNLOAD_MAXSIZE = 32 * 1024 * 1024  # bytes, also after decompression; Scrapy's own limit is 1 GiB
@@ -161,23 +161,23 @@ SITE_CALLBACK_TIMEOUT_SECONDS = 120  # how long a callback may take before its r
 
 # --- The parts of ours, by dotted path -----------------------------------------------------
 SITE_SEED_LOG_CLASSES = {
-    "kafka": "site_spider.adapters.kafka.KafkaSeedLog",
-    "local": "site_spider.adapters.local_log.LocalSeedLog",
+    "kafka": "site_spider.adapters.kafka.seed_log.KafkaSeedLog",
+    "local": "site_spider.adapters.local.log.LocalSeedLog",
 }
 SITE_SINK_CLASSES = {
-    "local": "site_spider.adapters.local_results.LocalSink",
-    "elasticsearch": "site_spider.adapters.elasticsearch.ElasticsearchSink",
-    "hbase": "site_spider.adapters.hbase.HBaseSink",
-    "kafka": "site_spider.adapters.kafka_sink.KafkaSink",
+    "local": "site_spider.adapters.local.results.LocalSink",
+    "elasticsearch": "site_spider.adapters.elasticsearch.sink.ElasticsearchSink",
+    "hbase": "site_spider.adapters.hbase.sink.HBaseSink",
+    "kafka": "site_spider.adapters.kafka.sink.KafkaSink",
 }
 SITE_READER_CLASSES = {  # what `scrapy results` reads from
-    "local": "site_spider.adapters.local_results.LocalResults",
-    "elasticsearch": "site_spider.adapters.elasticsearch_results.ElasticsearchResults",
-    "hbase": "site_spider.adapters.hbase_results.HBaseResults",
+    "local": "site_spider.adapters.local.results.LocalResults",
+    "elasticsearch": "site_spider.adapters.elasticsearch.results.ElasticsearchResults",
+    "hbase": "site_spider.adapters.hbase.results.HBaseResults",
 }
 SITE_DUPEFILTER_CLASSES = {  # besides memory, which is Scrapy's own set
-    "bloom": "site_spider.core.done_bloom.BloomDone",
-    "rolling": "site_spider.core.done_rolling.RollingDone",
-    "redis": "site_spider.adapters.redis_done.RedisDone",
-    "local": "site_spider.adapters.local_done.LocalDone",
+    "bloom": "site_spider.dupefilter.bloom.BloomDone",
+    "rolling": "site_spider.dupefilter.rolling.RollingDone",
+    "redis": "site_spider.adapters.redis.done.RedisDone",
+    "local": "site_spider.adapters.local.done.LocalDone",
 }

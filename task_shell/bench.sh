@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures what a page costs this project and others: see `bench.sh --help` and docs/performance.md.
 #
-# All of it is in tests/benchmarks/race. This finds the virtual environment, and stops the servers should that program
+# All of it is in tools/race. This finds the virtual environment, and stops the servers should that program
 # itself die; the crawlers and the site then hear of it from the kernel.
 set -euo pipefail
 
@@ -23,7 +23,7 @@ stop_servers() {
 }
 
 run() {
-    PYTHONPATH=$project "$python" -m tests.benchmarks.race --folder "$folder" "$@" &
+    PYTHONPATH=$project "$python" -m tools.race --folder "$folder" "$@" &
     local program=$! code=0
     # A signal may have come to this script alone; a second one changes nothing.
     trap 'kill -TERM "$program" 2>/dev/null || true' INT TERM HUP

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Shows that no seed is lost while processes and servers die: see `chaos.sh --help` and docs/reliability.md.
 #
-# All of it is in tests/chaos. This finds the virtual environment, and stops the servers should that program itself
+# All of it is in tools/chaos. This finds the virtual environment, and stops the servers should that program itself
 # die; the crawlers and the site then hear of it from the kernel.
 set -euo pipefail
 
@@ -23,7 +23,7 @@ stop_servers() {
 }
 
 run() {
-    "$python" -m tests.chaos --folder "$folder" "$@" &
+    "$python" -m tools.chaos --folder "$folder" "$@" &
     local program=$! code=0
     # A signal may have come to this script alone; a second one changes nothing.
     trap 'kill -TERM "$program" 2>/dev/null || true' INT TERM HUP

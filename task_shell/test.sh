@@ -24,7 +24,7 @@ Usage: test.sh [pytest arguments]
 
 Makes .venv, installs what the tests need, real servers included (Java and Maven come from Debian, as root), and
 runs ruff, mypy, lint-imports, shellcheck and all tests, these in two processes side by side. With arguments: only
-pytest, once, with these, such as tests/core, -k ledger or -m "not servers". Servers that run already in
+pytest, once, with these, such as tests/ledger, -k ledger or -m "not servers". Servers that run already in
 .servers/tests, and those that SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL
 name, are used and left running.
 

@@ -26,7 +26,11 @@ SCRAPYS = {
 
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_QUOTED = ("docs/examples/warc_sink.py", "site_spider/core/sink.py", "tests/contracts/test_warc_example.py")
+_QUOTED = (
+    "docs/examples/warc_sink.py",
+    "site_spider/contracts/sink.py",
+    "tests/contracts/test_warc_example.py",
+)
 _INDENTED = re.compile(r"^ {4,}.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+)\)")

@@ -15,7 +15,7 @@ from site_spider import scrapy_version
 from site_spider.errors import ConfigError
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.commands.project import ROOT, environment
-from tests.crawl.engine import settings_for
+from tests.in_process.engine import settings_for
 
 LINE = (
     "Scrapy 2.18.1 is installed, but site_spider works with Scrapy 2.19.0 only; "

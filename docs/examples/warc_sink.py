@@ -34,11 +34,11 @@ from urllib.parse import quote
 
 from warcio.warcwriter import WARCWriter
 
-from site_spider.core.decode import media_type
-from site_spider.core.document import encode
-from site_spider.core.options import SettingsView, integer, text
-from site_spider.core.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
+from site_spider.options import SettingsView, integer, text
+from site_spider.page.decode import media_type
+from site_spider.results.document import encode
 
 T = TypeVar("T")
 

@@ -11,4 +11,4 @@ try:
     scrapy_version.check()
 except ConfigError as error:
     print(f"scrapy: {error}", file=sys.stderr)
-    sys.exit(78)  # crawl.exit_code.CONFIG, which cannot be imported then
+    sys.exit(78)  # service.exit_code.CONFIG, which cannot be imported then

@@ -14,11 +14,11 @@ from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
-from site_spider.core.secrets import Redaction
-from site_spider.crawl import exit_code
-from site_spider.crawl.environment import apply_environment
-from site_spider.crawl.redaction import redact_logs
 from site_spider.errors import ConfigError
+from site_spider.secrets import Redaction
+from site_spider.service import exit_code
+from site_spider.service.environment import apply_environment
+from site_spider.service.redaction import redact_logs
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 
-from site_spider.core.seed_log import Consumer, Listener, Message, Partition, Position, Producer, SeedLog
+from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, Producer, SeedLog
 from site_spider.errors import LogUnavailable, SinkRejected, TopicMissing
 
 TRUNCATED = "truncated_from_bytes"  # the header of a dead letter that does not hold the whole message

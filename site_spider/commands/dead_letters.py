@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
+from site_spider import options
 from site_spider.commands.dead_letter_replay import Replay, replayed_up_to
 from site_spider.commands.output import add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.core import options
-from site_spider.core.seed_log import Message, Partition, SeedLog
-from site_spider.core.table import Column
-from site_spider.crawl import parts
+from site_spider.commands.table import Column
+from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.errors import TopicMissing
+from site_spider.service import plugins as parts
 
 __name__ = "site_spider.commands.dead-letters"  # Scrapy names the command after it
 

@@ -7,12 +7,12 @@ import signal
 import sys
 from contextlib import closing
 
+from site_spider import options
 from site_spider.commands.demo_server import serving
 from site_spider.commands.demo_site import BAD_MESSAGES, seeds
 from site_spider.commands.site_command import SiteCommand
-from site_spider.core import options
-from site_spider.core.seed_line import seed_message
-from site_spider.crawl import parts
+from site_spider.seed.line import seed_message
+from site_spider.service import plugins as parts
 
 
 class Command(SiteCommand):

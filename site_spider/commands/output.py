@@ -1,6 +1,6 @@
 """How the commands write: a table for people, JSON lines for programs, one line for an error.
 
-What they write may come from anywhere, so it passes through core.escape.
+What they write may come from anywhere, so it passes through escape.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from site_spider.core.escape import escaped, escaped_json, escaped_lines, for_log
-from site_spider.core.table import Column, render
-from site_spider.crawl import log_record
+from site_spider.commands.table import Column, render
+from site_spider.engine import log_record
+from site_spider.escape import escaped, escaped_json, escaped_lines, for_log
 
 FORMATS = ("table", "json")
 

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
+from site_spider import options
 from site_spider.commands.output import add_format_option, print_json, print_table, show
 from site_spider.commands.progress_report import Report, document, line
 from site_spider.commands.progress_watch import Lines, LiveLine, Voice, Watch
 from site_spider.commands.site_command import SiteCommand
-from site_spider.core import options
-from site_spider.core.progress import Rate
-from site_spider.core.table import Column
-from site_spider.crawl import parts
+from site_spider.commands.table import Column
+from site_spider.observe.progress import Rate
+from site_spider.service import plugins as parts
 
 _CHECK_SECONDS = 10.0
 _MEASURE_SECONDS = 1.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from site_spider.core.progress import Progress, Rate, of_partition, total
-from site_spider.core.seed_log import SeedLog
+from site_spider.contracts.seed_log import SeedLog
+from site_spider.observe.progress import Progress, Rate, of_partition, total
 
 
 @dataclass(frozen=True, slots=True)

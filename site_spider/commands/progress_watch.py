@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from site_spider.commands.progress_report import Report, line
-from site_spider.core.progress import Rate
-from site_spider.core.table import cut
+from site_spider.commands.table import cut
 from site_spider.errors import LogUnavailable
+from site_spider.observe.progress import Rate
 
 _LOOK_SECONDS = 0.5
 _SAY_SECONDS = 5.0  # between two lines when they are not drawn over each other

@@ -12,13 +12,13 @@ from typing import BinaryIO, NoReturn
 
 from tqdm import tqdm
 
+from site_spider import options
 from site_spider.commands.seed_lines import seed_lines
 from site_spider.commands.seeding import Seeding
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.core import options
-from site_spider.core.escape import for_log
-from site_spider.core.seed_log import SeedLog
-from site_spider.crawl import parts
+from site_spider.contracts.seed_log import SeedLog
+from site_spider.escape import for_log
+from site_spider.service import plugins as parts
 
 _CHECK_SECONDS = 10.0
 _LAST_CHANCE_SECONDS = 1.0  # for what is under way when the log is given up

@@ -9,9 +9,9 @@ from functools import partial
 from typing import NamedTuple
 
 from site_spider.commands.seed_lines import Line
-from site_spider.core.seed_line import seed_message
-from site_spider.core.seed_log import Producer
+from site_spider.contracts.seed_log import Producer
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
+from site_spider.seed.line import seed_message
 
 MOST_UNDER_WAY = 5_000
 MOST_BYTES_UNDER_WAY = 32_000_000

@@ -17,10 +17,10 @@ from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.log import configure_logging
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
-from site_spider.core.secrets import Redaction
-from site_spider.crawl.environment import apply_environment
-from site_spider.crawl.redaction import redact_logs
 from site_spider.errors import SiteSpiderError
+from site_spider.secrets import Redaction
+from site_spider.service.environment import apply_environment
+from site_spider.service.redaction import redact_logs
 
 SPIDER = "crawl_spider"
 EXIT_FAILED = 1

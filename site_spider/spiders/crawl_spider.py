@@ -16,24 +16,24 @@ from scrapy.http import Headers, Response
 from scrapy.settings import BaseSettings
 from twisted.python.failure import Failure
 
-from site_spider.core import options
-from site_spider.core.body import BodyLimits
-from site_spider.core.decode import media_type
-from site_spider.core.page import Page, read_page
-from site_spider.core.url import SCOPES, host_of, in_scope, site_of
-from site_spider.crawl.assembly import SeedService
-from site_spider.crawl.bodies import LARGE_BYTES
-from site_spider.crawl.dupefilter import SeenDupeFilter
-from site_spider.crawl.environment import apply_environment
-from site_spider.crawl.failure import describe_exception, describe_retries, describe_status
-from site_spider.crawl.lineage import Job, job_of
-from site_spider.crawl.links_in_hand import LinksInHand
-from site_spider.crawl.proxy_level import proxied_by
-from site_spider.crawl.redirect import NOT_FOLLOWED
-from site_spider.crawl.results import describe_job
-from site_spider.crawl.scrapy_settings import check_scrapy_settings
-from site_spider.crawl.turns import Turns, run_through
-from site_spider.items import Result
+from site_spider import options
+from site_spider.download.bodies import LARGE_BYTES
+from site_spider.download.proxies.middlewares import proxied_by
+from site_spider.dupefilter.dupefilter import SeenDupeFilter
+from site_spider.engine.turns import Turns, run_through
+from site_spider.frontier.links_in_hand import LinksInHand
+from site_spider.frontier.retry.descriptions import describe_exception, describe_retries, describe_status
+from site_spider.frontier.retry.redirect import NOT_FOLLOWED
+from site_spider.ledger.lineage import Job, job_of
+from site_spider.page.body import BodyLimits
+from site_spider.page.decode import media_type
+from site_spider.page.reading import Page, read_page
+from site_spider.page.url import SCOPES, host_of, in_scope, site_of
+from site_spider.results.result import Result
+from site_spider.results.results import describe_job
+from site_spider.service.assembly import SeedService
+from site_spider.service.environment import apply_environment
+from site_spider.service.scrapy_settings import check_scrapy_settings
 
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
 

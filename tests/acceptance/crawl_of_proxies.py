@@ -9,7 +9,8 @@ import sys
 
 from scrapy.cmdline import execute
 
-from site_spider.crawl import proxy_target, resolver, wires
+from site_spider.download import resolver, wires
+from site_spider.download.proxies import targets as proxy_target
 
 
 def main(address: str, arguments: list[str]) -> None:

@@ -18,10 +18,10 @@ from typing import Any
 from elasticsearch import Elasticsearch
 from scrapy.settings import Settings
 
-from site_spider.core.results_reader import ResultReader
-from site_spider.core.seed_log import Message, SeedLog
-from site_spider.crawl import parts
+from site_spider.contracts.reader import ResultReader
+from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.errors import LogUnavailable, TopicMissing
+from site_spider.service import plugins as parts
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "task_shell" / "crawl_spider.sh"

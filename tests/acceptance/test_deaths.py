@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.deployment import Deployment, Run, opened, wait_until
-from tests.site.handle import Site
+from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers
 DEADLY = ("-s", f"SPIDER_MODULES={__package__}.deadly_spiders")

@@ -17,16 +17,16 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from site_spider.core import commit_metadata
+from site_spider.ledger import metadata as commit_metadata
 from tests.acceptance.deployment import Deployment, Run, opened, wait_until
 from tests.acceptance.test_deaths import crawlers
 from tests.real_servers import servers, variable
-from tests.site.handle import Site
+from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers
 
 PARTITIONS = 4
-PAGES_OF_A_TREE = 13  # of tests/site/graph.py, down to DEPTH_LIMIT
+PAGES_OF_A_TREE = 13  # of tools/site/graph.py, down to DEPTH_LIMIT
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from site_spider.core.url import url_id
+from site_spider.page.url import url_id
 from tests.acceptance.deployment import Deployment, opened, wait_until
-from tests.site.handle import Site
-from tests.site.record import Entry, count_by_url
+from tools.site.handle import Site
+from tools.site.record import Entry, count_by_url
 
 pytestmark = pytest.mark.servers
 HOSTS = 6

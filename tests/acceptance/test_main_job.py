@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from site_spider.core.seed_log import Message
-from site_spider.core.statistics import is_conserved
-from site_spider.core.url import url_id
+from site_spider.contracts.seed_log import Message
+from site_spider.observe.document import is_conserved
+from site_spider.page.url import url_id
 from tests.acceptance.deployment import Deployment, opened, wait_until
-from tests.site.bad_messages import BadMessage, bad_messages
-from tests.site.expectation import Expectation, page_url
-from tests.site.handle import Site
-from tests.site.plan import PlannedSeed
-from tests.site.record import count_by_url
+from tools.site.bad_messages import BadMessage, bad_messages
+from tools.site.expectation import Expectation, page_url
+from tools.site.handle import Site
+from tools.site.plan import PlannedSeed
+from tools.site.record import count_by_url
 
 pytestmark = pytest.mark.servers
 DONE_SECONDS = 300

@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.deployment import Deployment, opened, wait_until
 from tests.real_servers import servers, variable
-from tests.site.handle import Site
+from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers
 SEEDS = 900

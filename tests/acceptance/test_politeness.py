@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.deployment import Deployment, opened, wait_until
-from tests.site.exchange import host_name
-from tests.site.handle import Site
-from tests.site.record import Entry
+from tools.site.exchange import host_name
+from tools.site.handle import Site
+from tools.site.record import Entry
 
 CLOCK_SECONDS = 0.1  # the site notes when a request is complete, which a busy machine delays
 STRIDE = 4  # requests in a row, over which what one comes late does not add up

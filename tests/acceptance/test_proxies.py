@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.local_log import LocalSeedLog
+from site_spider.adapters.local.log import LocalSeedLog
 from tests.commands.project import ROOT, Project, environment
-from tests.site.certificate import tls_for
-from tests.site.proxy import LocalProxy, ShySite
+from tools.site.certificate import tls_for
+from tools.site.proxy import LocalProxy, ShySite
 
 PUBLIC = "127.0.0.9"  # plays a public address; the proxies at 127.0.0.1 are at private ones
 CREDENTIALS = "operator:hush%3Ahush"

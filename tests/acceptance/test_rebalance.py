@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from site_spider.adapters.kafka_config import KafkaConfig
-from site_spider.adapters.member_slot import MemberSlot
+from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.member_slot import MemberSlot
 from tests.acceptance.deployment import Deployment, opened, wait_until
 from tests.acceptance.relay import Relay
-from tests.site.handle import Site
+from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import brotli
 import pytest
 
-from tests.site.encoded import VARIANTS
-from tests.site.exchange import host_name
-from tests.site.expected import expected
-from tests.site.handle import Site
-from tests.site.record import count_by_url
+from tools.site.encoded import VARIANTS
+from tools.site.exchange import host_name
+from tools.site.expected import expected
+from tools.site.handle import Site
+from tools.site.record import count_by_url
 
 HOSTS = 5
 

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from tests.site.bad_messages import bad_messages
-from tests.site.expectation import Expectation
-from tests.site.expected import expected
-from tests.site.kinds import KINDS
-from tests.site.plan import BOM, plan
+from tools.site.bad_messages import bad_messages
+from tools.site.expectation import Expectation
+from tools.site.expected import expected
+from tools.site.kinds import KINDS
+from tools.site.plan import BOM, plan
 
 PORT = 8080
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from site_spider.core.seed_log import Partition, Position, SeedLog
+from site_spider.contracts.seed_log import Partition, Position, SeedLog
 
 
 class Printer:

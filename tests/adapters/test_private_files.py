@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from site_spider.adapters import private_files
-from site_spider.adapters.local_done import LocalDone
-from site_spider.adapters.local_log import LocalSeedLog
-from site_spider.adapters.local_results import LocalSink
-from site_spider.adapters.local_store import RESULTS
-from site_spider.adapters.member_slot import MemberSlot
+from site_spider.adapters.kafka.member_slot import MemberSlot
+from site_spider.adapters.local.done import LocalDone
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.adapters.local.results import LocalSink
+from site_spider.adapters.local.store import RESULTS
 from site_spider.adapters.private_files import private_database
-from site_spider.core.sink import Record
+from site_spider.contracts.sink import Record
 
 OURS = {0o600, 0o700}
 

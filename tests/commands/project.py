@@ -13,7 +13,7 @@ from pathlib import Path
 
 from scrapy.settings import Settings
 
-from site_spider.adapters.local_log import LocalSeedLog
+from site_spider.adapters.local.log import LocalSeedLog
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRAPY = [sys.executable, "-m", "scrapy"]

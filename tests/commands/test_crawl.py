@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.adapters.local_results import LocalSink
+from site_spider.adapters.local.results import LocalSink
 from tests.commands.project import ROOT, SCRAPY, Project, environment
 
 

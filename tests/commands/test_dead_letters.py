@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from site_spider.commands.dead_letter_replay import Replay, replayed_up_to
-from site_spider.core.seed_log import Message
+from site_spider.contracts.seed_log import Message
 from tests.commands.project import Project
 
 LETTERS = "seeds.dead-letters"

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.commands.project import ROOT, SCRAPY, Project, environment
-from tests.crawl.engine import lag
+from tests.in_process.engine import lag
 
 # CSI, OSC, C1, DEL, bidi override, line separator
 MARK = "\x1b[31mM\x1b]0;t\x07\x9b1m\x7f\u202e\u2028M"

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.local_results import LocalSink
-from site_spider.adapters.local_store import RESULTS, LocalStore
+from site_spider.adapters.local.results import LocalSink
+from site_spider.adapters.local.store import RESULTS, LocalStore
 from site_spider.commands.dead_letters import Letter, _document
-from site_spider.core.seed_log import Message, Partition
-from site_spider.core.sink import ACKNOWLEDGED, Record
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.contracts.sink import ACKNOWLEDGED, Record
 from tests.real_servers import ROOT
 
 ODD: list[Any] = [

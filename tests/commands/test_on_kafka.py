@@ -11,8 +11,8 @@ import pytest
 from scrapy.settings import Settings
 
 from site_spider.commands.dead_letter_replay import Replay
-from site_spider.core.seed_log import Message, SeedLog
-from site_spider.crawl import parts
+from site_spider.contracts.seed_log import Message, SeedLog
+from site_spider.service import plugins as parts
 from tests.commands.project import Project
 
 pytestmark = pytest.mark.servers

@@ -9,9 +9,9 @@ import pytest
 
 from site_spider.commands.progress_report import Report, line
 from site_spider.commands.progress_watch import Lines, LiveLine, Watch
-from site_spider.core.progress import Progress, Rate
-from site_spider.core.seed_log import Partition, PartitionProgress, Position
+from site_spider.contracts.seed_log import Partition, PartitionProgress, Position
 from site_spider.errors import LogUnavailable, TopicMissing
+from site_spider.observe.progress import Progress, Rate
 from tests.commands.project import Project
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.local_store import RESULTS, LocalStore
-from site_spider.core.sink import Record
+from site_spider.adapters.local.store import RESULTS, LocalStore
+from site_spider.contracts.sink import Record
 from tests.commands.project import ROOT, SCRAPY, Project, environment
 
 

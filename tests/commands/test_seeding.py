@@ -9,7 +9,7 @@ import pytest
 from site_spider.commands import seeding
 from site_spider.commands.seed_lines import Line
 from site_spider.commands.seeding import Seeding
-from site_spider.core.seed_log import Headers
+from site_spider.contracts.seed_log import Headers
 from site_spider.errors import LogUnavailable, SinkRejected
 
 

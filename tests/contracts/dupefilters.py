@@ -23,13 +23,13 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 from scrapy.utils.defer import deferred_to_future
 
-from site_spider.core.ledger import Entry
-from site_spider.core.seed import parse_seed
-from site_spider.core.seed_log import Message, Partition
-from site_spider.crawl.dupefilter import SeenDupeFilter
-from site_spider.crawl.lineage import JOB, Root
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.dupefilter.dupefilter import SeenDupeFilter
+from site_spider.ledger.ledger import Entry
+from site_spider.ledger.lineage import JOB, Root
+from site_spider.seed.seed import parse_seed
 from site_spider.spiders.crawl_spider import SeedSpider
-from tests.crawl.engine import settings_for
+from tests.in_process.engine import settings_for
 
 PATIENCE_SECONDS = 20.0
 _offsets = count()

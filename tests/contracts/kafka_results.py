@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Self
 
-from site_spider.adapters.kafka import KafkaSeedLog
-from site_spider.adapters.local_store import merged
-from site_spider.core.results_reader import StatusFilter
+from site_spider.adapters.kafka.seed_log import KafkaSeedLog
+from site_spider.adapters.local.store import merged
+from site_spider.contracts.reader import StatusFilter
 from site_spider.errors import LogUnavailable, SinkUnavailable, TopicMissing
 
 
 class KafkaResults:
-    """Fulfils `site_spider.core.results_reader.ResultReader` by reading the whole topic."""
+    """Fulfils `site_spider.contracts.reader.ResultReader` by reading the whole topic."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.address = settings["SITE_KAFKA_BROKERS"]

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from site_spider.adapters.kafka import KafkaSeedLog
-from site_spider.adapters.local_log import LocalSeedLog
-from site_spider.core.seed_log import Message, Partition, Position, Producer, SeedLog
+from site_spider.adapters.kafka.seed_log import KafkaSeedLog
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.contracts.seed_log import Message, Partition, Position, Producer, SeedLog
 
 PARTITIONS = 4
 PATIENCE_SECONDS = 30.0

@@ -16,16 +16,16 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from site_spider import settings as defaults
-from site_spider.adapters.elasticsearch import ElasticsearchSink
-from site_spider.adapters.elasticsearch_results import ElasticsearchResults
-from site_spider.adapters.hbase import HBaseSink
-from site_spider.adapters.hbase_options import HBaseOptions
-from site_spider.adapters.hbase_results import HBaseResults
-from site_spider.adapters.kafka_config import KafkaConfig
-from site_spider.adapters.kafka_sink import KafkaSink
-from site_spider.adapters.local_results import LocalResults, LocalSink
-from site_spider.core.results_reader import ResultReader
-from site_spider.core.sink import Record, Sink
+from site_spider.adapters.elasticsearch.results import ElasticsearchResults
+from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
+from site_spider.adapters.hbase.options import HBaseOptions
+from site_spider.adapters.hbase.results import HBaseResults
+from site_spider.adapters.hbase.sink import HBaseSink
+from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.sink import KafkaSink
+from site_spider.adapters.local.results import LocalResults, LocalSink
+from site_spider.contracts.reader import ResultReader
+from site_spider.contracts.sink import Record, Sink
 from tests.contracts.kafka_results import KafkaResults
 
 NOBODY = "http://127.0.0.1:9"  # the discard port: nobody listens

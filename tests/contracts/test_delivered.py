@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from site_spider.core.batch import BatchLimits
-from site_spider.core.sink import Answer, Verdict
-from site_spider.crawl.delivery import Delivery
+from site_spider.contracts.sink import Answer, Verdict
+from site_spider.results.batch import BatchLimits
+from site_spider.results.delivery import Delivery
 from tests.contracts.sinks import SinkCase, case, record
 from tests.contracts.trials import page
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.core.done_store import DoneUnavailable
+from site_spider.contracts.done_store import DoneUnavailable
 from tests.contracts.dupefilters import ELSEWHERE, KINDS, Case, Member, Seed, another_process, case, until
 
 __all__ = ["case"]

@@ -1,4 +1,4 @@
-"""One suite over all seed logs: what `site_spider/core/seed_log.py` promises."""
+"""One suite over all seed logs: what `site_spider/contracts/seed_log.py` promises."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 
-from site_spider.core.seed_log import Message, Partition, Position
+from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import LogUnavailable, TopicMissing
 from tests.contracts.seed_logs import (
     PARTITIONS,

@@ -1,4 +1,4 @@
-"""One suite over all sinks: what `site_spider/core/sink.py` and `results_reader.py` promise."""
+"""One suite over all sinks: what `site_spider/contracts/sink.py` and `results_reader.py` promise."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from site_spider.core.sink import Answer, Record, Sink, Verdict
-from site_spider.crawl.delivery import Delivery
+from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import SinkUnavailable
-from site_spider.items import Result
+from site_spider.results.delivery import Delivery
+from site_spider.results.result import Result
 from tests.contracts.sinks import SinkCase, case, record
 
 __all__ = ["case"]

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from site_spider.core.batch import BatchLimits
-from site_spider.core.sink import Answer, Record, Sink, Verdict
-from site_spider.crawl.delivery import Delivery
+from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import SinkUnavailable
+from site_spider.results.batch import BatchLimits
+from site_spider.results.delivery import Delivery
 
 T = TypeVar("T")
 BEAT_SECONDS = 0.01

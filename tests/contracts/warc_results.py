@@ -11,9 +11,9 @@ from urllib.parse import unquote
 
 from warcio.archiveiterator import ArchiveIterator
 
-from site_spider.adapters.local_store import merged, unavailable
-from site_spider.core.options import SettingsView, text
-from site_spider.core.results_reader import StatusFilter
+from site_spider.adapters.local.store import merged, unavailable
+from site_spider.contracts.reader import StatusFilter
+from site_spider.options import SettingsView, text
 
 
 class WarcRecord(NamedTuple):

@@ -15,8 +15,8 @@ from typing import Any
 
 from scrapy.settings import Settings
 
-from site_spider.crawl import parts
 from site_spider.errors import TopicMissing
+from site_spider.service import plugins as parts
 from tests.hostile.raw_site import raw_site
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crawl.handler_trials import certificate
+from tests.download.handler_trials import certificate
 from tests.hostile.attack import Report, crawl
 from tests.hostile.raw_site import Answer, RawSite, raw_site, sends, sends_for_ever
 

@@ -1,0 +1,4 @@
+"""Elasticsearch: sink, statistics store, reader.
+
+Nothing else talks to Elasticsearch.
+"""

@@ -1,0 +1,146 @@
+"""Reads results back from an Elasticsearch index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError, UnsupportedProductError
+
+from site_spider.adapters.elasticsearch.answer import OddAnswer, explained, part
+from site_spider.adapters.elasticsearch.node import AnswerTooLarge, BoundedNode
+from site_spider.adapters.elasticsearch.options import ElasticsearchOptions, index_name
+from site_spider.contracts.reader import StatusFilter
+from site_spider.options import SettingsView
+
+PAGE_DOCUMENTS = 100  # a page is held in memory whole, and a body may have megabytes
+KEEP_ALIVE = "2m"  # between two pages
+
+
+class ElasticsearchResults:
+    """Reads the index SITE_RESULTS_INDEX; one that does not exist yet is empty."""
+
+    def __init__(self, options: ElasticsearchOptions, index: str) -> None:
+        self._options = options
+        self._index = index
+        self._client = options.client(Elasticsearch, node_class=BoundedNode)
+        self.address = f"{options.address} index {index}"
+
+    @classmethod
+    def from_settings(cls, settings: SettingsView) -> Self:
+        """Build without connecting. Raises ConfigError."""
+        return cls(ElasticsearchOptions.from_settings(settings), index_name(settings, "SITE_RESULTS_INDEX"))
+
+    def get(self, url_id: str) -> dict[str, Any] | None:
+        """One document. Raises SinkUnavailable."""
+        if not url_id:
+            return None
+        with self._explaining():
+            try:
+                answer = self._client.get(index=self._index, id=url_id)
+            except NotFoundError:
+                return None
+            return _document(answer.body)
+
+    def search(
+        self, status: StatusFilter = None, task_id: str | None = None, limit: int | None = 1000
+    ) -> Iterator[dict[str, Any]]:
+        """At most `limit` documents (None: all) that fit both filters. Raises SinkUnavailable."""
+        with self._explaining():
+            if not self._refreshed():
+                return
+            point = self._client.open_point_in_time(index=self._index, keep_alive=KEEP_ALIVE)
+            identifier = part(point.body, "id", str)
+        try:
+            yield from self._pages(identifier, _query(status, task_id), limit)
+        finally:
+            with self._explaining():
+                self._client.options(ignore_status=404).close_point_in_time(id=identifier)
+
+    def count(self, status: StatusFilter = None, task_id: str | None = None) -> int:
+        """How many documents fit both filters. Raises SinkUnavailable."""
+        with self._explaining():
+            if not self._refreshed():
+                return 0
+            answer = self._client.count(index=self._index, query=_query(status, task_id))
+            return part(answer.body, "count", int)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _refreshed(self) -> bool:
+        """Make visible what was just written; False when there is no such index."""
+        try:
+            self._client.indices.refresh(index=self._index)
+        except NotFoundError:
+            return False
+        except ApiError as error:
+            if error.status_code != 403:  # without that right, what was written a second ago may be missing
+                raise
+        return True
+
+    def _pages(self, point: str, query: dict[str, Any], limit: int | None) -> Iterator[dict[str, Any]]:
+        after: list[Any] | None = None
+        left, most = limit, PAGE_DOCUMENTS
+        while left is None or left > 0:
+            size = most if left is None else min(most, left)
+            with self._explaining():
+                hits = self._page(point, query, after, size)
+                documents = [_document(hit) for hit in hits or ()]
+                after = part(hits[-1], "sort", list) if hits else after
+            if hits is None:
+                most = size // 2
+                continue
+            if not hits:
+                return
+            yield from documents
+            left = None if left is None else left - len(hits)
+
+    def _page(
+        self, point: str, query: dict[str, Any], after: list[Any] | None, size: int
+    ) -> list[Any] | None:
+        """The hits of one page; None if a smaller one has to be asked for."""
+        try:
+            answer = self._client.search(
+                pit={"id": point, "keep_alive": KEEP_ALIVE},
+                query=query,
+                sort=[{"_shard_doc": "asc"}],
+                search_after=after,
+                size=size,
+                track_total_hits=False,
+            )
+        except TransportError as error:
+            if size > 1 and isinstance(error.__cause__, AnswerTooLarge):
+                return None
+            raise
+        return part(part(answer.body, "hits", dict), "hits", list)
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except UnsupportedProductError as error:
+            raise self._options.unavailable("that is not Elasticsearch.") from error
+        except (ApiError, TransportError, RecursionError, OddAnswer) as error:
+            raise self._options.unavailable(explained(error)) from error
+
+
+def _document(hit: Any) -> dict[str, Any]:
+    """Raises OddAnswer. Somebody else's document may have no source."""
+    source = hit.get("_source") if isinstance(hit, Mapping) else None
+    return {"url_id": part(hit, "_id", str), **(source if isinstance(source, dict) else {})}
+
+
+def _query(status: StatusFilter, task_id: str | None) -> dict[str, Any]:
+    conditions: list[dict[str, Any]] = []
+    if isinstance(status, int):
+        conditions.append({"term": {"status": status}})
+    elif status is not None:
+        conditions.append({"bool": {"must_not": {"exists": {"field": "status"}}}})
+    if task_id is not None:
+        # The second is for an index that was there before us, with mappings that were guessed.
+        fields = ("task_id", "task_id.keyword")
+        conditions.append({"bool": {"should": [{"term": {field: task_id}} for field in fields]}})
+    return {"bool": {"filter": conditions}}

@@ -1,0 +1,243 @@
+"""Writes documents to an Elasticsearch index, by bulk partial updates with upsert.
+
+When the server refuses a whole request, because of one line in it or for its size, the halves
+are written by themselves until the guilty record stands alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from elastic_transport import TlsError
+from elasticsearch import (
+    ApiError,
+    AsyncElasticsearch,
+    AuthenticationException,
+    TransportError,
+    UnsupportedProductError,
+)
+
+from site_spider.adapters.elasticsearch.answer import (
+    OddAnswer,
+    explained,
+    refuses_content,
+    shown,
+    verdicts_of,
+    version_of,
+)
+from site_spider.adapters.elasticsearch.mapping import closing_changes
+from site_spider.adapters.elasticsearch.node import PiecewiseNode
+from site_spider.adapters.elasticsearch.options import HOSTS, ElasticsearchOptions, index_name
+from site_spider.contracts.sink import Answer, Record, Verdict
+from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
+from site_spider.options import SettingsView
+from site_spider.results.document import encode
+
+logger = logging.getLogger(__name__)
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "elasticsearch"
+META = "meta"  # the field for what producers send along
+HEALTH_WAIT = "5s"  # of the server, for its shards
+SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
+OPEN_TIMEOUT_SECONDS = 10.0
+RETRY_ON_CONFLICT = 3
+REMEDY_CREDENTIALS = 'as {"basic_auth": ["name", "password"]} or {"api_key": "..."}, what it accepts'
+REMEDY_TLS = 'ca_certs, as {"ca_certs": "/path/ca.pem"}, to the CA that signed its certificate'
+ENCODE_PER_TURN_BYTES = 1_000_000  # then the event loop gets its turn: about 5 ms
+
+
+class _Update(NamedTuple):
+    """The two lines of one update, and the id in them."""
+
+    key: str
+    lines: bytes
+
+
+class ElasticsearchSink:
+    """One index; its template is installed at open, so that the first write creates it well."""
+
+    name = "elasticsearch"
+
+    def __init__(self, options: ElasticsearchOptions, index: str, template: Path) -> None:
+        self._options = options
+        self._index = index
+        self._template_name = f"site_spider-{index}"
+        self._template = _template(template, index)
+        self._client: AsyncElasticsearch | None = None
+        self._new_client()  # shows at once whether the options are right
+
+    @classmethod
+    def from_settings(cls, settings: SettingsView) -> Self:
+        """The sink of results, SITE_RESULTS_INDEX. Raises ConfigError."""
+        index = index_name(settings, "SITE_RESULTS_INDEX")
+        return cls(ElasticsearchOptions.from_settings(settings), index, TEMPLATES / "results-template.json")
+
+    @classmethod
+    def for_statistics(cls, settings: SettingsView) -> Self:
+        """The sink of statistics, SITE_STATS_INDEX. Raises ConfigError."""
+        index = index_name(settings, "SITE_STATS_INDEX")
+        return cls(ElasticsearchOptions.from_settings(settings), index, TEMPLATES / "stats-template.json")
+
+    async def open(self) -> None:
+        """Wait until the server is ready and install the template. Raises SinkUnavailable, ConfigError."""
+        await self.close()
+        self._client = self._new_client()
+        try:
+            await self._prepare(self._client.options(request_timeout=OPEN_TIMEOUT_SECONDS))
+        except BaseException:
+            await self.close()
+            raise
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        """Write the records in as few requests as the server takes. Raises SinkUnavailable."""
+        encoded = await self._encoded(records)
+        answers = iter(await self._bulk([one for one in encoded if isinstance(one, _Update)]))
+        return [next(answers) if isinstance(one, _Update) else one for one in encoded]
+
+    async def close(self) -> None:
+        """Close the connections. Never raises."""
+        client, self._client = self._client, None
+        if client is not None:
+            try:
+                await client.close()
+            except Exception:  # nobody could do anything about it
+                logger.exception("The connections to %s could not be closed.", self._options.address)
+
+    # --- Opening ---
+
+    def _new_client(self) -> AsyncElasticsearch:
+        return self._options.client(AsyncElasticsearch, node_class=PiecewiseNode)
+
+    async def _prepare(self, client: AsyncElasticsearch) -> None:
+        try:
+            await self._check_health(client)
+            await self._install_template(client)
+            await self._close_meta(client)
+        except UnsupportedProductError as error:
+            raise ConfigError(f"{HOSTS} is {self._options.address!r}: that is not Elasticsearch.") from error
+        except TlsError as error:
+            raise self._options.refused(explained(error), REMEDY_TLS) from error
+        except AuthenticationException as error:
+            raise self._options.refused(explained(error), REMEDY_CREDENTIALS) from error
+        except (ApiError, TransportError, RecursionError, OddAnswer) as error:
+            raise self._options.unavailable(explained(error)) from error
+
+    async def _check_health(self, client: AsyncElasticsearch) -> None:
+        # GET / and HEAD / are refused by slim distributions and by some proxies.
+        try:
+            await client.cluster.health(wait_for_status="yellow", timeout=HEALTH_WAIT)
+        except ApiError as error:
+            if error.status_code not in (403, 408):  # 408: some shards are not ready, and need not be ours
+                raise
+            if error.status_code == 403:
+                logger.warning("%s does not let us ask for its health: %s", HOSTS, explained(error))
+
+    async def _install_template(self, client: AsyncElasticsearch) -> None:
+        name, version = self._template_name, self._template["version"]
+        try:
+            found = await client.options(ignore_status=404).indices.get_index_template(name=name)
+            if any(version_of(one) >= version for one in _templates(found.body)):
+                return  # somebody may have changed it to his needs
+            await client.indices.put_index_template(name=name, **self._template)
+        except ApiError as error:
+            if error.status_code not in (400, 403):
+                raise
+            logger.warning(
+                "The index template %s could not be installed, so a new index gets guessed mappings: %s",
+                name,
+                explained(error),
+            )
+
+    async def _close_meta(self, client: AsyncElasticsearch) -> None:
+        wanted = self._template["template"]["mappings"]["properties"].get(META)
+        if wanted is None:
+            return
+        try:
+            found = await client.options(ignore_status=404).indices.get_mapping(index=self._index)
+            for index, change in closing_changes(found.body, META, wanted):
+                await client.indices.put_mapping(index=index, properties=change)
+                logger.warning(
+                    "Index %s made a field of each key in %s; new ones get none.", shown(index), META
+                )
+        except ApiError as error:
+            if error.status_code not in (400, 403):
+                raise
+            logger.info("New keys of %s in %s may become fields: %s", META, self._index, explained(error))
+
+    # --- Writing ---
+
+    async def _encoded(self, records: Sequence[Record]) -> list[_Update | Verdict]:
+        encoded: list[_Update | Verdict] = []
+        since_turn = 0
+        for record in records:
+            try:
+                update = _update(record)
+            except SinkRejected as error:
+                encoded.append(Verdict(Answer.REJECTED, str(error)))
+                continue
+            encoded.append(update)
+            since_turn += len(update.lines)
+            if since_turn >= ENCODE_PER_TURN_BYTES:
+                since_turn = 0
+                await asyncio.sleep(0)
+        return encoded
+
+    async def _bulk(self, updates: Sequence[_Update]) -> list[Verdict]:
+        if not updates:
+            return []
+        try:
+            return await self._request(updates)
+        except ApiError as error:
+            if not refuses_content(error):
+                raise self._options.unavailable(explained(error)) from error
+            if len(updates) == 1:
+                return [Verdict(Answer.REJECTED, explained(error))]
+        except (TransportError, RecursionError, OddAnswer) as error:
+            raise self._options.unavailable(explained(error)) from error
+        middle = len(updates) // 2
+        return [*await self._bulk(updates[:middle]), *await self._bulk(updates[middle:])]
+
+    async def _request(self, updates: Sequence[_Update]) -> list[Verdict]:
+        if self._client is None:
+            raise SinkUnavailable("The Elasticsearch sink is not open.")
+        lines: list[Any] = [update.lines for update in updates]  # which the client does not declare
+        answer = await self._client.bulk(
+            index=self._index,
+            operations=lines,
+            timeout=SHARD_WAIT,
+            filter_path="errors,items.*._id,items.*.status,items.*.error",
+        )
+        return verdicts_of(answer.body, [update.key for update in updates])
+
+
+def _update(record: Record) -> _Update:
+    """Raises SinkRejected."""
+    key = record.key.encode("utf-8", "replace").decode()  # as it is sent and comes back
+    action = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
+    return _Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (action, encode(record.document)))
+
+
+def _templates(answer: object) -> Sequence[object]:
+    """Those that the server has. Raises OddAnswer."""
+    if not isinstance(answer, Mapping):
+        raise OddAnswer("the answer about an index template is no object", answer)
+    found = answer.get("index_templates")
+    return found if isinstance(found, list) else []
+
+
+def _template(path: Path, index: str) -> dict[str, Any]:
+    template: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    # Two templates of one priority may not share a name. The longer name is the more
+    # specific one, and priorities that people choose themselves (100 and up) win over it.
+    return {
+        "index_patterns": [index, f"{index}-*"],
+        "priority": min(len(index), 99),
+        "version": template["version"],
+        "meta": template["_meta"],
+        "template": template["template"],
+    }

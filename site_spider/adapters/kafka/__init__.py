@@ -1,0 +1,4 @@
+"""Kafka: seed log, sink, transactions.
+
+Nothing else talks to Kafka.
+"""

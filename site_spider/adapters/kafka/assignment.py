@@ -1,0 +1,209 @@
+"""Which partitions a member of a Kafka group owns, and what happens when they come and go.
+
+Theory of operation. The client calls `_on_assign`, `_on_revoke` and `_on_lost` from within its poll,
+consume and close, on the consumer's thread. An exception there would leave the group half
+rebalanced, so the client is always told to go on and `raise_failure` raises it afterwards.
+What the group has committed is asked for before the listener hears of a partition; should the servers not
+answer then, the partition waits in `_unlearned`, paused, until they do.
+
+While a member waits for the others in a rebalance, the servers answer nothing else that it asks of the
+group: a commit is answered when the rebalance is over, with a refusal, since it names the generation before.
+From within `close` the client can commit no other. So partitions are given up before it is closed, with
+some patience.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Container, Iterable, Mapping
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from site_spider.contracts.seed_log import Listener, Partition, Position
+from site_spider.errors import LogUnavailable
+
+logger = logging.getLogger(__name__)
+
+_LEARN_TIMEOUT_SECONDS = 5.0  # in a rebalance; not longer than a stop may wait
+_LEARN_AGAIN_TIMEOUT_SECONDS = 1.0
+_COMMIT_ATTEMPTS = 3  # before partitions leave
+_COMMIT_PAUSE_SECONDS = 0.3
+_LAST_COMMIT_SECONDS = 15.0  # before the client closes: a rebalance waits for dead members (session timeout)
+
+
+class GroupRebalances(LogUnavailable):
+    """A commit was refused because of a rebalance; soon it will be accepted, or the partitions are lost."""
+
+
+class KafkaAssignment:
+    """The partitions of one consumer; `commit` is the consumer's own, raising LogUnavailable."""
+
+    def __init__(self, listener: Listener, commit: Callable[[Mapping[Partition, Position]], None]) -> None:
+        self._listener = listener
+        self._commit = commit
+        self._client: Consumer | None = None
+        self._owned: dict[Partition, int] = {}  # with the number of the assignment, to tell two of them apart
+        self._assignments = 0
+        self._unlearned: set[Partition] = set()
+        self._ends: dict[Partition, int] = {}
+        self._failure: Exception | None = None
+
+    def subscribe(self, client: Consumer, topic: str) -> None:
+        """Join the group and follow its rebalances."""
+        self._client = client
+        client.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._owned
+
+    def number(self, partition: Partition) -> int | None:
+        """Which assignment of the partition this is; None when it is not ours."""
+        return self._owned.get(partition)
+
+    def note_end(self, partition: Partition, offset: int) -> None:
+        """The client came to the end of a partition; `announce_ends` tells the listener."""
+        if partition in self._owned:
+            self._ends[partition] = offset
+
+    def announce_ends(self, waiting: Container[Partition]) -> None:
+        """Tell the listener of ends, but for partitions of which messages are `waiting` to be handed out."""
+        for partition in [partition for partition in self._ends if partition not in waiting]:
+            self._listener.reached(partition, self._ends.pop(partition))
+
+    def raise_failure(self) -> None:
+        """Raise what the listener raised during a rebalance."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def learn_late(self) -> None:
+        """Ask again for committed positions that the servers did not tell at the rebalance."""
+        waiting = [TopicPartition(*partition) for partition in sorted(self._unlearned)]
+        if not waiting or self._client is None:
+            return
+        try:
+            positions = _committed(self._client, waiting, _LEARN_AGAIN_TIMEOUT_SECONDS)
+        except KafkaException:
+            return  # it was said when it began
+        self._unlearned.clear()
+        self._client.resume(waiting)
+        self._announce(positions)
+
+    def lose_all(self) -> None:
+        """The membership has ended, and the client does not say so; `raise_failure` as in a rebalance."""
+        gone = sorted(self._owned)
+        self._clear()
+        try:
+            if gone:
+                self._listener.lost(gone)
+        except Exception as error:  # noqa: BLE001 - raised once a new client has joined
+            self._failure = error
+
+    def give_up_all(self) -> None:
+        """Before the client is closed; `raise_failure` as in a rebalance."""
+        leaving = sorted(self._owned)
+        try:
+            if leaving:
+                self._commit_before_leaving(self._listener.revoked(leaving), _LAST_COMMIT_SECONDS)
+        except Exception as error:  # noqa: BLE001 - raised once the client is closed
+            self._failure = error
+        self._clear()
+
+    def _on_assign(self, client: Consumer, raw: list[TopicPartition]) -> None:
+        try:
+            positions = _committed(client, raw, _LEARN_TIMEOUT_SECONDS) if raw else {}
+        except KafkaException as error:
+            logger.warning(
+                "The committed positions of %s cannot be read yet: %s", listed(to_ours(raw)), error
+            )
+            client.incremental_assign(raw)
+            client.pause(raw)
+            self._unlearned.update(to_ours(raw))
+            return
+        client.incremental_assign(raw)
+        client.resume(raw)  # the client remembers a pause beyond the assignment that it was made in
+        try:
+            self._announce(positions)
+        except Exception as error:  # noqa: BLE001 - raised once the client has gone on
+            self._failure = error
+
+    def _announce(self, positions: Mapping[Partition, Position | None]) -> None:
+        if positions:
+            self._assignments += 1
+            self._owned.update(dict.fromkeys(positions, self._assignments))
+            self._listener.assigned(positions)
+
+    def _on_revoke(self, client: Consumer, raw: list[TopicPartition]) -> None:
+        leaving = [partition for partition in to_ours(raw) if partition in self._owned]
+        try:
+            if leaving:
+                self._commit_before_leaving(self._listener.revoked(leaving), 0)
+        except Exception as error:  # noqa: BLE001 - raised once the client has gone on
+            self._failure = error
+        self._forget(raw)
+        client.incremental_unassign(raw)
+
+    def _on_lost(self, client: Consumer, raw: list[TopicPartition]) -> None:
+        gone = [partition for partition in to_ours(raw) if partition in self._owned]
+        logger.warning("The group went on without this member and took %s away.", listed(to_ours(raw)))
+        self._forget(raw)
+        try:
+            if gone:
+                self._listener.lost(gone)
+        except Exception as error:  # noqa: BLE001 - raised once the client has gone on
+            self._failure = error
+        client.incremental_unassign(raw)
+
+    def _forget(self, raw: Iterable[TopicPartition]) -> None:
+        for partition in to_ours(raw):
+            self._owned.pop(partition, None)
+            self._ends.pop(partition, None)
+            self._unlearned.discard(partition)
+
+    def _clear(self) -> None:
+        self._owned.clear()
+        self._ends.clear()
+        self._unlearned.clear()
+
+    def _commit_before_leaving(
+        self, positions: Mapping[Partition, Position], patience_seconds: float
+    ) -> None:
+        """Try a few times; while the group rebalances for as long as the patience lasts."""
+        deadline = time.monotonic() + patience_seconds
+        for attempt in itertools.count(1):
+            try:
+                return self._commit(positions)
+            except LogUnavailable as error:
+                may_wait = isinstance(error, GroupRebalances) and time.monotonic() < deadline
+                if attempt >= _COMMIT_ATTEMPTS and not may_wait:
+                    logger.warning("%s The next owner repeats what was not committed.", error)
+                    return None
+            time.sleep(_COMMIT_PAUSE_SECONDS)
+        return None
+
+
+def to_position(committed: TopicPartition) -> Position | None:
+    """What a group has committed, from the client's answer; a negative offset means nothing."""
+    return Position(committed.offset, committed.metadata or "") if committed.offset >= 0 else None
+
+
+def to_ours(raw: Iterable[TopicPartition]) -> list[Partition]:
+    """The client's partitions as ours."""
+    return [Partition(one.topic, one.partition) for one in raw]
+
+
+def listed(partitions: Iterable[Partition]) -> str:
+    """Partitions for a message to people."""
+    return ", ".join(f"{partition.topic}/{partition.number}" for partition in partitions)
+
+
+def _committed(
+    client: Consumer, raw: list[TopicPartition], timeout_seconds: float
+) -> dict[Partition, Position | None]:
+    answers = client.committed(raw, timeout=timeout_seconds)
+    for answer in answers:
+        if answer.error:
+            raise KafkaException(answer.error)
+    return dict(zip(to_ours(answers), map(to_position, answers), strict=True))

@@ -1,0 +1,184 @@
+"""What the Kafka clients are told, and which options nobody may change because the promise rests on them."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from site_spider import options
+from site_spider.errors import ConfigError
+from site_spider.options import SettingsView
+from site_spider.secrets import without_secrets
+
+# The client reports every failed attempt to connect, several a second; BrokerHealth says it once instead.
+# CONFWARN: consumer options given to a producer and the reverse, since SITE_KAFKA_OPTIONS serves all.
+# GETPID: a producer's first attempt comes before its first connection. TXNERR: what made a transaction
+# fail, which the adapter deals with, or says itself.
+_NOISE = ("FAIL ", "ERROR ", "CONFWARN ", "GETPID ", "TXNERR ")
+
+_ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+
+# option -> values that keep the promise, and why others do not
+_FIXED: dict[str, tuple[tuple[str, ...], str]] = {
+    "bootstrap.servers": ((), "SITE_KAFKA_BROKERS names the servers"),
+    "metadata.broker.list": ((), "SITE_KAFKA_BROKERS names the servers"),
+    "group.id": ((), "SITE_CONSUMER_GROUP names the group"),
+    "group.instance.id": ((), "two processes with one instance id fence each other, so each makes its own"),
+    "group.protocol": ((), "SITE_KAFKA_GROUP_PROTOCOL chooses it"),
+    "partition.assignment.strategy": (("cooperative-sticky",), "partitions are handed over incrementally"),
+    "enable.auto.commit": (("false",), "a seed is committed when it is complete, not when it was read"),
+    "enable.auto.offset.store": (("false",), "a seed is committed when it is complete, not when it was read"),
+    "auto.offset.reset": (("earliest", "smallest", "beginning"), "anything else skips seeds"),
+    "enable.partition.eof": (("true",), "the end of a partition would not be noticed"),
+    "transactional.id": ((), "SITE_KAFKA_EXACTLY_ONCE makes one for each process"),
+    "isolation.level": (("read_committed",), "seeds of a transaction that was aborted are none"),
+    "acks": (("all", "-1"), "a message must be durable before it is reported so"),
+    "request.required.acks": (("all", "-1"), "a message must be durable before it is reported so"),
+    "enable.idempotence": (("true",), "a resend would store a message twice or out of order"),
+}
+
+
+def _without_noise(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(_NOISE)
+
+
+def _client_logger() -> logging.Logger:
+    logger = logging.getLogger("site_spider.adapters.kafka.seed_log.client")
+    logger.addFilter(_without_noise)  # adding the same filter again changes nothing
+    return logger
+
+
+@dataclass(frozen=True)
+class KafkaConfig:
+    """Settings of all Kafka clients: `brokers` is `host:port,...`, `options` go to the client as they are."""
+
+    brokers: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # with passwords
+    group_protocol: str = "classic"
+
+    @classmethod
+    def from_settings(cls, settings: SettingsView) -> Self:
+        """Read the SITE_KAFKA_ settings. Raises ConfigError."""
+        protocol = "classic"
+        if options.text(settings, "SITE_KAFKA_GROUP_PROTOCOL"):
+            protocol = options.choice(settings, "SITE_KAFKA_GROUP_PROTOCOL", ("classic", "consumer"))
+        return cls(
+            brokers=_checked_brokers(options.text(settings, "SITE_KAFKA_BROKERS", required=True)),
+            options=_checked_options(options.mapping(settings, "SITE_KAFKA_OPTIONS")),
+            group_protocol=protocol,
+        )
+
+    def refused(self, error: Exception) -> ConfigError:
+        """The error to raise when the client does not take the options."""
+        reason = without_secrets(str(error), "SITE_KAFKA_OPTIONS", self.options)
+        return ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {reason}.")
+
+    def common(self, on_error: Callable[[Any], None]) -> dict[str, Any]:
+        """What every client gets."""
+        return {
+            "bootstrap.servers": self.brokers,
+            "client.id": f"site_spider-{socket.gethostname()}",
+            "allow.auto.create.topics": "false",  # asking about a topic must not create it
+            "reconnect.backoff.ms": 250,
+            "reconnect.backoff.max.ms": 2_000,  # what an outage may last longer than the server was away
+            "topic.metadata.refresh.interval.ms": 5_000,  # how soon a new topic is noticed
+            "metadata.max.age.ms": 15_000,
+            "log.connection.close": "false",  # servers close idle connections; that is no news
+            "error_cb": on_error,
+            "logger": _client_logger(),
+        }
+
+    def admin(self, on_error: Callable[[Any], None]) -> dict[str, Any]:
+        """For questions about topics and groups."""
+        return {**self.common(on_error), **self.options}
+
+    def reader(self, group: str, on_error: Callable[[Any], None]) -> dict[str, Any]:
+        """For a consumer that is told its partitions and belongs to no group."""
+        return {**self._reading(group, on_error), **self.options}
+
+    def member(self, group: str, instance: str | None, on_error: Callable[[Any], None]) -> dict[str, Any]:
+        """For a member of a group; `instance` makes it a static one (classic protocol only)."""
+        config = self._reading(group, on_error) | {
+            "max.poll.interval.ms": 300_000,
+            # A seed fetched in advance takes 0.5 KB besides its text, and is compressed to a tenth on its
+            # way: with the client's own 100,000 messages and 1 MB of a partition, 600,000 were fetched.
+            "queued.min.messages": 1_000,  # of a partition; below it more are fetched
+            "queued.max.messages.kbytes": 4_096,
+            "max.partition.fetch.bytes": 32_768,  # or one batch, however large
+            "fetch.max.bytes": 1_000_000,
+        }
+        if self.group_protocol == "consumer":
+            # Here the server decides about sessions, and refuses a restarted static member for 45 s.
+            config |= {"group.protocol": "consumer"}
+        else:
+            config |= {
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": 10_000,  # how long a member that closed or died keeps its partitions
+                # A rebalance waits until each member has heard of it by its heartbeat, and those that have
+                # heard can commit nothing until it is over.
+                "heartbeat.interval.ms": 500,
+            }
+            config |= {"group.instance.id": instance} if instance else {}
+        return {**config, **self.options}
+
+    def producer(self, on_error: Callable[[Any], None]) -> dict[str, Any]:
+        """For a producer that never drops: it tries for as long as the servers are away."""
+        config = self.common(on_error) | {
+            "allow.auto.create.topics": "true",
+            "acks": "all",
+            "enable.idempotence": "true",
+            "message.timeout.ms": 0,  # no limit: an outage slows, never drops
+            "partitioner": "murmur2_random",  # a key finds the same partition as with Java producers
+            "compression.type": "zstd",
+            "linger.ms": 20,
+            "message.max.bytes": 16_000_000,  # the server decides what is too large, not the client
+            "batch.size": 262_144,  # bytes; a server that refuses a large batch refuses all that is in it
+            "queue.buffering.max.messages": 50_000,
+            "queue.buffering.max.kbytes": 65_536,
+        }
+        return {**config, **self.options}
+
+    def _reading(self, group: str, on_error: Callable[[Any], None]) -> dict[str, Any]:
+        return self.common(on_error) | {
+            "group.id": group,
+            "enable.auto.commit": "false",
+            "enable.auto.offset.store": "false",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": "true",
+            "fetch.wait.max.ms": 100,
+            "fetch.error.backoff.ms": 200,
+            "fetch.queue.backoff.ms": 50,  # when the prefetch was full; after the usual 1,000 it is empty
+            "queued.max.messages.kbytes": 16_384,  # prefetched, not yet handed out
+            "fetch.max.bytes": 16_000_000,
+        }
+
+
+def _checked_brokers(text: str) -> str:
+    addresses = [address.strip() for address in text.split(",")]
+    for address in addresses:
+        match = _ADDRESS.fullmatch(address)
+        if not match or not 0 < int(match["port"]) < 65_536:
+            raise ConfigError(
+                f"SITE_KAFKA_BROKERS names {address.rpartition('@')[2]!r}, which is not host:port; "
+                "set it to a comma list such as kafka1:9092,kafka2:9092."
+            )
+    return ",".join(addresses)
+
+
+def _checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    checked = {
+        name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()
+    }
+    for name, value in checked.items():
+        if not isinstance(value, str | int | float):
+            raise ConfigError(f"SITE_KAFKA_OPTIONS sets {name} to what is not text, a number or a boolean.")
+        allowed, reason = _FIXED.get(name, (None, ""))
+        if allowed is not None and str(value).lower() not in allowed:
+            raise ConfigError(
+                f"SITE_KAFKA_OPTIONS sets {name} to {value!r}, which cannot be changed: {reason}. Remove it."
+            )
+    return checked

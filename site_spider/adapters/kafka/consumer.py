@@ -1,0 +1,294 @@
+"""A member of a Kafka consumer group.
+
+The end of a partition arrives among its messages; the listener hears of it only when those have been
+handed out: in the next poll, when none of them wait in the prefetch any more.
+
+The servers may end a membership for good: when another static member has joined under the same name. The
+client is of no more use then, and tells of it once, by an error in place of a message, without any of the
+callbacks. All partitions are lost, and the consumer joins again with a new client (kafka_rejoins).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as RawMessage
+from confluent_kafka.admin import AdminClient
+
+from site_spider.adapters.kafka.assignment import GroupRebalances, KafkaAssignment, listed
+from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
+from site_spider.adapters.kafka.member_slot import MemberSlot
+from site_spider.adapters.kafka.prefetch import KafkaPrefetch
+from site_spider.adapters.kafka.rejoins import Rejoins
+from site_spider.adapters.kafka.transactions import KafkaTransactions, Transactions
+from site_spider.contracts.seed_log import Listener, Message, Partition, Position
+from site_spider.errors import LogUnavailable
+from site_spider.results.exactly_once.held import Item
+
+logger = logging.getLogger(__name__)
+
+_STEP_SECONDS = 0.5  # one poll of the client; between two we see to what is unlearned or away
+
+_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_REBALANCING = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION})
+_THROWN_OUT = frozenset({
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError.FENCED_MEMBER_EPOCH,
+    KafkaError._ASSIGNMENT_LOST,
+})  # fmt: skip
+
+
+class _Ended(LogUnavailable):
+    """The servers have ended this membership."""
+
+
+class KafkaConsumer:
+    """Reads `topic` as a member of `group` and tells `listener`; one thread uses it.
+
+    Raises ConfigError when the client refuses its options.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        topic: str,
+        group: str,
+        listener: Listener,
+        transactions: Transactions | None = None,
+    ) -> None:
+        self._topic = topic
+        self._group = group
+        self._complaint: int | None = None
+        self._assignment = KafkaAssignment(listener, self.commit)
+        self._config = config
+        self._asker: AdminClient | None = None
+        self._health = BrokerHealth(config.brokers, f"the consumer of {topic}", self._ask)
+        self._slot = _claim_slot(config, group)
+        self._rejoins = Rejoins()
+        self._begin_transactions = transactions
+        self._transactions: KafkaTransactions | None = None
+        self._prefetch = KafkaPrefetch(
+            self._assignment.number,
+            lambda partitions: self._client.pause(self._assigned(partitions)),
+            lambda partitions: self._client.resume(self._assigned(partitions)),
+        )
+        self._join()
+
+    def _join(self) -> None:
+        instance = self._slot.instance_id if self._slot else None
+        try:
+            self._client = Consumer(self._config.member(self._group, instance, self._health.on_error))
+        except (KafkaException, ValueError, TypeError) as error:
+            self._release_slot()
+            raise self._config.refused(error) from None
+        if self._begin_transactions is not None:
+            identity = f"{self._group}-{instance or uuid.uuid4().hex}"
+            self._transactions = self._begin_transactions(identity, self._client)
+        self._assignment.subscribe(self._client, self._topic)
+
+    def _join_again(self, ended: _Ended) -> None:
+        """Raises what ended it when that has happened too often."""
+        if not self._rejoins.may(time.monotonic()):
+            raise ended
+        logger.warning("%s Joining again.", ended)
+        self._assignment.lose_all()
+        self._leave()
+        self._join()
+        self._assignment.raise_failure()
+
+    def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
+        """See `site_spider.contracts.seed_log.Consumer`."""
+        try:
+            return self._polled(timeout_seconds, limit)
+        except _Ended as ended:
+            self._join_again(ended)
+            return []
+
+    def _polled(self, timeout_seconds: float, limit: int) -> list[Message]:
+        deadline = time.monotonic() + timeout_seconds
+        self._assignment.announce_ends(self._prefetch)
+        self._gather(0, limit)  # also when enough waits here: the client answers rebalances in it
+        while True:
+            self._health.look()
+            self._assignment.learn_late()
+            batch = self._prefetch.take(limit)
+            if batch:
+                return batch
+            self._assignment.announce_ends(self._prefetch)
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return []
+            self._gather(min(remaining, _STEP_SECONDS), limit)
+
+    def commit(self, positions: Mapping[Partition, Position]) -> None:
+        """See `site_spider.contracts.seed_log.Consumer`. Takes up to 10 s when the coordinator is away."""
+        if not positions:
+            return
+        if self._transactions is not None:
+            self.commit_with((), positions)
+        else:
+            self._check(positions)
+            self._commit([TopicPartition(*partition, *position) for partition, position in positions.items()])
+
+    def commit_with(
+        self, items: Sequence[Item], positions: Mapping[Partition, Position]
+    ) -> Mapping[int, str]:
+        """See `site_spider.contracts.seed_log.TransactionalConsumer`."""
+        assert self._transactions is not None
+        self._check(positions)
+        return self._transactions.run(items, positions)
+
+    def was_committed(self, positions: Mapping[Partition, Position]) -> bool:
+        """See `site_spider.contracts.seed_log.TransactionalConsumer`."""
+        assert self._transactions is not None
+        return self._transactions.was_committed(positions)
+
+    def _check(self, positions: Mapping[Partition, Position]) -> None:
+        """Raises LogUnavailable when a commit cannot be."""
+        foreign = [partition for partition in positions if partition not in self._assignment]
+        if foreign:
+            raise LogUnavailable(
+                f"Group {self._group} cannot commit {listed(foreign)} here: not assigned (any more)."
+            )
+        if self._health.suspected and not self._health.answers():
+            raise LogUnavailable(
+                f"Kafka does not answer, so group {self._group} cannot commit: {self._health.detail}."
+            )
+
+    def pause(self, partitions: Sequence[Partition]) -> None:
+        """See `contracts.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
+        self._prefetch.pause(partitions)
+
+    def resume(self, partitions: Sequence[Partition]) -> None:
+        """See `contracts.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
+        self._prefetch.resume(partitions)
+
+    def close(self) -> None:
+        """See `site_spider.contracts.seed_log.Consumer`.
+
+        A static member does not leave the group: its partitions wait for its return
+        for the session timeout (10 s), and then go to others.
+        """
+        try:
+            self._assignment.announce_ends(self._prefetch)
+            self._assignment.give_up_all()
+        finally:
+            self._leave()
+            self._release_slot()
+        self._assignment.raise_failure()
+
+    def _leave(self) -> None:
+        self._client.close()
+        if self._transactions is not None:
+            self._transactions.close()
+
+    # --- messages and events -----------------------------------------------------------
+
+    def _gather(self, timeout_seconds: float, limit: int) -> None:
+        """Take what the client has, or wait for the first message."""
+        first = self._client.poll(timeout_seconds)
+        self._assignment.raise_failure()
+        if first is None:
+            return
+        message = self._handed_out(first)
+        number = self._assignment.number(message.partition) if message else None
+        rest = self._client.consume(limit - 1, 0) if limit > 1 else []
+        self._assignment.raise_failure()
+        # A rebalance within `consume` takes back what `poll` had given: its next owner gets it again.
+        if message:
+            self._prefetch.put(message, number)
+        for raw in rest:
+            if other := self._handed_out(raw):
+                self._prefetch.put(other, self._assignment.number(other.partition))
+
+    def _handed_out(self, raw: RawMessage) -> Message | None:
+        error = raw.error()
+        if error is None:
+            self._complaint = None
+            return to_message(raw)
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._complaint = None
+            self._assignment.note_end(Partition(str(raw.topic()), raw.partition() or 0), raw.offset() or 0)
+        else:
+            self._complain(error)
+        return None
+
+    def _complain(self, error: KafkaError) -> None:
+        if is_fatal(error):
+            raise _Ended(f"Kafka ended this membership in group {self._group} for good: {error.str()}.")
+        if error.code() == self._complaint:
+            return  # the client repeats itself
+        self._complaint = error.code()
+        if error.code() in _MISSING:
+            logger.warning("Topic %s does not exist yet; waiting for it.", self._topic)
+        else:
+            logger.warning("Group %s on topic %s: %s", self._group, self._topic, error.str())
+
+    # --- the rest ------------------------------------------------------------------------
+
+    def _commit(self, offsets: list[TopicPartition]) -> None:
+        try:
+            answers = self._client.commit(offsets=offsets, asynchronous=False) or []
+        except KafkaException as error:
+            raise self._refused(error.args[0]) from error
+        for answer in answers:
+            if answer.error:
+                raise self._refused(answer.error)
+
+    def _refused(self, error: KafkaError) -> LogUnavailable:
+        said = f"Kafka refused a commit of group {self._group}: {error.str()}"
+        if error.code() in _REBALANCING:
+            return GroupRebalances(
+                f"{said} (the group is rebalancing; trying again after the next poll helps)."
+            )
+        if error.code() in _THROWN_OUT:
+            return LogUnavailable(
+                f"{said} (the group went on without this member, so its partitions are lost)."
+            )
+        return LogUnavailable(f"{said} (trying again may help).")
+
+    def _ask(self, timeout_seconds: float) -> object:
+        # by a client of its own: list_topics of the member, called within a rebalance, makes the
+        # next callback of that rebalance abort the process (measured with confluent-kafka 2.16)
+        if self._asker is None:
+            self._asker = AdminClient(self._config.admin(lambda _error: None))
+        return self._asker.list_topics(self._topic, timeout=timeout_seconds)
+
+    def _assigned(self, partitions: Iterable[Partition]) -> list[TopicPartition]:
+        return [TopicPartition(*partition) for partition in partitions if partition in self._assignment]
+
+    def _release_slot(self) -> None:
+        if self._slot:
+            self._slot.release()
+
+
+def to_message(raw: RawMessage) -> Message:
+    """Our form of a client's message that is not an error."""
+    topic, number, offset = raw.topic(), raw.partition(), raw.offset()
+    assert topic is not None
+    assert number is not None
+    assert offset is not None
+    headers = tuple((str(name), _bytes(value)) for name, value in list(raw.headers() or ()))
+    timestamp_ms = max(raw.timestamp()[1], 0)  # negative when there is none
+    return Message(Partition(topic, number), offset, raw.key(), raw.value(), headers, timestamp_ms)
+
+
+def _bytes(header: str | bytes | None) -> bytes:
+    return header.encode() if isinstance(header, str) else header or b""
+
+
+def _claim_slot(config: KafkaConfig, group: str) -> MemberSlot | None:
+    if config.group_protocol != "classic":
+        return None
+    try:
+        return MemberSlot.claim(group)
+    except OSError as error:
+        logger.warning("Without a lock file a restarted process waits 10 s for its partitions: %s", error)
+        return None

@@ -1,0 +1,66 @@
+"""Items of transactions as messages of Kafka, and what becomes of these."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError
+
+from site_spider.errors import SinkRejected
+from site_spider.results.document import encode, shortened
+from site_spider.results.exactly_once.held import Item, Link
+
+REFUSED = frozenset({
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError._BAD_MSG,
+})  # fmt: skip
+
+
+class Topics(NamedTuple):
+    """Where items go: results, and links as seeds."""
+
+    results: str
+    seeds: str
+
+
+class Attempt:
+    """What became of the messages of one transaction, by number."""
+
+    def __init__(self) -> None:
+        self.began = self.heard = time.monotonic()
+        self.unanswered: set[int] = set()
+        self.failed: dict[int, KafkaError] = {}
+
+    def report(self, number: int, error: KafkaError | None, _message: object) -> None:
+        """A message was delivered, or not; as a client calls it."""
+        self.heard = time.monotonic()
+        self.unanswered.discard(number)
+        if error is not None:
+            self.failed[number] = error
+
+
+def values_of(items: Sequence[Item]) -> tuple[list[bytes], dict[int, str]]:
+    """The items as messages, and those that cannot be any, with the reason."""
+    values: list[bytes] = []
+    refused: dict[int, str] = {}
+    for number, item in enumerate(items):
+        try:
+            values.append(item.value if isinstance(item, Link) else encode(item.document))
+        except SinkRejected as error:
+            values.append(b"")
+            refused[number] = str(error)
+    return values, refused
+
+
+def shorter(item: Item, halvings: int, error: KafkaError) -> bytes | None:
+    """The message with its body halved so often; None when that does not help or nothing is left."""
+    if isinstance(item, Link) or error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+        return None
+    document = shortened(item.document, halvings)
+    return None if document is None else encode(document)

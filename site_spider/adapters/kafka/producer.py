@@ -1,0 +1,220 @@
+"""Appends to Kafka without losing or dropping.
+
+Theory: the client keeps a bounded queue and sends it from its own threads; delivery reports
+arrive in `poll`, for which a daemon thread is kept. What does not fit into the queue waits in an
+overflow of our own, and as long as that is not empty new messages queue behind it, so that
+the order of a key is kept. The event loop sends: so the lock is never held for a call that waits, and only
+for a few messages at a time. While the client is broken nobody but the thread uses it.
+
+An acknowledgement without an offset is none. The client gives it when the server calls what was sent again a
+duplicate. It need not be one when the server has just refused another message for good: those under way
+are numbered anew then, and one of them is lost (measured with librdkafka 2.16.0: the predecessor of a message
+that was too large, in a topic that had just been made).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Message as RawMessage
+
+from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
+from site_spider.contracts.seed_log import Headers
+from site_spider.errors import LogUnavailable, SinkRejected
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.1
+_CLOSE_SECONDS = 5.0
+_OVERFLOW_SECONDS = 0.01
+_STEP = 100  # messages for which the lock is held: well below a millisecond
+# The server refuses this very message, and will again.
+_REJECTED = frozenset({
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError._BAD_MSG,
+})  # fmt: skip
+
+
+class _Outgoing(NamedTuple):
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, str | bytes | None]]
+    future: Future[None]
+
+
+class KafkaProducer:
+    """Fulfils `site_spider.contracts.seed_log.Producer`.
+
+    Raises ConfigError when the client refuses its options.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+        self._lock = threading.RLock()  # a future's callback may send the next message from within
+        self._overflow: deque[_Outgoing] = deque()
+        self._unfinished: set[Future[None]] = set()
+        self._topic = ""  # the last one used: a topic to ask about that exists for certain
+        self._broken = False
+        self._closed = threading.Event()
+        self._health = BrokerHealth(config.brokers, "the producer", self._ask)
+        self._client = self._new_client()
+        self._thread = threading.Thread(target=self._serve, name="site-kafka-producer", daemon=True)
+        self._thread.start()
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:
+        """See `site_spider.contracts.seed_log.Producer`."""
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # from here on nobody can take it back
+        outgoing = _Outgoing(topic, key, value, list(headers), future)
+        with self._lock:
+            if not (is_closed := self._closed.is_set()):
+                self._unfinished.add(future)
+                self._topic = topic
+                if self._overflow or self._broken or not self._produce(outgoing):
+                    self._overflow.append(outgoing)
+        if is_closed:
+            future.set_exception(LogUnavailable("The producer is closed."))
+        return future
+
+    def flush(self, timeout_seconds: float) -> int:
+        """See `site_spider.contracts.seed_log.Producer`."""
+        deadline = time.monotonic() + timeout_seconds
+        while self._unfinished:
+            remaining = deadline - time.monotonic()
+            self._client.flush(max(min(remaining, _POLL_SECONDS), 0))
+            if remaining <= 0:
+                break
+            if self._overflow:  # which the client knows nothing of
+                self._closed.wait(_OVERFLOW_SECONDS)
+        return len(self._unfinished)
+
+    def close(self) -> None:
+        """See `site_spider.contracts.seed_log.Producer`; after 5 s what is left fails with LogUnavailable."""
+        left = self.flush(_CLOSE_SECONDS)
+        with self._lock:
+            self._closed.set()
+        self._thread.join()
+        self._empty_client()
+        self._overflow.clear()
+        self._give_up(set(self._unfinished), "The producer was closed before Kafka acknowledged the message.")
+        if left:
+            logger.warning("%d messages were not acknowledged by Kafka at %s.", left, self._config.brokers)
+
+    # --- the thread ------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while not self._closed.is_set():
+            self._client.poll(_POLL_SECONDS)
+            if self._broken:
+                self._renew()
+            while self._hand_on():
+                self._client.poll(0)
+            if self._topic:
+                self._health.look()
+
+    def _hand_on(self) -> bool:
+        """Give the client some of what waits; whether it may take more."""
+        with self._lock:
+            for _ in range(_STEP):
+                if self._broken or not self._overflow or not self._produce(self._overflow[0]):
+                    return False
+                self._overflow.popleft()
+        return True
+
+    def _produce(self, outgoing: _Outgoing) -> bool:
+        """Hand one message to the client; false when its queue is full."""
+        report = partial(self._report, outgoing)
+        try:
+            self._client.produce(
+                outgoing.topic, outgoing.value, outgoing.key, on_delivery=report, headers=outgoing.headers
+            )
+        except BufferError:
+            return False
+        except KafkaException as error:
+            self._finish(outgoing.future, error.args[0])
+        except (TypeError, ValueError) as error:
+            self._unfinished.discard(outgoing.future)
+            outgoing.future.set_exception(SinkRejected(f"Kafka's client cannot send this message: {error}."))
+        return True
+
+    def _report(self, outgoing: _Outgoing, error: KafkaError | None, message: RawMessage) -> None:
+        if error is None and message.offset() is None:
+            self._send_again(outgoing)
+        else:
+            self._finish(outgoing.future, error)
+
+    def _send_again(self, outgoing: _Outgoing) -> None:
+        """It may not be stored: twice is better than never."""
+        logger.info("Kafka did not say where in %s a message is; it is sent once more.", outgoing.topic)
+        with self._lock:
+            if self._broken or not self._produce(outgoing):
+                self._overflow.append(outgoing)
+
+    def _finish(self, future: Future[None], error: KafkaError | None) -> None:
+        if error is not None and error.code() in {KafkaError._FATAL, KafkaError._STATE}:
+            self._broken = True
+        self._unfinished.discard(future)
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        elif error.code() in _REJECTED:
+            future.set_exception(SinkRejected(f"Kafka refuses the message: {error.str()}"))
+        else:
+            future.set_exception(LogUnavailable(f"Kafka did not take the message: {error.str()}"))
+
+    # --- the client --------------------------------------------------------------------------
+
+    def _new_client(self) -> Producer:
+        try:
+            return Producer(self._config.producer(self._on_error))
+        except (KafkaException, ValueError, TypeError) as error:
+            raise self._config.refused(error) from None
+
+    def _ask(self, timeout_seconds: float) -> object:
+        return self._client.list_topics(self._topic, timeout=timeout_seconds)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if is_fatal(error):
+            self._broken = True
+        self._health.on_error(error)
+
+    def _renew(self) -> None:
+        """Replace a client that cannot go on (when it is in doubt about the order of messages, say)."""
+        logger.warning(
+            "Kafka's client gave up (%s); a new one takes over.", self._health.detail or "fatal error"
+        )
+        with self._lock:  # whoever was handing it a message has done so
+            lost = self._unfinished - {outgoing.future for outgoing in self._overflow}
+        self._empty_client()
+        with self._lock:
+            lost -= {outgoing.future for outgoing in self._overflow}  # those that are sent again
+        self._give_up(lost, "Kafka's client gave up before the message was acknowledged.")
+        client = self._new_client()
+        with self._lock:
+            self._client, self._broken = client, False
+
+    def _empty_client(self) -> None:
+        self._client.purge()
+        self._client.flush(1)  # lets the client report what was purged
+
+    def _give_up(self, futures: Iterable[Future[None]], reason: str) -> None:
+        for future in futures:
+            self._unfinished.discard(future)
+            if not future.done():
+                future.set_exception(LogUnavailable(reason))

@@ -1,0 +1,222 @@
+"""Writes documents to a Kafka topic, keyed by url_id.
+
+Theory of operation. The producer never gives a message up by itself, so a record that is brought again
+because its acknowledgement took too long is not produced again: `_sendings` knows what became of its
+message. An outage of any length therefore doubles nothing; a broker that answers takes what waits.
+
+Only the broker knows what is too large for it, since what counts is the compressed size. What it
+refuses for that is sent in rounds by a second producer that puts every message into a batch of its
+own, because a batch is refused as a whole: first as it is, then with half of the body, a quarter, ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from confluent_kafka import KafkaError
+
+from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.producer import KafkaProducer
+from site_spider.adapters.kafka.seed_log import KafkaSeedLog
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.errors import ConfigError, LogUnavailable, SinkRejected, SinkUnavailable
+from site_spider.options import SettingsView, text
+from site_spider.results.document import encode, shortened
+
+T = TypeVar("T")
+
+BROKERS = "SITE_KAFKA_BROKERS"
+TOPIC = "SITE_RESULTS_TOPIC"
+OPEN_SECONDS = 3.0  # for one answer; the delivery asks again
+CLOSE_SECONDS = 4.0
+ACKNOWLEDGE_SECONDS = 15.0  # then the sink counts as away; a broker's successor is elected in less
+
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).str()  # the producer hands on these words
+_ONE_A_BATCH = {"batch.num.messages": 1, "linger.ms": 0}
+
+
+@dataclass(slots=True, eq=False)
+class _Sending:
+    """A record's message; `rounds` counts how often it was sent again for its size."""
+
+    record: Record
+    future: Future[None]
+    rounds: int = 0
+    is_cut_out: bool = False  # there is no body left to cut
+
+    @property
+    def is_too_large(self) -> bool:
+        return not self.is_cut_out and isinstance(self.error, SinkRejected) and _TOO_LARGE in str(self.error)
+
+    @property
+    def error(self) -> BaseException | None:
+        return self.future.exception() if self.future.done() else None
+
+    @property
+    def verdict(self) -> Verdict:
+        if not self.future.done():
+            return Verdict(Answer.RETRY, f"no acknowledgement within {ACKNOWLEDGE_SECONDS:.0f} s")
+        if self.error is None:
+            return ACKNOWLEDGED
+        answer = Answer.REJECTED if isinstance(self.error, SinkRejected) else Answer.RETRY
+        return Verdict(answer, str(self.error))
+
+
+class KafkaSink:
+    """One topic. The broker creates it by its own defaults when it is missing."""
+
+    name = "kafka"
+
+    def __init__(self, config: KafkaConfig, topic: str) -> None:
+        self._config = config
+        self._topic = topic
+        self._servers: KafkaSeedLog | None = None
+        self._producer: KafkaProducer | None = None
+        self._alone: KafkaProducer | None = None  # for what was too large in company
+        self._sendings: dict[str, _Sending] = {}
+        self._thread: ThreadPoolExecutor | None = None
+
+    @classmethod
+    def from_settings(cls, settings: SettingsView) -> Self:
+        """The sink of results, SITE_RESULTS_TOPIC at SITE_KAFKA_BROKERS. Raises ConfigError."""
+        if not text(settings, BROKERS):
+            raise ConfigError(f"{BROKERS} is empty, but the Kafka sink needs it: host:port,...")
+        return cls(KafkaConfig.from_settings(settings), _topic(settings))
+
+    async def open(self) -> None:
+        """Wait until the brokers answer. Raises SinkUnavailable, ConfigError."""
+        await self.close()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-sink")
+        await self._run(self._connect)
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        """Produce the records, or ask after those that are under way already. Raises SinkUnavailable."""
+        sendings = await self._run(lambda: [self._sending(record) for record in records])
+        deadline = asyncio.get_running_loop().time() + ACKNOWLEDGE_SECONDS
+        await _finished(sendings, deadline)
+        while large := [sending for sending in sendings if sending.is_too_large]:
+            await self._run(partial(self._send_all_again, large))
+            await _finished(large, deadline)
+        verdicts = [self._settled(sending) for sending in sendings]
+        if verdicts and all(verdict.answer is Answer.RETRY for verdict in verdicts):
+            raise SinkUnavailable(f"{BROKERS} is {self._config.brokers!r}: {verdicts[0].reason}")
+        return verdicts
+
+    async def close(self) -> None:
+        """End the producers; what they could not send is forgotten. Never raises."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            closing = asyncio.get_running_loop().run_in_executor(thread, self._disconnect)
+            thread.shutdown(wait=False)
+            await asyncio.wait([closing], timeout=CLOSE_SECONDS)  # during an outage it takes longer
+
+    async def _run(self, action: Callable[[], T]) -> T:
+        """On a thread: documents are encoded there, and producers closed, which takes seconds."""
+        if self._thread is None:
+            raise SinkUnavailable("The Kafka sink is not open.")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, action)
+
+    # --- On the thread ---
+
+    def _connect(self) -> None:
+        self._servers = self._servers or KafkaSeedLog(self._config)  # the same for all attempts
+        try:
+            self._servers.check(OPEN_SECONDS)
+        except LogUnavailable as error:
+            raise SinkUnavailable(str(error)) from error
+        self._servers = None
+        self._producer = KafkaProducer(self._config)
+
+    def _disconnect(self) -> None:
+        producers = [self._producer, self._alone]
+        self._producer = self._alone = None
+        self._sendings = {}
+        for producer in producers:
+            if producer is not None:
+                producer.close()
+
+    def _sending(self, record: Record) -> _Sending:
+        known = self._sendings.get(record.key)
+        if known is not None and known.record is record:
+            return known
+        assert self._producer is not None
+        sending = _Sending(record, self._sent(self._producer, record, record.document))
+        self._sendings[record.key] = sending
+        return sending
+
+    def _send_all_again(self, sendings: Sequence[_Sending]) -> None:
+        for sending in sendings:
+            self._send_again(sending)
+
+    def _send_again(self, sending: _Sending) -> None:
+        document = shortened(sending.record.document, sending.rounds)
+        if document is None:
+            sending.is_cut_out = True
+            return
+        if self._alone is None:
+            options = {**self._config.options, **_ONE_A_BATCH}
+            self._alone = KafkaProducer(replace(self._config, options=options))
+        sending.rounds += 1
+        sending.future = self._sent(self._alone, sending.record, document)
+
+    def _sent(self, producer: KafkaProducer, record: Record, document: Mapping[str, Any]) -> Future[None]:
+        try:
+            value = encode(document)
+        except SinkRejected as error:
+            refused: Future[None] = Future()
+            refused.set_exception(error)
+            return refused
+        return producer.send(self._topic, record.key.encode("utf-8", "replace"), value)
+
+    # --- On the event loop ---
+
+    def _settled(self, sending: _Sending) -> Verdict:
+        verdict = sending.verdict
+        key = sending.record.key
+        if sending.future.done() and self._sendings.get(key) is sending:
+            del self._sendings[key]
+        return verdict
+
+
+async def _finished(sendings: Sequence[_Sending], deadline: float) -> None:
+    """Wait for all of them, but not beyond `deadline`, of the event loop's clock."""
+    loop = asyncio.get_running_loop()
+    all_done = asyncio.Event()
+    lock = threading.Lock()
+    left = len(sendings) + 1
+
+    def one_done(_future: object = None) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            is_last = left == 0
+        if is_last:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(all_done.set)
+
+    for sending in sendings:
+        sending.future.add_done_callback(one_done)
+    one_done()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(deadline):
+            await all_done.wait()
+
+
+def _topic(settings: SettingsView) -> str:
+    topic = text(settings, TOPIC, required=True)
+    if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+        raise ConfigError(
+            f"{TOPIC} is {topic!r}, but a topic has a name of at most 249 ASCII letters, digits, . _ and -."
+        )
+    if topic == text(settings, "SITE_SEED_TOPIC"):
+        raise ConfigError(f"{TOPIC} and SITE_SEED_TOPIC are both {topic!r}; results must not become seeds.")
+    return topic

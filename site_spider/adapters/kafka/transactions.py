@@ -1,0 +1,274 @@
+"""Transactions of a member of a group: messages and the group's offsets, both or neither.
+
+Theory of operation. The offsets go with the member's own generation (KIP-447), so the coordinator refuses
+a member that the group went on without; nothing of its transaction becomes visible then. The id is the
+one of the member's slot, so a process that is started again after kill -9 ends at once what its
+predecessor had left open, and nobody waits for the transaction's timeout.
+
+Whatever goes wrong before the commit ends in an abort, and nothing is stored. When the end of a
+commit itself is not known, the client is thrown away. A new one with the same id makes the servers finish or
+abort what was open, and the positions that the group has then tell which.
+
+A batch with one message that is too large is refused as a whole. What was in it is then sent message
+by message, and what is refused even so with half of its body, a quarter, ...
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.items import REFUSED, Attempt, Topics, shorter, values_of
+from site_spider.contracts.seed_log import Partition, Position
+from site_spider.errors import CommitInDoubt, LogUnavailable
+from site_spider.results.exactly_once.held import Item, Link
+
+logger = logging.getLogger(__name__)
+
+TRANSACTION_SECONDS = 40.0  # then the coordinator aborts; how long a dead process can hold up readers
+SEND_SECONDS = 25.0  # for all messages of a transaction, which may be one tree of SITE_SINK_BACKLOG_BYTES
+SILENCE_SECONDS = 10.0  # without the broker taking any of them
+ANSWER_SECONDS = 10.0  # for one answer of the coordinator
+_STEP_SECONDS = 0.02
+_RETRY_SECONDS = 0.1
+_METADATA_HEAD = 11  # of the client's form: its name, and the generation
+
+
+class KafkaTransactions:
+    """Belongs to one consumer and to its thread. To be made before the consumer joins its group.
+
+    Raises ConfigError when the client refuses its options.
+    """
+
+    def __init__(self, config: KafkaConfig, identity: str, topics: Topics, member: Consumer) -> None:
+        self._config = config
+        self._identity = identity
+        self._topics = topics
+        self._member = member
+        self._outsider = bytes(member.consumer_group_metadata())[:_METADATA_HEAD]
+        self._client: Producer | None = None
+        self._in_doubt = False
+        self._trouble = ""  # the client's last words
+        try:
+            self._ready()
+        except LogUnavailable as error:
+            logger.warning("No transactions for now, trying again: %s", error)
+
+    def run(self, items: Sequence[Item], positions: Mapping[Partition, Position]) -> dict[int, str]:
+        """See `TransactionalConsumer.commit_with`."""
+        if self._in_doubt:
+            raise LogUnavailable("The end of an earlier transaction is not known yet.")
+        values, refused = values_of(items)
+        halvings: dict[int, int] = {}
+        while not refused:
+            client = self._begun()
+            failed = self._sent(client, items, values, halvings)
+            if not failed:
+                self._finish(client, positions)
+                break
+            self._abort(client)
+            refused = self._after_refusal(items, values, halvings, failed)
+        return refused
+
+    def was_committed(self, positions: Mapping[Partition, Position]) -> bool:
+        """See `TransactionalConsumer.was_committed`."""
+        self._ready()
+        wanted = [TopicPartition(*partition) for partition in positions]
+        try:
+            found = self._member.committed(wanted, timeout=ANSWER_SECONDS) if wanted else []
+        except KafkaException as error:
+            raise LogUnavailable(f"Kafka did not say what is committed: {error}") from error
+        if errors := [answer.error for answer in found if answer.error]:
+            raise LogUnavailable(f"Kafka did not say what is committed: {errors[0]}")
+        self._in_doubt = False
+        committed = {
+            Partition(one.topic, one.partition): Position(one.offset, one.metadata or "") for one in found
+        }
+        return bool(positions) and committed == positions
+
+    def close(self) -> None:
+        """Release the client; what is open is aborted by the servers."""
+        self._throw_away()
+
+    # --- the messages ---------------------------------------------------------------------------
+
+    def _sent(
+        self,
+        client: Producer,
+        items: Sequence[Item],
+        values: Sequence[bytes],
+        halvings: Mapping[int, int],
+    ) -> dict[int, KafkaError]:
+        """Send everything, with what was refused in company by itself; returns what failed."""
+        attempt = Attempt()
+        try:
+            for number, item in enumerate(items):
+                if number not in halvings:
+                    self._produce(client, attempt, number, (item, values[number]))
+            self._await_answers(client, attempt)
+            for number in halvings:
+                if attempt.failed:
+                    break
+                self._produce(client, attempt, number, (items[number], values[number]))
+                self._await_answers(client, attempt)
+        except KafkaException as error:
+            if not attempt.failed:
+                self._abort(client)
+                raise self._unavailable("send results", error) from error
+        except LogUnavailable:
+            self._abort(client)
+            raise
+        return attempt.failed
+
+    def _produce(self, client: Producer, attempt: Attempt, number: int, what: tuple[Item, bytes]) -> None:
+        item, value = what
+        is_link = isinstance(item, Link)
+        topic = self._topics.seeds if is_link else self._topics.results
+        key = item.key if isinstance(item, Link) else item.key.encode("utf-8", "replace")
+        report = partial(attempt.report, number)
+        attempt.unanswered.add(number)
+        is_queued = False
+        while not is_queued and not attempt.failed:
+            try:
+                client.produce(topic, value, key, on_delivery=report)
+                is_queued = True
+                client.poll(0)
+            except BufferError:
+                client.poll(_STEP_SECONDS)
+                self._check(attempt)
+
+    def _await_answers(self, client: Producer, attempt: Attempt) -> None:
+        while attempt.unanswered and not attempt.failed:
+            client.poll(_STEP_SECONDS)
+            self._check(attempt)
+        if attempt.failed:
+            client.poll(_STEP_SECONDS)  # the others of its batch
+
+    def _check(self, attempt: Attempt) -> None:
+        now = time.monotonic()
+        if now - attempt.heard > SILENCE_SECONDS or now - attempt.began > SEND_SECONDS:
+            why = self._trouble or "no answer"
+            raise LogUnavailable(f"Kafka did not take results in {now - attempt.began:.0f} s: {why}.")
+
+    def _after_refusal(
+        self,
+        items: Sequence[Item],
+        values: list[bytes],
+        halvings: dict[int, int],
+        failed: Mapping[int, KafkaError],
+    ) -> dict[int, str]:
+        """Shorten what is too large; returns what cannot be. Raises LogUnavailable for other failures."""
+        own_fault = {number: error for number, error in failed.items() if error.code() in REFUSED}
+        if not own_fault:
+            raise LogUnavailable(f"Kafka did not take a result: {next(iter(failed.values())).str()}")
+        refused = {}
+        for number, error in own_fault.items():
+            if number not in halvings:
+                halvings[number] = 0  # it may only have been in bad company
+                continue
+            value = shorter(items[number], halvings[number] + 1, error)
+            if value is None:
+                refused[number] = f"Kafka refuses the message: {error.str()}"
+            else:
+                halvings[number] += 1
+                values[number] = value
+        return refused
+
+    # --- beginning and ending -------------------------------------------------------------------
+
+    def _finish(self, client: Producer, positions: Mapping[Partition, Position]) -> None:
+        offsets = [TopicPartition(*partition, *position) for partition, position in positions.items()]
+        try:
+            if offsets:
+                self._send_offsets(client, offsets)
+        except KafkaException as error:
+            self._abort(client)
+            raise self._unavailable("commit", error) from error
+        except LogUnavailable:
+            self._abort(client)
+            raise
+        try:
+            client.commit_transaction(ANSWER_SECONDS)
+        except KafkaException as error:
+            self._in_doubt = True
+            self._throw_away()
+            raise CommitInDoubt(self._unavailable("commit", error)) from error
+
+    def _send_offsets(self, client: Producer, offsets: list[TopicPartition]) -> None:
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return client.send_offsets_to_transaction(offsets, self._membership(), ANSWER_SECONDS)
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+            time.sleep(_RETRY_SECONDS)
+
+    def _membership(self) -> Any:
+        """The member's generation. Without one the coordinator would let anything pass."""
+        metadata = self._member.consumer_group_metadata()
+        if metadata is None or bytes(metadata)[:_METADATA_HEAD] == self._outsider:
+            raise LogUnavailable("This process is no member of its group at the moment.")
+        return metadata
+
+    def _begun(self) -> Producer:
+        client = self._ready()
+        try:
+            client.begin_transaction()
+        except KafkaException as error:
+            self._throw_away()
+            raise self._unavailable("begin a transaction", error) from error
+        return client
+
+    def _abort(self, client: Producer) -> None:
+        try:
+            client.abort_transaction(ANSWER_SECONDS)
+        except KafkaException as error:
+            logger.debug("The next client will end the transaction: %s", error)
+        # measured with confluent-kafka 2.16: after a message was refused or purged, the same client fails
+        # in its next transaction as well (out of order sequence number)
+        self._throw_away()
+
+    def _ready(self) -> Producer:
+        """A client without a transaction. Raises LogUnavailable, ConfigError."""
+        if self._client is None:
+            try:
+                client = Producer(self._options())
+            except (KafkaException, ValueError, TypeError) as error:
+                raise self._config.refused(error) from None
+            try:
+                client.init_transactions(ANSWER_SECONDS)
+            except KafkaException as error:
+                raise self._unavailable("begin transactions", error) from error
+            self._client = client
+        return self._client
+
+    def _options(self) -> dict[str, Any]:
+        return self._config.producer(self._note_trouble) | {
+            "transactional.id": self._identity,
+            "transaction.timeout.ms": int(TRANSACTION_SECONDS * 1000),
+            "message.timeout.ms": int(TRANSACTION_SECONDS * 1000),
+            "linger.ms": 5,
+        }
+
+    def _throw_away(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.purge()
+
+    def _note_trouble(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._trouble = error.str()
+
+    def _unavailable(self, what: str, error: KafkaException) -> LogUnavailable:
+        said: KafkaError = error.args[0]
+        return LogUnavailable(f"Kafka at {self._config.brokers} did not let us {what}: {said.str()}")
+
+
+Transactions = Callable[[str, Consumer], KafkaTransactions]  # of an identity and a member

@@ -1,0 +1,4 @@
+"""The embedded default: seed log, sink and marks in SQLite files.
+
+Nothing else opens these files.
+"""

@@ -1,0 +1,203 @@
+"""A member of a consumer group of the embedded seed log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from site_spider.adapters.local.log_file import SELECT_MESSAGES, LogFile, may_pass, message_id, offset_of
+from site_spider.adapters.local.log_members import Membership
+from site_spider.contracts.seed_log import Listener, Message, Partition, Position
+from site_spider.errors import LogUnavailable
+
+logger = logging.getLogger(__name__)
+
+_BALANCE_SECONDS = 0.2  # between two looks at the group
+_WAIT_SECONDS = 0.02  # between two questions whether anybody wrote; 10 µs each
+_BUSY_SECONDS = 5.0
+_BATCH_BYTES = 16_000_000  # a batch ends with the message that passes this
+
+
+class LocalConsumer:
+    """Fulfils `site_spider.contracts.seed_log.Consumer`; one thread uses it."""
+
+    def __init__(self, folder: Path, topic: str, group: str, listener: Listener) -> None:
+        self._file = LogFile(folder, busy_seconds=_BUSY_SECONDS)
+        self._membership = Membership(self._file, group, topic)
+        self._listener = listener
+        self._offsets: dict[Partition, int] = {}  # the next one to hand out, of what we own
+        self._ids: dict[Partition, int] = {}
+        self._departing: dict[Partition, Position | None] = {}  # the listener has let go, the file not yet
+        self._paused: set[Partition] = set()
+        self._announced: dict[Partition, int] = {}  # the end that the listener was told last
+        self._turns: deque[Partition] = deque()  # who may fill a batch first
+        self._balance_at = 0.0
+        self._troubled = False  # since a look at the group failed, which was said
+        self._version: int | None = None
+
+    def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
+        """See `site_spider.contracts.seed_log.Consumer`."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            batch = self._try(limit)
+            if batch or time.monotonic() >= deadline:
+                return batch
+            self._wait(deadline)
+
+    def commit(self, positions: Mapping[Partition, Position]) -> None:
+        """See `site_spider.contracts.seed_log.Consumer`."""
+        if positions:
+            self._membership.commit(positions)
+
+    def pause(self, partitions: Sequence[Partition]) -> None:
+        """See `contracts.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
+        self._paused.update(partition for partition in partitions if partition in self._offsets)
+
+    def resume(self, partitions: Sequence[Partition]) -> None:
+        """See `site_spider.contracts.seed_log.Consumer`."""
+        self._paused.difference_update(partitions)
+        self._version = None  # there may be something to hand out although nobody wrote
+
+    def close(self) -> None:
+        """See `site_spider.contracts.seed_log.Consumer`."""
+        try:
+            self._give_up(list(self._offsets))
+            self._membership.leave()
+        finally:
+            self._file.close()
+
+    # --- messages ----------------------------------------------------------------------------
+
+    def _try(self, limit: int) -> list[Message]:
+        try:
+            if time.monotonic() >= self._balance_at:
+                self._balance_at = time.monotonic() + _BALANCE_SECONDS  # also if it fails: reading may not
+                self._balance()
+                self._end_trouble()
+            # asked before the messages are, so that nothing written in between is waited for
+            self._version = self._data_version()
+            return self._fetch(limit)
+        except LogUnavailable as error:
+            if not may_pass(error):
+                raise
+            if not self._troubled:
+                logger.warning("%s Trying again.", error)
+            self._troubled = True
+            self._version = None
+            time.sleep(_WAIT_SECONDS)
+            return []
+
+    def _end_trouble(self) -> None:
+        if self._troubled:
+            logger.info("The seed log can be written again.")
+        self._troubled = False
+
+    def _fetch(self, limit: int) -> list[Message]:
+        batch: list[Message] = []
+        size_bytes = 0
+        for partition in list(self._turns):
+            if partition in self._paused or len(batch) >= limit or size_bytes > _BATCH_BYTES:
+                continue
+            for message in self._read(partition, limit - len(batch), _BATCH_BYTES - size_bytes):
+                batch.append(message)
+                size_bytes += len(message.value or b"")
+        self._turns.rotate(-1)
+        return batch
+
+    def _read(self, partition: Partition, limit: int, limit_bytes: int) -> list[Message]:
+        first, beyond = self._ids[partition], self._ids[partition] + 1
+        start = message_id(first, self._offsets[partition])
+        messages: list[Message] = []
+        with closing(self._file.stream(SELECT_MESSAGES, (start, message_id(beyond, 0), limit))) as rows:
+            for row in rows:
+                messages.append(to_message(partition, row))
+                limit_bytes -= len(messages[-1].value or b"")
+                if limit_bytes < 0:
+                    break
+        if messages:
+            self._offsets[partition] = messages[-1].offset + 1
+        else:
+            self._announce_end(partition)
+        return messages
+
+    def _announce_end(self, partition: Partition) -> None:
+        end = self._offsets[partition]
+        if self._announced.get(partition) != end:
+            self._announced[partition] = end
+            self._listener.reached(partition, end)
+
+    def _wait(self, deadline: float) -> None:
+        until = min(deadline, self._balance_at)
+        while (remaining := until - time.monotonic()) > 0 and self._version is not None:
+            time.sleep(min(_WAIT_SECONDS, remaining))
+            if self._data_version() != self._version:
+                return
+
+    def _data_version(self) -> int:
+        return int(self._file.query("PRAGMA data_version")[0][0])
+
+    # --- the group -----------------------------------------------------------------------------
+
+    def _balance(self) -> None:
+        moves = self._membership.look()
+        for partition in moves.lost:
+            self._departing.pop(partition, None)
+        lost = [partition for partition in moves.lost if partition in self._offsets]
+        if lost:
+            self._forget(lost)
+            self._listener.lost(lost)
+        self._give_up(moves.leaving)
+        claims = self._membership.claim(moves.coming) if moves.coming else []
+        for partition, identifier, committed in claims:
+            self._ids[partition] = identifier
+            self._offsets[partition] = committed.offset if committed else 0
+            self._turns.append(partition)
+        if claims:
+            self._listener.assigned({claim.partition: claim.committed for claim in claims})
+
+    def _give_up(self, partitions: Sequence[Partition]) -> None:
+        asked = [partition for partition in partitions if partition in self._offsets]
+        if asked:
+            positions = self._listener.revoked(asked)
+            self._departing.update((partition, positions.get(partition)) for partition in asked)
+            self._forget(asked)
+        if self._departing:
+            self._depart()
+
+    def _depart(self) -> None:
+        positions = {partition: position for partition, position in self._departing.items() if position}
+        try:
+            self._membership.give_up(list(self._departing), positions)
+        except LogUnavailable as error:
+            if may_pass(error):
+                raise  # they stay in `_departing` until the next look at the group
+            logger.warning("%s The next owner repeats what was not committed.", error)
+        self._departing.clear()
+
+    def _forget(self, partitions: list[Partition]) -> None:
+        for partition in partitions:
+            self._offsets.pop(partition, None)
+            self._ids.pop(partition, None)
+            self._announced.pop(partition, None)
+            self._paused.discard(partition)
+        self._turns = deque(partition for partition in self._turns if partition in self._offsets)
+
+
+def to_message(partition: Partition, row: Sequence[Any]) -> Message:
+    """Our form of a row of the table of messages."""
+    identifier, key, value, headers, timestamp_ms = row
+    pairs = json.loads(headers) if headers else ()
+    return Message(
+        partition,
+        offset_of(identifier),
+        key,
+        value,
+        tuple((name, text.encode("latin-1")) for name, text in pairs),
+        timestamp_ms,
+    )

@@ -1,0 +1,206 @@
+"""Membership in a group of the embedded seed log: who is alive, who has claimed what.
+
+Theory of operation. All members read the same tables and compute the same fair share, so there is
+no leader. An owner gives a partition up before another claims it: a claim is only ever inserted
+where there is none. A member that is dead loses its claims to the first who notices: at once when
+its process has ended, after STALLED_SECONDS when it runs but does not poll, after SILENT_SECONDS when
+its process cannot be seen from here. Times are CLOCK_MONOTONIC, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from site_spider.adapters.kafka.fair_share import fair_share
+from site_spider.adapters.kafka.process_identity import has_ended, own_identity
+from site_spider.adapters.local.log_file import LogFile
+from site_spider.contracts.seed_log import Partition, Position
+from site_spider.errors import LogUnavailable
+
+STALLED_SECONDS = 60.0
+SILENT_SECONDS = 10.0
+BEAT_SECONDS = 2.0
+
+_UPSERT_POSITION = "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)"
+_DELETE_CLAIM = "DELETE FROM claims WHERE consumer_group = ? AND partition_id = ? AND member = ?"
+
+
+class Claim(NamedTuple):
+    """A partition that has become ours, and what the group has committed there."""
+
+    partition: Partition
+    partition_id: int
+    committed: Position | None
+
+
+class Moves(NamedTuple):
+    """What has to be done: `lost` are gone, `leaving` should be given up, `coming` can be claimed."""
+
+    lost: list[Partition]
+    leaving: list[Partition]
+    coming: list[Partition]
+
+
+class Membership:
+    """One member of `group`, reading `topic`."""
+
+    def __init__(self, file: LogFile, group: str, topic: str) -> None:
+        self._file = file
+        self._group = group
+        self._topic = topic
+        self._member = 0  # nobody's: ids are positive
+        self._beat_at = 0.0
+        self._owned: dict[Partition, int] = {}
+
+    def look(self) -> Moves:
+        """Say that we are alive, bury the dead, and see what has to be done. Raises LogUnavailable."""
+        gone = self._beat()
+        partitions, members, owners = self._view()
+        lost = gone + [
+            one for one, identifier in self._owned.items() if owners.get(identifier) != self._member
+        ]
+        for partition in lost:
+            self._owned.pop(partition, None)
+        target = fair_share(members, sorted(partitions.values()), owners)
+        leaving = [one for one, identifier in self._owned.items() if target.get(identifier) != self._member]
+        coming = [
+            one
+            for one, identifier in partitions.items()
+            if target.get(identifier) == self._member and identifier not in owners
+        ]
+        return Moves(lost, leaving, coming)
+
+    def claim(self, partitions: Iterable[Partition]) -> list[Claim]:
+        """Take those that are still free. Raises LogUnavailable."""
+        with self._file.transaction() as connection:
+            if not self._registered(connection):
+                return []
+            claims = [claim for one in partitions if (claim := self._claim(connection, one))]
+        self._owned.update((claim.partition, claim.partition_id) for claim in claims)
+        return claims
+
+    def commit(self, positions: Mapping[Partition, Position]) -> None:
+        """Raises LogUnavailable, and commits nothing, unless we own all of these."""
+        with self._file.transaction() as connection:
+            self._commit(connection, positions)
+
+    def give_up(self, partitions: Iterable[Partition], positions: Mapping[Partition, Position]) -> None:
+        """Commit and free the partitions, both or nothing. Raises LogUnavailable."""
+        identifiers = [self._owned[partition] for partition in partitions]
+        with self._file.transaction() as connection:
+            self._commit(connection, positions)
+            rows = [(self._group, identifier, self._member) for identifier in identifiers]
+            connection.executemany(_DELETE_CLAIM, rows)
+        for partition in partitions:
+            self._owned.pop(partition, None)
+
+    def leave(self) -> None:
+        """Remove this member and its claims. Raises LogUnavailable."""
+        with self._file.transaction() as connection:
+            _bury(connection, self._member)
+        self._member = 0
+        self._owned.clear()
+
+    # --- being alive ---------------------------------------------------------------------
+
+    def _beat(self) -> list[Partition]:
+        """What we lost because the others took us for dead."""
+        rows = self._file.query(
+            "SELECT id, process, seen_at_seconds FROM members WHERE consumer_group = ? AND topic = ?",
+            (self._group, self._topic),
+        )
+        dead = [identifier for identifier, *life in rows if identifier != self._member and _is_dead(*life)]
+        present = any(identifier == self._member for identifier, *_ in rows)
+        if present and not dead and time.monotonic() < self._beat_at + BEAT_SECONDS:
+            return []
+        return self._write_beat(dead)
+
+    def _write_beat(self, dead: list[int]) -> list[Partition]:
+        gone: list[Partition] = []
+        with self._file.transaction() as connection:
+            for member in dead:
+                _bury(connection, member)
+            now = time.monotonic()
+            update = "UPDATE members SET seen_at_seconds = ? WHERE id = ?"
+            if not connection.execute(update, (now, self._member)).rowcount:
+                gone = list(self._owned)
+                member = self._register(connection, now)
+            else:
+                member = self._member
+        self._member, self._beat_at = member, now
+        for partition in gone:
+            del self._owned[partition]
+        return gone
+
+    def _register(self, connection: sqlite3.Connection, now: float) -> int:
+        # Random, because a counter begins anew in a file that replaces a removed one.
+        member = 1 + secrets.randbelow(2**62)
+        values = (member, self._group, self._topic, own_identity(), now)
+        connection.execute("INSERT INTO members VALUES (?, ?, ?, ?, ?)", values)
+        return member
+
+    def _registered(self, connection: sqlite3.Connection) -> bool:
+        return bool(connection.execute("SELECT 1 FROM members WHERE id = ?", (self._member,)).fetchone())
+
+    # --- the tables ------------------------------------------------------------------------
+
+    def _view(self) -> tuple[dict[Partition, int], list[int], dict[int, int]]:
+        """Partitions of the topic with their ids, members, and the member that owns each id."""
+        rows = self._file.query(
+            "SELECT id, number, member FROM partitions LEFT JOIN claims ON partition_id = id"
+            " AND consumer_group = ? WHERE topic = ? ORDER BY number",
+            (self._group, self._topic),
+        )
+        members = self._file.query(
+            "SELECT id FROM members WHERE consumer_group = ? AND topic = ? ORDER BY id",
+            (self._group, self._topic),
+        )
+        partitions = {Partition(self._topic, number): identifier for identifier, number, _ in rows}
+        owners = {identifier: member for identifier, _, member in rows if member is not None}
+        return partitions, [member for (member,) in members], owners
+
+    def _claim(self, connection: sqlite3.Connection, partition: Partition) -> Claim | None:
+        found = connection.execute(
+            "SELECT id FROM partitions WHERE topic = ? AND number = ?", partition
+        ).fetchone()
+        if found is None:
+            return None
+        values = (self._group, found[0])
+        claimed = connection.execute("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", (*values, self._member))
+        if not claimed.rowcount:
+            return None
+        row = connection.execute(
+            "SELECT next_offset, metadata FROM positions WHERE consumer_group = ? AND partition_id = ?",
+            values,
+        ).fetchone()
+        return Claim(partition, found[0], Position(*row) if row else None)
+
+    def _commit(self, connection: sqlite3.Connection, positions: Mapping[Partition, Position]) -> None:
+        rows = connection.execute(
+            "SELECT partition_id FROM claims WHERE consumer_group = ? AND member = ?",
+            (self._group, self._member),
+        )
+        claimed = {identifier for (identifier,) in rows}
+        for partition, position in positions.items():
+            identifier = self._owned.get(partition)
+            if identifier not in claimed:
+                raise LogUnavailable(
+                    f"Group {self._group} cannot commit {partition.topic}/{partition.number} here:"
+                    " not assigned (any more)."
+                )
+            connection.execute(_UPSERT_POSITION, (self._group, identifier, *position))
+
+
+def _is_dead(process: str, seen_at_seconds: float) -> bool:
+    silence = time.monotonic() - seen_at_seconds
+    ended = has_ended(process)
+    return silence > SILENT_SECONDS if ended is None else ended or silence > STALLED_SECONDS
+
+
+def _bury(connection: sqlite3.Connection, member: int) -> None:
+    connection.execute("DELETE FROM claims WHERE member = ?", (member,))
+    connection.execute("DELETE FROM members WHERE id = ?", (member,))

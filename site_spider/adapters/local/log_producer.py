@@ -1,0 +1,179 @@
+"""Appends to the embedded seed log: one thread writes what many have queued, a transaction a batch."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import re
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import NamedTuple
+
+from site_spider.adapters.local.log_file import LogFile, may_pass, message_id
+from site_spider.contracts.seed_log import Headers
+from site_spider.errors import LogUnavailable, SinkRejected
+from site_spider.seed.partitions import partition_of
+
+logger = logging.getLogger(__name__)
+
+MESSAGE_LIMIT_BYTES = 16_000_000
+_BATCH_MESSAGES = 1_000
+_BATCH_BYTES = 8_000_000
+_CLOSE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.5  # before a write that failed is tried again
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # what Kafka accepts
+
+
+class _Outgoing(NamedTuple):
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: str | None
+    timestamp_ms: int
+    size_bytes: int
+    future: Future[None]
+
+
+class LocalProducer:
+    """Fulfils `site_spider.contracts.seed_log.Producer`; makes topics of `partitions` partitions."""
+
+    def __init__(self, folder: Path, partitions: int) -> None:
+        self._file = LogFile(folder, durable=True)
+        self._partitions = partitions
+        self._turns = itertools.count()  # messages without a key go round
+        self._waiting: deque[_Outgoing] = deque()
+        self._unfinished = 0
+        self._closed = False
+        self._change = threading.Condition()
+        self._thread = threading.Thread(target=self._serve, name="site-local-producer", daemon=True)
+        self._thread.start()
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:
+        """See `site_spider.contracts.seed_log.Producer`."""
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # from here on nobody can take it back
+        text = json.dumps([(name, data.decode("latin-1")) for name, data in headers]) if headers else None
+        size_bytes = len(key or b"") + len(value or b"") + len(text or "")
+        refusal = _refusal(topic, size_bytes)
+        outgoing = _Outgoing(topic, key, value, text, time.time_ns() // 1_000_000, size_bytes, future)
+        with self._change:
+            if self._closed:
+                refusal = LogUnavailable("The producer is closed.")
+            if refusal is None:
+                self._unfinished += 1
+                self._waiting.append(outgoing)
+                self._change.notify_all()
+        if refusal is not None:
+            future.set_exception(refusal)
+        return future
+
+    def flush(self, timeout_seconds: float) -> int:
+        """See `site_spider.contracts.seed_log.Producer`."""
+        with self._change:
+            self._change.wait_for(lambda: not self._unfinished, timeout_seconds)
+            return self._unfinished
+
+    def close(self) -> None:
+        """See `site_spider.contracts.seed_log.Producer`; after 5 s what is left fails with LogUnavailable."""
+        left = self.flush(_CLOSE_SECONDS)
+        if left:
+            logger.warning("%d messages were not written to %s.", left, self._file.path)
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+        self._thread.join()
+
+    # --- the thread ------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while batch := self._next_batch():
+            try:
+                self._write_patiently(batch)
+            except LogUnavailable as error:
+                self._finish(batch, error)
+            except Exception as error:  # noqa: BLE001 - a dead thread would leave every future open
+                self._finish(batch, LogUnavailable(f"The seed log cannot write: {error!r}."))
+            else:
+                self._finish(batch, None)
+        self._file.close()
+
+    def _next_batch(self) -> list[_Outgoing]:
+        """What is waiting, up to the limits; nothing once closed."""
+        with self._change:
+            self._change.wait_for(lambda: self._waiting or self._closed)
+            batch: list[_Outgoing] = []
+            size_bytes = 0
+            while self._waiting and len(batch) < _BATCH_MESSAGES and size_bytes < _BATCH_BYTES:
+                batch.append(self._waiting.popleft())
+                size_bytes += batch[-1].size_bytes
+            return batch
+
+    def _write_patiently(self, batch: Sequence[_Outgoing]) -> None:
+        said = False
+        while True:
+            try:
+                return self._write(batch)
+            except LogUnavailable as error:
+                if not may_pass(error) or self._closed:
+                    raise
+                if not said:
+                    logger.warning("%s Trying again.", error)
+                said = True
+            with self._change:
+                self._change.wait_for(lambda: self._closed, _PAUSE_SECONDS)
+
+    def _finish(self, batch: Sequence[_Outgoing], error: LogUnavailable | None) -> None:
+        for outgoing in batch:
+            if error is None:
+                outgoing.future.set_result(None)
+            else:
+                outgoing.future.set_exception(error)
+        with self._change:
+            self._unfinished -= len(batch)
+            self._change.notify_all()
+
+    # --- the tables --------------------------------------------------------------------------
+
+    def _write(self, batch: Sequence[_Outgoing]) -> None:
+        with self._file.transaction() as connection:
+            topics = {topic: self._topic(connection, topic) for topic in {one.topic for one in batch}}
+            rows = [(self._place(topics[one.topic], one.key), *one[1:5]) for one in batch]
+            connection.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?)", rows)
+            ends = [(end, identifier) for places in topics.values() for identifier, end in places]
+            connection.executemany("UPDATE partitions SET next_offset = ? WHERE id = ?", ends)
+
+    def _place(self, partitions: list[list[int]], key: bytes | None) -> int:
+        """The id of the next message with this key; counts it."""
+        count = len(partitions)
+        number = next(self._turns) % count if key is None else partition_of(key, count)
+        identifier, offset = partitions[number]
+        partitions[number][1] += 1
+        return message_id(identifier, offset)
+
+    def _topic(self, connection: sqlite3.Connection, topic: str) -> list[list[int]]:
+        """The id and the next offset of each partition, in order; makes the topic when it is missing."""
+        select = "SELECT id, next_offset FROM partitions WHERE topic = ? ORDER BY number"
+        rows = connection.execute(select, (topic,)).fetchall()
+        if not rows:
+            connection.executemany(
+                "INSERT INTO partitions (topic, number) VALUES (?, ?)",
+                [(topic, number) for number in range(self._partitions)],
+            )
+            rows = connection.execute(select, (topic,)).fetchall()
+        return [list(row) for row in rows]
+
+
+def _refusal(topic: str, size_bytes: int) -> SinkRejected | LogUnavailable | None:
+    if size_bytes > MESSAGE_LIMIT_BYTES:
+        return SinkRejected(f"The message has {size_bytes} bytes; {MESSAGE_LIMIT_BYTES} are allowed.")
+    if not _TOPIC.fullmatch(topic):
+        return SinkRejected(
+            f"{topic!r} is no name for a topic: letters, digits, '.', '_' and '-', up to 249."
+        )
+    return None

@@ -1,0 +1,142 @@
+"""Results and statistics in an SQLite file: the sink and the reader of the embedded default."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from site_spider.adapters.local.store import (
+    BUSY_SECONDS,
+    FILE_NAME,
+    RESULTS,
+    STATISTICS,
+    LocalStore,
+    Table,
+    document_in,
+    unavailable,
+)
+from site_spider.contracts.reader import StatusFilter
+from site_spider.contracts.sink import Record, Verdict
+from site_spider.options import SettingsView, text
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class LocalSink:
+    """Writes on a thread of its own: the disk and other processes' locks never hold up the loop."""
+
+    name = "local"
+
+    def __init__(self, folder: Path, table: Table = RESULTS, row_limit_bytes: int | None = None) -> None:
+        self._store = LocalStore(folder, table, row_limit_bytes)
+        self._thread: ThreadPoolExecutor | None = None
+
+    @classmethod
+    def from_settings(cls, settings: SettingsView) -> Self:
+        """The sink of results in SITE_DATA_DIR. Raises ConfigError."""
+        return cls(_folder(settings), RESULTS)
+
+    @classmethod
+    def for_statistics(cls, settings: SettingsView) -> Self:
+        """The sink of statistics in the same file. Raises ConfigError."""
+        return cls(_folder(settings), STATISTICS)
+
+    async def open(self) -> None:
+        """Create the file and its tables if they are missing. Raises SinkUnavailable."""
+        await self._run(self._store.open)
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        """Write the records in one transaction. Raises SinkUnavailable."""
+        return await self._run(lambda: self._store.write(records))
+
+    async def close(self) -> None:
+        """Close the file. Never raises."""
+        thread, self._thread = self._thread, None  # closed twice at once, by an opening that is cancelled
+        if thread is None:
+            return
+        try:
+            await asyncio.get_running_loop().run_in_executor(thread, self._store.close)
+        except sqlite3.Error:
+            logger.exception("%s could not be closed.", self._store.path)
+        finally:
+            thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, action: Callable[[], T]) -> T:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-sink")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, action)
+
+
+class LocalResults:
+    """Reads the results in the file. A file that does not exist yet has none."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE_NAME
+        self.address = str(self._path)
+
+    @classmethod
+    def from_settings(cls, settings: SettingsView) -> Self:
+        """The reader of the results in SITE_DATA_DIR. Raises ConfigError."""
+        return cls(_folder(settings))
+
+    def get(self, url_id: str) -> dict[str, Any] | None:
+        """One document. Raises SinkUnavailable."""
+        return next(self._documents("WHERE url_id = ?", [url_id]), None)
+
+    def search(
+        self, status: StatusFilter = None, task_id: str | None = None, limit: int | None = 1000
+    ) -> Iterator[dict[str, Any]]:
+        """At most `limit` documents (None: all) that fit both filters. Raises SinkUnavailable."""
+        where, values = _conditions(status, task_id)
+        return self._documents(f"{where} ORDER BY rowid LIMIT ?", [*values, -1 if limit is None else limit])
+
+    def count(self, status: StatusFilter = None, task_id: str | None = None) -> int:
+        """How many documents fit both filters. Raises SinkUnavailable."""
+        where, values = _conditions(status, task_id)
+        return int(next(self._rows(f"SELECT count(*) FROM results {where}", values), [0])[0])  # noqa: S608
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def _documents(self, where: str, values: Sequence[Any]) -> Iterator[dict[str, Any]]:
+        # the clauses are constants of this module, their values are bound
+        for key, document in self._rows(f"SELECT url_id, document FROM results {where}", values):  # noqa: S608
+            yield {"url_id": key, **document_in(document)}
+
+    def _rows(self, query: str, values: Sequence[Any]) -> Iterator[Any]:
+        try:
+            self._path.stat()
+            address = f"{self._path.absolute().as_uri()}?mode=ro"
+            with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as connection:
+                if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'results'").fetchone():
+                    yield from connection.execute(query, values)
+        except FileNotFoundError:
+            return
+        except (sqlite3.Error, OSError) as error:
+            raise unavailable(self._path, error) from error
+
+
+def _conditions(status: StatusFilter, task_id: str | None) -> tuple[str, list[Any]]:
+    conditions: list[str] = []
+    values: list[Any] = []
+    if isinstance(status, int):
+        conditions.append("status = ?")
+        values.append(status)
+    elif status is not None:
+        conditions.append("status IS NULL")
+    if task_id is not None:
+        conditions.append("task_id = ?")
+        values.append(task_id)
+    return ("WHERE " + " AND ".join(conditions) if conditions else ""), values
+
+
+def _folder(settings: SettingsView) -> Path:
+    return Path(text(settings, "SITE_DATA_DIR", required=True))

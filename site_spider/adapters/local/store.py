@@ -1,0 +1,200 @@
+"""The SQLite file of results and statistics, in SITE_DATA_DIR.
+
+Several processes share it (WAL). One object belongs to one thread; it opens the file
+when it is first needed, and again after any error or when somebody removed the file.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from site_spider.adapters.private_files import private_database
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.errors import SinkRejected, SinkUnavailable
+from site_spider.results.document import encode
+
+T = TypeVar("T")
+
+FILE_NAME = "results.sqlite"
+BUSY_SECONDS = 20.0  # how long one write waits for those of other processes
+WAL_ATTEMPTS = 50  # switching to WAL does not wait for others by itself
+WAL_PAUSE_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of documents; `columns` maps columns to search by to the fields they come from."""
+
+    name: str
+    key: str
+    columns: Mapping[str, str]
+
+    @property
+    def schema(self) -> Sequence[str]:
+        """The statements that create it."""
+        columns = "".join(f", {column}" for column in self.columns)
+        table = f"{self.name} ({self.key} TEXT PRIMARY KEY, document TEXT NOT NULL{columns}, updated_at REAL)"
+        indices = [
+            f"CREATE INDEX IF NOT EXISTS {self.name}_{column} ON {self.name} ({column})"
+            for column in self.columns
+        ]
+        return [f"CREATE TABLE IF NOT EXISTS {table}", *indices]
+
+    @property
+    def upsert(self) -> str:
+        """The statement that writes one row: key, document, columns, time."""
+        names = [self.key, "document", *self.columns, "updated_at"]
+        # as bytes: SQLite copies them once, Python would make a text of them and bytes again
+        marks = ", ".join("CAST(? AS TEXT)" if name == "document" else "?" for name in names)
+        changes = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
+        # names are constants of this module
+        insert = f"INSERT INTO {self.name} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608
+        return f"{insert} ON CONFLICT ({self.key}) DO UPDATE SET {changes}"
+
+    @property
+    def select(self) -> str:
+        """The statement that reads the document of a key."""
+        return f"SELECT document FROM {self.name} WHERE {self.key} = ?"  # noqa: S608 - as above
+
+
+RESULTS = Table("results", "url_id", {"status": "status", "task_id": "task_id"})
+STATISTICS = Table("statistics", "id", {"timestamp": "@timestamp", "process": "process"})
+
+
+class LocalStore:
+    """Writes documents into one table of the file, merging them with what is there."""
+
+    def __init__(self, folder: Path, table: Table, row_limit_bytes: int | None = None) -> None:
+        self.path = folder / FILE_NAME
+        self._table = table
+        self._select, self._upsert = table.select, table.upsert
+        self._row_limit_bytes = row_limit_bytes
+        self._connection: sqlite3.Connection | None = None
+        self._inode = 0
+
+    def open(self) -> None:
+        """Create what is missing. Raises SinkUnavailable."""
+        self._guarded(self._connected)
+
+    def write(self, records: Sequence[Record]) -> list[Verdict]:
+        """Write the records in one transaction; one verdict for each. Raises SinkUnavailable."""
+        return self._guarded(lambda: self._write(records))
+
+    def close(self) -> None:
+        """Close the file."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _guarded(self, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except (sqlite3.Error, OSError) as error:
+            self.close()  # gives back a transaction that was left open
+            raise unavailable(self.path, error) from error
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is not None and not self._is_still_there():
+            self.close()
+        if self._connection is None:
+            private_database(self.path)
+            self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+            self._prepare(self._connection)
+            self._inode = self.path.stat().st_ino
+        return self._connection
+
+    def _is_still_there(self) -> bool:
+        # What goes into a file that was removed or replaced is lost, without an error.
+        try:
+            return self.path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        if self._row_limit_bytes is not None:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._row_limit_bytes)
+        _switch_to_wal(connection)
+        connection.execute("PRAGMA synchronous = FULL")  # acknowledged means: survives a power failure
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in self._table.schema:
+            connection.execute(statement)
+        connection.execute("COMMIT")
+
+    def _write(self, records: Sequence[Record]) -> list[Verdict]:
+        connection = self._connected()
+        connection.execute("BEGIN IMMEDIATE")
+        now = time.time()
+        verdicts = [self._put(connection, record, now) for record in records]
+        connection.execute("COMMIT")
+        return verdicts
+
+    def _put(self, connection: sqlite3.Connection, record: Record, now: float) -> Verdict:
+        try:
+            document = self._merged(connection, record)
+            columns = [_column(document.get(field)) for field in self._table.columns.values()]
+            row = [record.key, encode(document), *columns, now]
+            connection.execute(self._upsert, row)
+        except SinkRejected as error:
+            return Verdict(Answer.REJECTED, str(error))
+        except (sqlite3.DataError, OverflowError, UnicodeEncodeError) as error:
+            # too large for a row, or a key or number that SQLite has no words for
+            return Verdict(Answer.REJECTED, f"{type(error).__name__}: {error}")
+        return ACKNOWLEDGED
+
+    def _merged(self, connection: sqlite3.Connection, record: Record) -> Mapping[str, Any]:
+        row = connection.execute(self._select, [record.key]).fetchone()
+        return record.document if row is None else merged(document_in(row[0]), record.document)
+
+
+def document_in(text: object) -> dict[str, Any]:
+    """The document of a row; empty if there is none in it, because somebody else wrote it."""
+    try:
+        document = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The old document with the fields of the new one, objects merged field by field.
+
+    A null overwrites, as in Elasticsearch's partial update; a JSON merge patch would delete the field.
+    """
+    both = dict(old)
+    for name, value in new.items():
+        before = both.get(name)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            both[name] = merged(before, value)
+        else:
+            both[name] = value
+    return both
+
+
+def unavailable(path: Path, error: Exception) -> SinkUnavailable:
+    """The error to raise when the file cannot be used."""
+    return SinkUnavailable(
+        f"SITE_DATA_DIR is {str(path.parent)!r}, but {path} cannot be used: {error}."
+        " Check its disk and permissions, or set another folder."
+    )
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    for attempt in range(WAL_ATTEMPTS):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or attempt == WAL_ATTEMPTS - 1:
+                raise
+            time.sleep(WAL_PAUSE_SECONDS)  # on the store's own thread
+        else:
+            return
+
+
+def _column(value: Any) -> Any:
+    return value if isinstance(value, int | float | str) else None

@@ -1,0 +1,4 @@
+"""Redis: the shared dupefilter.
+
+Nothing else talks to Redis.
+"""

@@ -1,0 +1,242 @@
+"""Done fingerprints in Redis, shared by all processes of a consumer group.
+
+Each is a key of its own, so that each has its own time to live and the server never has to
+drop a large value at once. Where the server has the commands BF.*, they may be kept in its
+Bloom filters instead (SITE_REDIS_DUPEFILTER_BLOOM). One server, or a pair with fail-over: not
+Redis Cluster, which refuses to answer for keys of several slots at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from urllib.parse import urlsplit
+
+from redis import Redis, RedisError, ResponseError
+from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError
+from redis.retry import Retry
+
+from site_spider import options
+from site_spider.commands.table import cut
+from site_spider.contracts.done_store import DoneStore, DoneUnavailable
+from site_spider.dupefilter.bloom import bloom_limits
+from site_spider.errors import ConfigError
+from site_spider.escape import escaped
+from site_spider.options import SettingsView
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_MARK = b"1"  # a small number takes no memory of its own in the server
+_LONGEST_REASON = 300  # characters
+_SCHEMES = ("redis", "rediss", "unix")
+_CONNECT_SECONDS = 2.0
+_ANSWER_SECONDS = 5.0
+_BATCH = 1000  # fingerprints in one command or pipeline: keeps the server from being busy for long
+_CACHE_SECONDS = 60.0  # so much longer than its time to live a fingerprint may count as done
+
+
+class Way(Protocol):
+    """How fingerprints are kept in the server."""
+
+    def known(self, client: Redis, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Whether each is kept."""
+
+    def add(self, client: Redis, fingerprints: Sequence[bytes]) -> None:
+        """Keep them."""
+
+
+class Exact(NamedTuple):
+    """A key for each."""
+
+    prefix: bytes
+    ttl_seconds: int
+
+    def known(self, client: Redis, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Whether each is kept."""
+        values: Any = client.mget([self.prefix + fingerprint for fingerprint in fingerprints])
+        return [value is not None for value in _checked(values, len(fingerprints), (None, _MARK))]
+
+    def add(self, client: Redis, fingerprints: Sequence[bytes]) -> None:
+        """Keep them."""
+        with client.pipeline(transaction=False) as pipeline:
+            for fingerprint in fingerprints:
+                pipeline.set(self.prefix + fingerprint, _MARK, ex=self.ttl_seconds or None)
+            _checked(pipeline.execute(), len(fingerprints), (True,))
+
+
+class Filters(NamedTuple):
+    """Bloom filters of the server; with a time to live, a new one begins each time that has passed.
+
+    Two are asked, so a fingerprint is kept for one to two times the time to live.
+    """
+
+    prefix: bytes
+    ttl_seconds: int
+    capacity: int
+    error_rate: float
+    now: Callable[[], float] = time.time
+
+    def known(self, client: Redis, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Whether each is kept, or seems so."""
+        with client.pipeline(transaction=False) as pipeline:
+            for key in self._keys():
+                pipeline.execute_command("BF.MEXISTS", key, *fingerprints)  # type: ignore[no-untyped-call]
+            answers = [_checked(one, len(fingerprints), (0, 1)) for one in pipeline.execute()]
+        return [any(found) for found in zip(*answers, strict=True)]
+
+    def add(self, client: Redis, fingerprints: Sequence[bytes]) -> None:
+        """Keep them; the filter is made when it is missing, and grows when it is full."""
+        key = next(self._keys())
+        with client.pipeline(transaction=False) as pipeline:
+            size = ("CAPACITY", self.capacity, "ERROR", self.error_rate)
+            pipeline.execute_command("BF.INSERT", key, *size, "ITEMS", *fingerprints)  # type: ignore[no-untyped-call]
+            if self.ttl_seconds:
+                pipeline.expire(key, 2 * self.ttl_seconds)
+            _checked(pipeline.execute()[0], len(fingerprints), (0, 1))
+
+    def _keys(self) -> Iterator[bytes]:
+        if not self.ttl_seconds:
+            yield self.prefix + b"bloom"
+            return
+        period = int(self.now() / self.ttl_seconds)
+        for number in (period, period - 1):
+            yield self.prefix + b"bloom:%d" % number
+
+
+class RedisDone(DoneStore):
+    """Fulfils DoneStore."""
+
+    name = "redis"
+
+    def __init__(self, url: str, exact: Exact, filters: Filters | None = None) -> None:
+        self.address = _address(url)
+        self.cache_seconds = min(_CACHE_SECONDS, exact.ttl_seconds / 10 or _CACHE_SECONDS)
+        self._client = _client(url, self.address)
+        self._exact = exact
+        self._filters = filters
+        self._way: Way | None = None  # settled when the server first answers
+
+    @classmethod
+    def from_settings(cls, settings: SettingsView) -> Self:
+        """As SITE_REDIS_URL and the settings of SITE_REDIS_DUPEFILTER_* say. Raises ConfigError."""
+        url = options.text(settings, "SITE_REDIS_URL")
+        if not url:
+            raise ConfigError("SITE_REDIS_URL is empty, but SITE_DUPEFILTER=redis needs redis://host:port/0.")
+        prefix = f"site_spider:{options.text(settings, 'SITE_CONSUMER_GROUP', required=True)}:seen:".encode()
+        ttl_seconds = options.integer(settings, "SITE_REDIS_DUPEFILTER_TTL_SECONDS")
+        filters = None
+        if options.boolean(settings, "SITE_REDIS_DUPEFILTER_BLOOM"):
+            filters = Filters(prefix, ttl_seconds, *bloom_limits(settings))
+        return cls(url, Exact(prefix, ttl_seconds), filters)
+
+    def open(self) -> None:
+        """See whether the server answers, and what it can do."""
+        self._guarded(self._settled)
+
+    def known(self, fingerprints: Sequence[bytes]) -> set[bytes]:
+        """Those of them that are kept."""
+        return self._guarded(lambda: self._known(fingerprints))
+
+    def add(self, fingerprints: Sequence[bytes]) -> None:
+        """Keep them."""
+        self._guarded(lambda: self._add(fingerprints))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _known(self, fingerprints: Sequence[bytes]) -> set[bytes]:
+        way, known = self._settled(), set[bytes]()
+        for batch in _batches(fingerprints):
+            answers = way.known(self._client, batch)
+            known.update(one for one, is_kept in zip(batch, answers, strict=True) if is_kept)
+        return known
+
+    def _add(self, fingerprints: Sequence[bytes]) -> None:
+        way = self._settled()
+        for batch in _batches(fingerprints):
+            way.add(self._client, batch)
+
+    def _settled(self) -> Way:
+        if self._way is None:
+            self._client.ping()
+            self._way = self._exact if self._filters is None else self._bloom_if_there(self._filters)
+        return self._way
+
+    def _bloom_if_there(self, filters: Filters) -> Way:
+        try:
+            filters.known(self._client, [b"?"])
+        except ResponseError as error:
+            if not isinstance(error, NoPermissionError) and "unknown command" not in str(error):
+                raise
+            logger.warning(
+                "SITE_REDIS_DUPEFILTER_BLOOM is true, but %s has no Bloom filters, so every fingerprint is "
+                "kept exactly, as a key of its own: %s",
+                self.address,
+                error,
+            )
+            return self._exact
+        return filters
+
+    def _guarded(self, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except (RedisError, OSError, ValueError, TypeError, RecursionError) as error:
+            # the last three: what came is no answer of Redis, and what follows it is none either
+            self._client.connection_pool.disconnect()
+            said = cut(escaped(str(error)[: _LONGEST_REASON + 1]), _LONGEST_REASON)
+            raise DoneUnavailable(
+                f"SITE_REDIS_URL is {self.address!r}, but its server cannot be used: {said}"
+            ) from error
+
+
+def _checked(answer: object, count: int, allowed: Sequence[object]) -> list[Any]:
+    """An answer with one of the allowed values for each fingerprint. Raises ResponseError."""
+    if not isinstance(answer, list) or len(answer) != count or any(one not in allowed for one in answer):
+        raise ResponseError(f"an answer that makes no sense: {answer!r:.100}")
+    return answer
+
+
+def _client(url: str, address: str) -> Redis:
+    try:
+        return Redis.from_url(
+            url,
+            socket_connect_timeout=_CONNECT_SECONDS,
+            socket_timeout=_ANSWER_SECONDS,
+            retry=Retry(NoBackoff(), 1),  # once, for connections that the server has closed meanwhile
+            protocol=2,  # all that is needed here, and known to every server
+        )
+    except (ValueError, TypeError):
+        raise ConfigError(
+            f"SITE_REDIS_URL leads to {address!r}, but has options behind a question mark that the client "
+            "does not take, or with values of a wrong type. Leave them out."
+        ) from None
+
+
+def _address(url: str) -> str:
+    """The URL without what may be secret: user, password, and options. Raises ConfigError."""
+    try:
+        parts = urlsplit(url)
+        port, needs_host = parts.port, parts.scheme != "unix"  # asking for the port checks it
+    except ValueError:
+        raise _refused() from None
+    if parts.scheme not in _SCHEMES or port == 0 or (needs_host and not parts.hostname):
+        raise _refused()
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _refused() -> ConfigError:
+    return ConfigError(
+        "SITE_REDIS_URL cannot be used (its value, which may hold a password, is not shown): "
+        "set it to redis://host:port/0, redis://user:password@host:port/0 or rediss://... for TLS."
+    )
+
+
+def _batches(fingerprints: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for start in range(0, len(fingerprints), _BATCH):
+        yield fingerprints[start : start + _BATCH]

@@ -1,0 +1,47 @@
+"""The contract of a store of done fingerprints that lies elsewhere: on a server, on a disk."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+from site_spider.errors import SiteSpiderError
+from site_spider.options import SettingsView
+
+
+class DoneUnavailable(SiteSpiderError):
+    """The dupefilter's store does not answer; trying again may help."""
+
+
+class DoneStore(ABC):
+    """Keeps the fingerprints of what is done, for other processes and for the next start.
+
+    All its methods may wait, so they are called on threads: at most one call of `known`
+    and one of `add` at a time. All but `close` raise DoneUnavailable, after which they may
+    be called again. To add twice is as good as once.
+    """
+
+    name: ClassVar[str]
+    cache_seconds: float  # how long an answer of `known` may be relied on
+
+    @classmethod
+    @abstractmethod
+    def from_settings(cls, settings: SettingsView) -> Self:
+        """The store that the settings describe; nothing is opened. Raises ConfigError."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """See whether it can be used, and create what is missing."""
+
+    @abstractmethod
+    def known(self, fingerprints: Sequence[bytes]) -> set[bytes]:
+        """Those of them that are kept."""
+
+    @abstractmethod
+    def add(self, fingerprints: Sequence[bytes]) -> None:
+        """Keep them."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what is open. Never raises."""

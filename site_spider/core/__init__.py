@@ -1,1 +1,0 @@
-"""Pure logic: no Scrapy, no client library, no clock, no I/O, no logging."""

@@ -1,1 +1,0 @@
-"""Scrapy components: the only place that subclasses them."""

@@ -1,0 +1,246 @@
+"""Reads one HTTP/1 answer out of bytes, as long as it is plain.
+
+Theory of operation. Bytes go in through `feed` as they come, `ended` says that no more will. Each
+head is collected until its empty line and goes to llhttp in one piece, and so do the chunks of a
+body, step by step (download/chunks.py). Whatever llhttp refuses raises OddAnswer, and so does what it
+takes although readers differ on it (a transfer coding other than chunked, chunks in HTTP/1.0, a
+body where the status allows none). So nothing is guessed here, and no two readers can differ on
+where a body ends.
+
+- The outcome follows from the bytes alone, however they are cut: each rule looks at a whole head,
+  or at a fixed place of the stream.
+- What no reader could make anything of is NoAnswer, so that it is not asked for again. What is
+  larger than any reader should take is OversizedAnswer; nor is that.
+- Of a body with a length, what is missing or too much is seen; of one that the end of the
+  connection ends, nothing can be.
+- One call of `feed` does a bounded step of work, and no byte is looked at twice.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from site_spider.download.answer_errors import NoAnswer, OddAnswer, OversizedAnswer
+from site_spider.download.chunks import Chunks
+
+MAX_HEAD_BYTES = 65_536  # of all heads of an answer: interim answers (1xx) have one each
+MAX_HEAD_LINES = 4_000
+MAX_INTERIM_ANSWERS = 100
+_LONGEST_VERSION = 64  # before a slash, of any reader's patience
+_NO_BODY = frozenset((204, 304))
+# as Twisted takes them out: they are about the connection, not about the page
+_OF_CONNECTION = frozenset(
+    (b"connection", b"keep-alive", b"te", b"trailers", b"transfer-encoding", b"upgrade", b"proxy-connection")
+)
+
+_STATUS = re.compile(rb"(HTTP/1\.[01]) ([1-9][0-9]{2})(?: [^\x00-\x08\x0a-\x1f]*+)?\r\n")
+_END = b"\r\n\r\n"
+_LONE_ENDS = (b"\n\n", b"\n\r\n")
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Ending(Enum):
+    """How a body ended."""
+
+    WHOLE = "whole"
+    UNSURE = "partial"  # with the connection, and nothing had said how long it is
+    CUT = "dataloss"  # with the connection, before its time
+
+
+class Answer:
+    """One answer, being read. What `feed` raised once, it is not to be called after."""
+
+    def __init__(self, *, to_head: bool = False) -> None:
+        self.status = 0  # 0 until the head is there
+        self.version = b""
+        self.headers: Headers = []  # as written, Content-Length first, those of the connection left out
+        self.length: int | None = None  # of the body; None: not known before it ends
+        self.received = 0  # bytes of the body
+        self.ending: Ending | None = None  # None until it is all there
+        self.is_reusable = False  # whether the connection may carry another one
+        self._to_head = to_head  # an answer to HEAD has no body, whatever it says
+        self._head = bytearray()  # what has come of the head at hand
+        self._bytes_left = MAX_HEAD_BYTES
+        self._lines_left = MAX_HEAD_LINES
+        self._interims_left = MAX_INTERIM_ANSWERS
+        self._body: bytes | bytearray = b""
+        self._chunks: Chunks | None = None
+
+    @property
+    def body(self) -> bytes:
+        """What has come so far."""
+        return bytes(self._body if self._chunks is None else self._chunks.body)
+
+    def feed(self, data: bytes) -> int:
+        """Read more bytes of the connection, and return how many; those behind them come next.
+
+        Raises OddAnswer, OversizedAnswer and NoAnswer.
+        """
+        if self.status:
+            return self._read_body(data)
+        head, taken = self._next_head(data)
+        if head and self._read_head(head):
+            rest = data[taken:]
+            if self.ending is not None:
+                self.is_reusable = self.is_reusable and not rest
+                return len(data)
+            return taken + self._read_body(rest) if rest else taken
+        return taken
+
+    def ended(self) -> None:
+        """The connection has ended. Raises NoAnswer when not even the head is there."""
+        if not self.status:
+            raise NoAnswer("the connection ended before the head did")
+        if self.ending is None:
+            is_unsure = self.length is None and self._chunks is None
+            self.ending = Ending.UNSURE if is_unsure else Ending.CUT
+            self.is_reusable = False
+
+    def _next_head(self, data: bytes) -> tuple[bytes, int]:
+        """The head that ends in these bytes, empty if none does; and how many of them are done with."""
+        before = len(self._head)
+        if before:
+            self._head += data
+        seen = self._head if before else data
+        if before < _LONGEST_VERSION:
+            _check_protocol(seen)
+        start = max(0, before - len(_END) + 1)
+        end = seen.find(_END, start, self._bytes_left) + len(_END)
+        if end < len(_END):
+            self._wait_for_head(seen, start)
+            if not before:
+                self._head += data
+            return b"", len(data)
+        self._head = bytearray()
+        return bytes(seen[:end]), end - before
+
+    def _wait_for_head(self, seen: bytes | bytearray, start: int) -> None:
+        if any(seen.find(end, start, self._bytes_left) >= 0 for end in _LONE_ENDS):
+            raise OddAnswer("the head has lines that do not end in CR LF")
+        if len(seen) >= self._bytes_left:
+            raise OversizedAnswer(f"the head is longer than {MAX_HEAD_BYTES} bytes")
+
+    def _read_head(self, head: bytes) -> bool:
+        """False when the proper answer is still to come."""
+        self._bytes_left -= len(head)
+        self._lines_left -= head.count(b"\n")
+        if self._lines_left < 0:
+            raise OversizedAnswer(f"the head has more than {MAX_HEAD_LINES} lines")
+        status = _STATUS.match(head)
+        if status is None:
+            raise OddAnswer("the status line is not well-formed")
+        code = int(status[2])
+        if code == 101:
+            raise OddAnswer("the server wants to speak another protocol")
+        self.version = status[1]
+        self._take_lines(_lines_of(head), code)
+        if code < 200:
+            self._pass_over()
+            return False
+        self.status = code
+        return True
+
+    def _pass_over(self) -> None:
+        """An interim answer (1xx) says only that another one will come."""
+        self._interims_left -= 1
+        if self._interims_left < 0:
+            raise OversizedAnswer(f"more than {MAX_INTERIM_ANSWERS} interim answers (1xx) came first")
+        self.headers, self.length, self.ending = [], None, None
+
+    def _take_lines(self, lines: Headers, code: int) -> None:
+        lengths: list[bytes] = []
+        codings: list[bytes] = []
+        connection: list[bytes] = []
+        for name, written in lines:
+            value = written.rstrip(b" \t")
+            lower = name.lower()
+            if lower == b"content-length":
+                lengths.append(value)
+            elif lower not in _OF_CONNECTION:
+                self.headers.append((name, value))
+            elif lower == b"transfer-encoding":
+                codings.append(value)
+            elif lower == b"connection":
+                connection.append(value.lower())
+        self._check_framing(lengths, codings, code)
+        self._frame(lengths, codings, code)
+        is_closing = any(b"close" in value for value in connection)
+        self.is_reusable = self.version == b"HTTP/1.1" and not is_closing
+
+    def _check_framing(self, lengths: list[bytes], codings: list[bytes], code: int) -> None:
+        """Whatever the status says of a body."""
+        if len(lengths) > 1 or (lengths and codings) or (lengths and not lengths[0].isdigit()):
+            raise OddAnswer("the length of the body is not clear")
+        if codings and (self.version != b"HTTP/1.1" or len(codings) > 1 or codings[0].lower() != b"chunked"):
+            raise OddAnswer("the transfer coding is not chunked")
+        if (code < 200 or code == 204) and (codings or (lengths and int(lengths[0]))):
+            raise OddAnswer(f"an answer of status {code} says that it has a body")
+
+    def _frame(self, lengths: list[bytes], codings: list[bytes], code: int) -> None:
+        """How the body will end."""
+        if self._to_head or code in _NO_BODY:
+            self.length = int(lengths[0]) if lengths and self._to_head else 0
+            self.ending = Ending.WHOLE
+        elif lengths:
+            self.length = int(lengths[0])
+            self.ending = None if self.length else Ending.WHOLE
+        elif codings:
+            self._chunks = Chunks()
+        if self.length is not None and (lengths or not self._to_head):
+            self.headers.insert(0, (b"Content-Length", str(self.length).encode()))
+
+    def _read_body(self, data: bytes) -> int:
+        if self._chunks is not None:
+            taken = self._chunks.feed(data)
+            self.received = len(self._chunks.body)
+            if self._chunks.is_whole:
+                self._finish(has_surplus=self._chunks.has_surplus)
+            return taken
+        left = len(data) if self.length is None else self.length - self.received
+        self._keep(data if len(data) <= left else data[:left])
+        if self.received == self.length:
+            self._finish(has_surplus=len(data) > left)
+        return len(data)
+
+    def _keep(self, content: bytes) -> None:
+        if not self._body:
+            self._body = content
+        else:
+            if not isinstance(self._body, bytearray):
+                self._body = bytearray(self._body)
+            self._body += content
+        self.received += len(content)
+
+    def _finish(self, *, has_surplus: bool) -> None:
+        self.ending = Ending.WHOLE
+        self.is_reusable = self.is_reusable and not has_surplus
+
+
+def _check_protocol(seen: bytes | bytearray) -> None:
+    """As soon as the first line is there, or as much of it as is looked at."""
+    first, ends, _ = seen[:_LONGEST_VERSION].partition(b"\n")
+    if b"/" not in first and (ends or len(first) == _LONGEST_VERSION):
+        raise NoAnswer("this is not HTTP")
+
+
+def _lines_of(head: bytes) -> Headers:
+    """Of a whole head, in their order; llhttp says whether they are well-formed."""
+    lines = _Lines()
+    try:
+        HttpResponseParser(lines).feed_data(head)
+    except (HttpParserError, HttpParserUpgrade) as error:
+        raise OddAnswer(f"the head is not well-formed: {error}") from error
+    return lines.found
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self.found: Headers = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """From httptools."""
+        self.found.append((name, value))

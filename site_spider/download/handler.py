@@ -1,0 +1,253 @@
+"""A download handler for plain requests and plain answers, on the event loop itself.
+
+What is plain is done here at a fraction of the cost: GET and HEAD without a body, straight to
+the server, answered by well-formed HTTP/1 (download/answer.py). All else is left to Scrapy's own
+handler, with the same guard and its own pool: proxies, bound addresses, other methods, and
+listeners to `headers_received` and `bytes_received`, who may stop a download. A server whose
+answer turns out to be odd is asked once more through that handler, which is patient with
+odd answers, and directly through it from then on. So an odd answer costs one request more,
+once a server, and has the outcome that it has with Scrapy. An answer beyond the bounds that both
+handlers have is not asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import ssl
+import time
+from collections import OrderedDict
+from typing import NamedTuple
+
+from scrapy import Request, signals
+from scrapy.core.downloader.handlers.base import BaseDownloadHandler
+from scrapy.crawler import Crawler
+from scrapy.exceptions import (
+    DownloadCancelledError,
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    ResponseDataLossError,
+)
+from scrapy.http import Response
+
+from site_spider import options
+from site_spider.download.answer import Answer, Ending
+from site_spider.download.answer_errors import NoAnswer, OddAnswer, OversizedAnswer
+from site_spider.download.descriptors import is_shortage
+from site_spider.download.fallback import CertificateError, PublicHTTP11DownloadHandler
+from site_spider.download.response import class_of, headers_of
+from site_spider.download.tls import tls_context
+from site_spider.download.watch import DownloadLimits, DownloadWatch
+from site_spider.download.wire import NothingCame, Wire
+from site_spider.download.wires import Server, Wires
+from site_spider.engine.signals import is_heard
+from site_spider.service.assembly import SeedService
+
+logger = logging.getLogger(__name__)
+
+_MOST_ODD = 10_000  # servers that are remembered, the oldest forgotten first
+_CONNECT_SECONDS = 10.0  # as Scrapy's handler has it, where no middleware sets download_timeout
+_PORTS = {"http": 80, "https": 443}
+_URL = re.compile(
+    r"(https?)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([1-9][0-9]{0,4}))?((?:[/?][!-\"$-~]*)?)(?:#[!-~]*)?"
+)
+_VALUE = re.compile(rb"[^\x00\r\n]*")
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OURS = frozenset((b"Host", b"Connection", b"Proxy-Connection", b"Content-Length", b"Transfer-Encoding"))
+_META = ("proxy", "bindaddress")
+
+
+class Plan(NamedTuple):
+    """A plain request: where it goes and what is sent."""
+
+    server: Server
+    message: bytes
+
+
+class PlainDownloadHandler(BaseDownloadHandler):
+    """For http and https."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        settings = crawler.settings
+        self._wires = Wires(
+            tls_context(settings),
+            allow_private=options.boolean(settings, "SITE_ALLOW_PRIVATE_HOSTS"),
+            most_idle_of_server=options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN"),
+        )
+        self._most_bytes = options.integer(settings, "DOWNLOAD_MAXSIZE")
+        self._warn_bytes = options.integer(settings, "DOWNLOAD_WARNSIZE")
+        self._fails_on_loss = options.boolean(settings, "DOWNLOAD_FAIL_ON_DATALOSS")
+        self._leaves_all = bool(settings.get("DOWNLOAD_BIND_ADDRESS")) or options.boolean(
+            settings, "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING"
+        )
+        self._service = SeedService.of(crawler)
+        self._odd: OrderedDict[Server, None] = OrderedDict()
+        self._patient: PublicHTTP11DownloadHandler | None = None
+        self._warned_of_loss = False
+
+    async def download_request(self, request: Request) -> Response:
+        """Download. Raises Scrapy's errors of downloads, and PrivateHostError."""
+        plan = None if self._leaves_all or self._is_listened_to() else plan_of(request)
+        if plan is None or plan.server in self._odd:
+            return await self._download_patiently(request)
+        try:
+            return await self._download(request, plan)
+        except OddAnswer as error:
+            logger.debug("%s is left to Scrapy's handler: %s", plan.server, error)
+            self._odd[plan.server] = None
+            if len(self._odd) > _MOST_ODD:
+                self._odd.popitem(last=False)
+        return await self._download_patiently(request)
+
+    async def close(self) -> None:
+        """End all connections."""
+        self._wires.close()
+        if self._patient is not None:
+            await self._patient.close()
+
+    async def _download_patiently(self, request: Request) -> Response:
+        if self._patient is None:
+            self._patient = PublicHTTP11DownloadHandler.from_crawler(self.crawler)
+        patient = self._patient
+        return await self._wires.places.lend(lambda: patient.download_request(request))
+
+    def _is_listened_to(self) -> bool:
+        sender = self.crawler
+        return is_heard(sender, signals.headers_received) or is_heard(sender, signals.bytes_received)
+
+    async def _download(self, request: Request, plan: Plan) -> Response:
+        meta = request.meta
+        limits = DownloadLimits(
+            meta.get("download_timeout") or _CONNECT_SECONDS,
+            meta.get("download_maxsize", self._most_bytes),
+            meta.get("download_warnsize", self._warn_bytes),
+        )
+        answer = Answer(to_head=request.method == "HEAD")
+        bodies = None if self._service is None else self._service.bodies
+        watch = DownloadWatch(request, limits, time.monotonic(), bodies)
+        wire = self._wires.take_idle(plan.server)
+        if wire is not None:
+            try:
+                return await self._exchange(wire, request, plan, answer, watch)
+            except NothingCame:  # the server has closed what was kept
+                pass
+        wire = await self._open(plan.server, watch)
+        try:
+            return await self._exchange(wire, request, plan, answer, watch)
+        except NothingCame as error:
+            raise DownloadFailedError(f"no answer: {error}") from error
+
+    async def _open(self, server: Server, watch: DownloadWatch) -> Wire:
+        while True:
+            watch.has_waited(await self._wires.places.take())
+            try:
+                return await self._open_once(server, watch)
+            except Exception as error:
+                if not is_shortage(error):
+                    raise
+                self._wires.places.ran_out()
+
+    async def _open_once(self, server: Server, watch: DownloadWatch) -> Wire:
+        try:
+            async with asyncio.timeout(watch.seconds_left()):
+                return await self._wires.open(server)
+        except TimeoutError as error:
+            raise watch.timed_out() from error
+        except ssl.SSLCertVerificationError as error:
+            raise CertificateError.of(server.host) from error
+        except ConnectionRefusedError as error:
+            raise DownloadConnectionRefusedError(str(error)) from error
+        except (OSError, RuntimeError) as error:
+            raise DownloadFailedError(f"{type(error).__name__}: {error}") from error
+        except (ValueError, UnicodeError) as error:  # a host that TLS has no name for
+            raise OddAnswer(str(error)) from error
+
+    async def _exchange(
+        self, wire: Wire, request: Request, plan: Plan, answer: Answer, watch: DownloadWatch
+    ) -> Response:
+        watch.begin(wire)
+        try:
+            await wire.ask(plan.message, answer, watch.head_came, watch.more_came)
+        except NoAnswer as error:
+            raise DownloadFailedError(str(error)) from error
+        except OversizedAnswer as error:
+            raise DownloadCancelledError(str(error)) from error
+        except BaseException:
+            wire.abort()  # also when the task is cancelled
+            raise
+        finally:
+            watch.end()
+        if answer.is_reusable:
+            self._wires.keep(plan.server, wire)
+        return self._response(request, answer, wire)
+
+    def _response(self, request: Request, answer: Answer, wire: Wire) -> Response:
+        flags = []
+        if answer.ending is not Ending.WHOLE:
+            assert answer.ending is not None
+            flags = [answer.ending.value]
+            if answer.ending is Ending.CUT and request.meta.get(
+                "download_fail_on_dataloss", self._fails_on_loss
+            ):
+                self._warn_of_loss(request)
+                raise ResponseDataLossError
+        url = request.url.partition("#")[0]
+        headers, body = headers_of(answer.headers), answer.body
+        response = class_of(headers, url, body)(
+            url,
+            status=answer.status,
+            body=body,
+            flags=flags,
+            certificate=wire.certificate,
+            ip_address=wire.address,
+            protocol=answer.version.decode(),
+        )
+        response.headers = headers  # the constructor would spell them anew
+        return response
+
+    def _warn_of_loss(self, request: Request) -> None:
+        if not self._warned_of_loss:
+            self._warned_of_loss = True
+            logger.warning(
+                "%s sent less than it said; set DOWNLOAD_FAIL_ON_DATALOSS=false to take such answers. "
+                "This is said once",
+                request.url,
+            )
+
+
+def plan_of(request: Request) -> Plan | None:
+    """None for a request that is not plain."""
+    meta = request.meta
+    if request.method not in ("GET", "HEAD") or request.body or any(meta.get(key) for key in _META):
+        return None
+    found = _URL.fullmatch(request.url)
+    if found is None:
+        return None
+    scheme, host, port = found[1], found[2], int(found[3] or _PORTS[found[1]])
+    if port > 65535:
+        return None
+    lines = _request_lines(request)
+    if lines is None:
+        return None
+    target = found[4] if found[4].startswith("/") else f"/{found[4]}"
+    place = host if port == _PORTS[scheme] else f"{host}:{port}"
+    host_line = b"" if b"Host" in request.headers else b"Host: %s\r\n" % place.encode()
+    message = b"%s %s HTTP/1.1\r\n%s%s\r\n" % (request.method.encode(), target.encode(), host_line, lines)
+    return Plan(Server(scheme, host.strip("[]"), port), message)
+
+
+def _request_lines(request: Request) -> bytes | None:
+    """The header as it is sent; None when it has what this handler decides itself, or what cannot be sent."""
+    lines = []
+    for name, values in dict.items(request.headers):  # as they are kept: in their spelling, as lists
+        if name == b"Proxy-Authorization":
+            continue
+        if name in _OURS and name != b"Host":
+            return None
+        for value in values:
+            if not _VALUE.fullmatch(value) or not _NAME.fullmatch(name):
+                return None
+            lines.append(b"%s: %s\r\n" % (name, value))
+    return b"".join(lines)

@@ -1,0 +1,220 @@
+"""One connection to a server, which carries one request at a time.
+
+Theory of operation. Bytes are read as they come, a step at a time, while the turn of the event loop
+has time for it. When it has not, reading is held: what came waits, no more is taken from the
+socket, and a later turn goes on. The end of the connection waits likewise for what came before it.
+
+No byte may be taken for the answer to another request. What comes behind the end of an answer, or
+while nobody asked, ends the connection; and a connection that was used is looked at before it
+carries the next request, because what came since may not have been read yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any
+
+from twisted.internet.ssl import Certificate
+
+from site_spider.download.answer import Answer
+from site_spider.download.answer_errors import NoAnswer
+from site_spider.engine.socket_input import has_input
+from site_spider.engine.turns import Turns
+
+_certificate = lru_cache(maxsize=256)(Certificate.load)  # a server has the same one each time
+
+
+class NothingCame(Exception):
+    """The connection ended without a byte of the answer: one that was kept may have been closed already."""
+
+
+class Wire(asyncio.Protocol):
+    """A protocol of asyncio's. `on_lost` is called once, when the connection is of no more use."""
+
+    def __init__(self, on_lost: Callable[[Wire], None]) -> None:
+        self.is_open = False
+        self.idle_since = 0.0
+        self._on_lost = on_lost
+        self._transport: Any = None
+        self._answer: Answer | None = None
+        self._heard = False  # something of the answer has come
+        self._on_head: Callable[[Answer], None] | None = None
+        self._on_more: Callable[[Answer], None]
+        self._waiter: asyncio.Future[None] | None = None
+        self._holds = 0
+        self._unread = b""  # came in a turn that had no time for it
+        self._going_on: asyncio.Task[None] | None = None
+        self._turns = Turns.of_running_loop()
+        self._was_asked = False
+        self._fileno: int | None = None
+        self._peer = ""
+        self._tls: Any = None
+        self._address: IPv4Address | IPv6Address | None = None
+        self._certificate: Certificate | None = None
+
+    @property
+    def address(self) -> IPv4Address | IPv6Address:
+        """Of the server."""
+        if self._address is None:
+            self._address = ip_address(self._peer)
+        return self._address
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """Of the server; None without TLS."""
+        if self._certificate is None and isinstance(self._tls, ssl.SSLObject):
+            der = self._tls.getpeercert(binary_form=True)
+            self._certificate = None if der is None else _certificate(der)
+        return self._certificate
+
+    def ask(
+        self,
+        request: bytes,
+        answer: Answer,
+        on_head: Callable[[Answer], None],
+        on_more: Callable[[Answer], None],
+    ) -> asyncio.Future[None]:
+        """Send a request and read its answer; the future is done when it has ended.
+
+        `on_head` is called when the head is there, `on_more` after each further piece; what they
+        raise is the end of it. The future raises OddAnswer, OversizedAnswer, NoAnswer and NothingCame
+        too, and so does this call NothingCame, before anything is sent.
+        """
+        if self._was_asked and self._has_input():
+            raise NothingCame("the server closed a connection that was kept, or sent what nobody asked for")
+        self._was_asked = True
+        self._answer, self._on_head, self._on_more = answer, on_head, on_more
+        self._heard = False
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return self._waiter
+
+    def fail(self, error: BaseException) -> None:
+        """End what is under way, and the connection with it."""
+        waiter, self._waiter, self._answer = self._waiter, None, None
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+        self.abort()
+
+    def hold(self) -> None:
+        """Read no more from the server until `release` was called as often as this."""
+        self._holds += 1
+        if self.is_open and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def release(self) -> None:
+        """Go on reading."""
+        self._holds -= 1
+        if self.is_open and not self._holds and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Of no more use."""
+        self._unread = b""
+        if self._transport is not None:
+            self._transport.abort()
+        self._lose()
+
+    def _lose(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._on_lost(self)
+
+    # --- asyncio.Protocol -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """From asyncio."""
+        self._transport = transport
+        self.is_open = True
+        # asked now: a transport that has closed knows neither
+        self._peer = transport.get_extra_info("peername")[0]
+        self._tls = transport.get_extra_info("ssl_object")
+
+    def data_received(self, data: bytes) -> None:
+        """From asyncio."""
+        if self._answer is None:  # nobody asked
+            self.abort()
+            return
+        self._heard = True
+        if self._unread:
+            self._unread += data
+            return
+        while data:
+            if not self._turns.has_time():
+                self._put_off(data)
+                return
+            data = self._read_step(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """From asyncio."""
+        self._lose()
+        if not self._unread:
+            self._end(str(exc or "the connection was closed without an answer"))
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def _read_step(self, data: bytes) -> bytes:
+        """What is left of the bytes."""
+        answer = self._answer
+        if answer is None:
+            return b""
+        try:
+            taken = answer.feed(data)
+            if answer.status:
+                if self._on_head is not None:
+                    on_head, self._on_head = self._on_head, None
+                    on_head(answer)
+                self._on_more(answer)
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it is the end of this request
+            self.fail(error)
+            return b""
+        if answer.ending is not None:
+            self._finish(answer)
+            return b""
+        return data[taken:]
+
+    def _put_off(self, data: bytes) -> None:
+        self._unread = data
+        self.hold()
+        self._going_on = asyncio.get_running_loop().create_task(self._go_on())
+
+    async def _go_on(self) -> None:
+        """Read what waits, in turns that have time."""
+        while self._unread:
+            await self._turns.time()
+            if self._unread:  # an answer that was given up has none
+                self._unread = self._read_step(self._unread)
+        self.release()
+        if not self.is_open:
+            self._end("the connection was closed")
+
+    def _end(self, reason: str) -> None:
+        """The connection has ended, and all that came is read."""
+        answer = self._answer
+        if answer is None:
+            return
+        if not self._heard:
+            self.fail(NothingCame(reason))
+            return
+        try:
+            answer.ended()
+        except NoAnswer as error:
+            self.fail(error)
+        else:
+            self._finish(answer)
+
+    def _has_input(self) -> bool:
+        if self._fileno is None:
+            self._fileno = self._transport.get_extra_info("socket").fileno()  # takes long with TLS
+        return has_input(self._fileno)
+
+    def _finish(self, answer: Answer) -> None:
+        waiter, self._waiter, self._answer = self._waiter, None, None
+        if not answer.is_reusable:
+            self.abort()
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)

@@ -1,0 +1,182 @@
+"""Opens connections, to public addresses only, and keeps idle ones for the next request.
+
+The guard against private addresses stands where sockets are made: every address that a name,
+or a literal in whatever spelling, resolves to passes it, for each new connection. A
+connection that is kept was let through before.
+
+Every connection has a place (download/places.py), whether it carries a request or is kept for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from aiohappyeyeballs import AddrInfoType, start_connection
+from scrapy.exceptions import CannotResolveHostError
+
+from site_spider.download.address import is_address, is_metadata_name, is_public
+from site_spider.download.descriptors import for_connections
+from site_spider.download.places import Places
+from site_spider.download.resolver import PrivateHostError, addresses_of, is_refused
+from site_spider.download.wire import Wire
+
+_IDLE_SECONDS = 30.0  # a connection is kept; servers keep theirs for 5 to 75
+_NEXT_ADDRESS_SECONDS = 0.25  # before the next address of a server is tried as well
+_SWEEP_SECONDS = 5.0
+
+
+class Server(NamedTuple):
+    """What a connection leads to."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+class Wires:
+    """All connections of a crawl. On the event loop's thread only."""
+
+    def __init__(self, tls: ssl.SSLContext, *, allow_private: bool, most_idle_of_server: int) -> None:
+        self._tls = tls
+        self._allow_private = allow_private
+        self._most_idle_of_server = max(1, most_idle_of_server)
+        self._idle: dict[Server, list[Wire]] = {}
+        self._idle_order: OrderedDict[Wire, Server] = OrderedDict()  # the longest idle first
+        self._open: set[Wire] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self.places = Places(for_connections, self._close_longest_idle)
+
+    def take_idle(self, server: Server) -> Wire | None:
+        """A connection that is kept, the last one used first."""
+        kept = self._idle.get(server)
+        if not kept:
+            return None
+        wire = kept[-1]
+        self._forget_idle(wire)
+        return wire
+
+    def keep(self, server: Server, wire: Wire) -> None:
+        """A connection that may be used again."""
+        if not wire.is_open:
+            return
+        if self.places.are_wanted:
+            wire.abort()
+            return
+        kept = self._idle.setdefault(server, [])
+        kept.append(wire)
+        self._idle_order[wire] = server
+        loop = asyncio.get_running_loop()
+        wire.idle_since = loop.time()
+        if len(kept) > self._most_idle_of_server:
+            kept[0].abort()
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    async def open(self, server: Server) -> Wire:
+        """A new connection, for the place that was taken before; it is given back when there is none.
+
+        Raises CannotResolveHostError, PrivateHostError and OSError, which ssl.SSLError is.
+        """
+        try:
+            wire = await self._made(server)
+        except BaseException:
+            self.places.give_back()
+            raise
+        self._open.add(wire)
+        self.places.succeeded()
+        return wire
+
+    async def _made(self, server: Server) -> Wire:
+        addresses = await self._addresses(server)
+        if len(addresses) == 1:  # the loop's own way costs half of that by a socket
+            return await self._wire_to(server, host=addresses[0], port=server.port)
+        return await self._wire_to_first(server, addresses)
+
+    async def _wire_to_first(self, server: Server, addresses: list[str]) -> Wire:
+        """To the address that answers first."""
+        sock = await start_connection(
+            [_address_info(address, server.port) for address in addresses],
+            happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+            interleave=1,
+            loop=asyncio.get_running_loop(),
+        )
+        try:
+            return await self._wire_to(server, sock=sock)
+        except BaseException:
+            sock.close()
+            raise
+
+    async def _wire_to(self, server: Server, **place: Any) -> Wire:
+        is_tls = server.scheme == "https"
+        wire = Wire(self._lost)
+        try:
+            await asyncio.get_running_loop().create_connection(
+                lambda: wire,
+                ssl=self._tls if is_tls else None,
+                server_hostname=server.host.removesuffix(".") if is_tls else None,
+                **place,
+            )
+        except BaseException:
+            wire.abort()  # it may have been made at the moment of the timeout
+            raise
+        if not wire.is_open:
+            raise ConnectionResetError("the server has closed the connection as soon as it was made")
+        return wire
+
+    async def _addresses(self, server: Server) -> list[str]:
+        if not self._allow_private and is_metadata_name(server.host):
+            raise PrivateHostError.of(server.host)
+        found = [server.host] if is_address(server.host) else await addresses_of(server.host)
+        if not found:
+            if is_refused(server.host):
+                raise PrivateHostError.of(server.host)
+            raise CannotResolveHostError(f"no address for {server.host}")
+        allowed = [address for address in found if self._allow_private or is_public(address)]
+        if not allowed:
+            raise PrivateHostError.of(server.host)
+        return allowed
+
+    def close(self) -> None:
+        """End all of them."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for wire in list(self._open):
+            wire.abort()
+
+    def _close_longest_idle(self) -> bool:
+        for wire in self._idle_order:
+            wire.abort()
+            return True
+        return False
+
+    def _lost(self, wire: Wire) -> None:
+        if wire in self._open:
+            self._open.discard(wire)
+            asyncio.get_running_loop().call_soon(self.places.give_back)  # by then its descriptor is closed
+        if wire in self._idle_order:
+            self._forget_idle(wire)
+
+    def _forget_idle(self, wire: Wire) -> None:
+        server = self._idle_order.pop(wire)
+        kept = self._idle[server]
+        kept.remove(wire)
+        if not kept:
+            del self._idle[server]
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        before = loop.time() - _IDLE_SECONDS
+        while self._idle_order and (wire := next(iter(self._idle_order))).idle_since <= before:
+            wire.abort()
+        self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep) if self._idle_order else None
+
+
+def _address_info(address: str, port: int) -> AddrInfoType:
+    if ":" in address:
+        return (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port, 0, 0))
+    return (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port))

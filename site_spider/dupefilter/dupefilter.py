@@ -1,0 +1,180 @@
+"""The dupefilter: obeys rule 5 (seen means done), over the store that SITE_DUPEFILTER names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any, Self
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.dupefilters import RFPDupeFilter
+from scrapy.settings import BaseSettings
+from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.misc import load_object
+from scrapy.utils.request import RequestFingerprinter
+from twisted.internet.defer import Deferred
+
+from site_spider import options
+from site_spider.contracts.done_store import DoneStore
+from site_spider.dupefilter.courier import DoneCourier
+from site_spider.dupefilter.remote import RemoteDone
+from site_spider.dupefilter.seen import Seen
+from site_spider.engine.background import Background
+from site_spider.errors import ConfigError, SiteSpiderError
+from site_spider.ledger.lineage import Job, first_request, job_of
+from site_spider.page.fingerprint import page_fingerprint
+from site_spider.service.assembly import SeedService
+
+MEMORY = "memory"
+_VERBATIM = "verbatim_url"  # key in Request.meta, as in Scrapy
+_MARKS_LIMIT = 1_000_000  # that wait for a store that is away: about 150 MB
+
+
+class SeenDupeFilter(RFPDupeFilter):
+    """Filters requests by fingerprint.
+
+    What is met on behalf of a seed stays in flight until that seed is complete, see
+    dupefilter.seen. For a request that belongs to no seed it is Scrapy's own dupefilter.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.seen = Seen(self._fingerprints)
+        self._is_plain = type(self.fingerprinter) is RequestFingerprinter and not self._legacy_fingerprint
+        self._crawler: Crawler | None = None
+        self._courier: DoneCourier | None = None  # when the store is elsewhere
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """As Scrapy asks; a spider without seeds gets Scrapy's own memory. Raises ConfigError."""
+        dupefilter = super().from_crawler(crawler)
+        dupefilter._crawler = crawler
+        if SeedService.of(crawler) is None:  # settings of ours may not even be there
+            return dupefilter
+        store = store_class(crawler.settings)
+        if store is not None:
+            dupefilter._use(store, crawler)
+        return dupefilter
+
+    def _use(self, store: type[Any], crawler: Crawler) -> None:
+        settings = crawler.settings
+        if not issubclass(store, DoneStore):
+            self.seen = Seen(store.from_settings(settings, time.monotonic))
+            return
+        elsewhere = store.from_settings(settings)
+        cache = options.integer(settings, "SITE_DUPEFILTER_CACHE", minimum=10_000)
+        wait_seconds = options.seconds(settings, "SITE_DUPEFILTER_WAIT_SECONDS")
+        done = RemoteDone(cache, _MARKS_LIMIT, elsewhere.cache_seconds, time.monotonic)
+        self.seen = Seen(done)
+        background = Background.of(crawler)
+        self._courier = DoneCourier(elsewhere, done, wait_seconds, self._count, background)
+        crawler.signals.connect(self._spider_opened, signal=signals.spider_opened)
+
+    async def _spider_opened(self) -> None:
+        assert self._crawler is not None
+        service = SeedService.of(self._crawler)
+        assert service is not None
+        try:
+            await self.connect(options.seconds(self._crawler.settings, "SITE_STARTUP_WAIT_SECONDS"))
+        except SiteSpiderError as error:
+            service.ending.refuse_to_start(error)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether `request_seen` knows only what was fetched in advance."""
+        return self._courier is not None
+
+    async def connect(self, wait_seconds: float) -> None:
+        """Open a store that is elsewhere. Raises DoneUnavailable when it stays away for so long."""
+        if self._courier is not None:
+            await self._courier.open(wait_seconds)
+
+    async def prefetch(self, requests: Iterable[Request]) -> None:
+        """To be awaited before `request_seen` is asked for these: it cannot wait for a store itself."""
+        if self._courier is not None:
+            wanted = (request for request in requests if not request.dont_filter)
+            await self._courier.ask([self._fingerprint(request) for request in wanted])
+
+    def request_seen(self, request: Request) -> bool:
+        """Whether the same request was met before; it is remembered if not."""
+        job = job_of(request)
+        if job is None:
+            return super().request_seen(request)
+        return not self.seen.begin(self._fingerprint(request), job.entry)
+
+    def sent(self, request: Request, job: Job) -> None:
+        """The page of this job goes to the seed topic: see dupefilter.seen."""
+        if not _is_unproven(job):
+            self.seen.send(self._fingerprint(first_request(request, job)), job.entry)
+
+    def not_sent(self, request: Request, job: Job) -> None:
+        """It stays after all."""
+        self.arrived(request, job)
+        if job.entry.live and not _is_unproven(job):
+            self.seen.begin(self._fingerprint(first_request(request, job)), job.entry)
+
+    def arrived(self, request: Request, job: Job) -> None:
+        """The page of this job has come from the seed topic."""
+        if not _is_unproven(job):
+            self.seen.arrive(self._fingerprint(first_request(request, job)))
+
+    def new_pages(self, urls: Iterable[str]) -> list[str]:
+        """The links that are worth a request: the others would be filtered, and count as such.
+
+        Without this every duplicate would cost a request, its way through the spider middlewares and
+        a fingerprint. With DUPEFILTER_DEBUG, or a fingerprinter of the user's own, all are let through.
+        """
+        if not self._is_plain or self.debug:
+            return list(urls)
+        found = list(urls)
+        knows = self.seen.knows
+        new = [url for url in found if not knows(page_fingerprint(url))]
+        if len(new) < len(found):
+            self._count("dupefilter/filtered", len(found) - len(new))
+        return new
+
+    def _fingerprint(self, request: Request) -> bytes:
+        if self._is_plain and request.method == "GET" and not request.body and _VERBATIM not in request.meta:
+            return page_fingerprint(request.url)
+        return super()._fingerprint(request)
+
+    def close(self, reason: str) -> Deferred[None] | None:  # type: ignore[override]  # as BaseDupeFilter's
+        """Called when nothing else happens any more: the last marks are written."""
+        super().close(reason)
+        return None if self._courier is None else deferred_from_coro(self._courier.close())
+
+    def _count(self, key: str, by: int) -> None:
+        assert self._crawler is not None
+        assert self._crawler.stats is not None
+        self._crawler.stats.inc_value(key, by)
+
+
+def store_class(settings: BaseSettings) -> type[Any] | None:
+    """What SITE_DUPEFILTER names; None for Scrapy's own memory. Raises ConfigError."""
+    name = options.text(settings, "SITE_DUPEFILTER")
+    if name == MEMORY:
+        return None
+    classes = options.mapping(settings, "SITE_DUPEFILTER_CLASSES")
+    if name not in classes and "." not in name:
+        raise ConfigError(
+            f"SITE_DUPEFILTER is {name!r}, but must be {', '.join([MEMORY, *classes])}, "
+            "or the dotted path of a class."
+        )
+    path = classes.get(name, name)
+    try:
+        loaded: type[Any] = load_object(path)
+    except (ImportError, NameError, ValueError, TypeError) as error:
+        raise ConfigError(f"SITE_DUPEFILTER names {path!r}, which cannot be loaded: {error}.") from error
+    return loaded
+
+
+def is_elsewhere(settings: BaseSettings) -> bool:
+    """Whether the store of SITE_DUPEFILTER has to be asked in advance. Raises ConfigError."""
+    store = store_class(settings)
+    return store is not None and issubclass(store, DoneStore)
+
+
+def _is_unproven(job: Job) -> bool:
+    """Whether anybody may have written which page this is: nothing is remembered of it then."""
+    return job is job.root and job.root.is_unproven

@@ -1,0 +1,139 @@
+"""Sorts out what comes from the seed topic though its page was done before.
+
+Links that were sent there (`Seed.moved`) are compared as they would have been where they
+were found: a page that is in flight or done here is not fetched once more. Seeds of producers
+are compared with SITE_FILTER_SEEDS only. Never sorted out: a seed with `dont_filter`, and an
+attempt at a page that another process began.
+
+Each seed is looked at between the seed queue and the frontier, so that one that is sorted
+out takes no turn of its host. It ends with the outcome `filtered`, without a result.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Self
+
+from scrapy import Request, Spider
+from scrapy.dupefilters import BaseDupeFilter
+
+from site_spider.dupefilter.dupefilter import SeenDupeFilter
+from site_spider.engine import hooks as engine_hooks
+from site_spider.errors import ConfigError
+from site_spider.intake.seed_queue import Waiting, seed_request
+from site_spider.ledger import lineage
+from site_spider.ledger.ledger import Outcome
+from site_spider.service.assembly import SeedService
+
+logger = logging.getLogger(__name__)
+
+_Pair = tuple[Waiting, Request | None]
+
+
+class SeedFilter:
+    """Holds seeds back while the dupefilter's store is asked for them. On the event loop's thread only."""
+
+    @classmethod
+    def over(cls, dupefilter: BaseDupeFilter, service: SeedService, *, all_seeds: bool) -> Self | None:
+        """None for a dupefilter that does not obey rule 5.
+
+        It would filter a seed that is replayed as a duplicate of itself. So with `all_seeds` it raises
+        ConfigError.
+        """
+        if isinstance(dupefilter, SeenDupeFilter):
+            return cls(dupefilter, service, all_seeds=all_seeds)
+        if all_seeds:
+            raise ConfigError(
+                f"SITE_FILTER_SEEDS is true, but DUPEFILTER_CLASS is {type(dupefilter).__qualname__}, which "
+                "remembers requests that were never done; seeds would be lost. Set one of them back."
+            )
+        return None
+
+    def __init__(self, dupefilter: SeenDupeFilter, service: SeedService, *, all_seeds: bool) -> None:
+        error_rate = getattr(dupefilter.seen.done, "error_rate", 0)
+        if error_rate and all_seeds:
+            logger.warning(
+                "SITE_FILTER_SEEDS is true over a Bloom filter: up to %g of the seeds end as filtered though "
+                "they were never fetched",
+                error_rate,
+            )
+        self._dupefilter = dupefilter
+        self._all_seeds = all_seeds
+        self._queue = service.queues.seeds
+        self._completion = service.completion
+        self._crawler = service.crawler
+        self._background = service.background
+        self._asked: deque[list[_Pair]] = deque()  # and answered
+
+    @property
+    def _spider(self) -> Spider:
+        assert self._crawler.spider is not None
+        return self._crawler.spider
+
+    def sort(self) -> None:
+        """To be called right before the queue is emptied; those that may begin are in it then.
+
+        At once: a seed that stayed would be compared with itself the next time.
+        """
+        fresh: list[_Pair] = []
+        free: list[Waiting] = []
+        while (waiting := self._queue.pop()) is not None:
+            request = self._request(waiting) if self._is_compared(waiting) else None
+            if request is None and not self._all_seeds:  # else it keeps its place among the others
+                free.append(waiting)
+            else:
+                fresh.append((waiting, request))
+        if fresh and self._dupefilter.is_elsewhere:
+            self._background.start(self._ask(fresh), "look-up of seeds")
+        elif fresh:
+            self._asked.append(fresh)
+        for waiting in free:
+            self._queue.push(waiting)
+        while self._asked:
+            for pair in self._asked.popleft():
+                self._decide(*pair)
+
+    def _is_compared(self, waiting: Waiting) -> bool:
+        moved = waiting.seed.moved
+        wanted = self._all_seeds if moved is None else moved.is_link
+        return wanted and not waiting.seed.dont_filter
+
+    async def _ask(self, fresh: list[_Pair]) -> None:
+        try:
+            await self._dupefilter.prefetch(request for _, request in fresh if request is not None)
+        except Exception:  # the seeds go on all the same
+            logger.exception("Seeds could not be looked up in the dupefilter")
+        self._asked.append(fresh)
+        engine_hooks.wake(self._crawler.engine)
+
+    def _decide(self, waiting: Waiting, request: Request | None) -> None:
+        if not waiting.entry.live:
+            return  # its partition went elsewhere meanwhile
+        if request is not None and self._is_known(waiting, request):
+            self._dupefilter.log(request, self._spider)
+            self._completion.end_as(waiting.entry, Outcome.FILTERED)
+        else:
+            self._queue.push(waiting)
+
+    def _is_known(self, waiting: Waiting, request: Request) -> bool:
+        try:
+            return self._is_seen(waiting, request)
+        except Exception:  # of a fingerprinter of the user's own, say: those behind it go on, and so does it
+            logger.exception("A seed could not be compared: %r", request)
+            return False
+
+    def _is_seen(self, waiting: Waiting, request: Request) -> bool:
+        job = lineage.job_of(request)
+        if waiting.seed.moved is not None and job is not None:
+            self._dupefilter.arrived(request, job)
+        return self._dupefilter.request_seen(request)
+
+    def _request(self, waiting: Waiting) -> Request | None:
+        """What would be requested for a seed; None when that is refused, which is found when it begins."""
+        try:
+            request, root = seed_request(waiting, self._spider)
+        except Exception:  # noqa: BLE001 - it is set aside when it begins
+            return None
+        request.meta[lineage.JOB] = root
+        return request

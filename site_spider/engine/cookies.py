@@ -1,0 +1,45 @@
+"""A cookie jar for each seed: what one seed's site sets does not go out with another's requests.
+
+Doing a seed twice, or beside others, therefore gives the same result (rule 4). The jar lives
+in Scrapy's cookies middleware, under the seed's ledger entry, and goes when the seed ends.
+"""
+
+from __future__ import annotations
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
+
+from site_spider.ledger.ledger import Entry
+
+_JAR = "cookiejar"
+
+
+def use_jar_of(request: Request, entry: Entry) -> None:
+    """Give a request the jar of its seed, unless it names one itself."""
+    request.meta.setdefault(_JAR, entry)
+
+
+class SeedCookies:
+    """Throws jars away."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    def for_request(self, request: Request, entry: Entry) -> dict[str, str]:
+        """The cookies that would go out with a request of this seed."""
+        middleware = self._crawler.get_downloader_middleware(CookiesMiddleware)
+        if middleware is None or entry not in middleware.jars:
+            return {}
+        asked = request.copy()
+        asked.headers.pop("Cookie", None)
+        middleware.jars[entry].add_cookie_header(asked)
+        sent = (asked.headers.get("Cookie") or b"").decode("latin-1")
+        pairs = (pair.partition("=")[::2] for pair in sent.split("; ") if "=" in pair)
+        return dict(pairs)
+
+    def forget(self, entry: Entry) -> None:
+        """The seed has ended."""
+        middleware = self._crawler.get_downloader_middleware(CookiesMiddleware)
+        if middleware is not None:
+            middleware.jars.pop(entry, None)

@@ -1,0 +1,35 @@
+"""Log records that hold no control characters, whatever handler and formatter writes them.
+
+Every text of a record passes here: its message, with the arguments filled in, and its traceback.
+A message of ours is one line; others, such as Scrapy's tables, keep their line ends.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from site_spider.escape import for_log
+
+_OURS = "site_spider"
+
+
+class EscapedRecord(logging.LogRecord):
+    """A record of the standard library, escaped (escape) and with long lines cut."""
+
+    def getMessage(self) -> str:  # noqa: N802 - the name is logging's
+        """The message as it is to be written."""
+        return for_log(super().getMessage(), one_line=self.name.startswith(_OURS))
+
+    @property
+    def exc_text(self) -> str | None:
+        """The traceback, which the first formatter leaves here for itself and the others."""
+        return self._exc_text
+
+    @exc_text.setter
+    def exc_text(self, text: str | None) -> None:
+        self._exc_text = None if text is None else for_log(text, one_line=False)
+
+
+def install() -> None:
+    """From now on all records of this process are of this class."""
+    logging.setLogRecordFactory(EscapedRecord)

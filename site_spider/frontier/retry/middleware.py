@@ -1,0 +1,130 @@
+"""Retries that wait: in the frontier, not in the downloader, and not all at once.
+
+Scrapy's own middleware decides what is retried (RETRY_TIMES, RETRY_HTTP_CODES,
+RETRY_EXCEPTIONS); this one adds limits by reason and the moment, and keeps the reasons for the
+final description. A host that says it is overloaded is left alone as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.retry import RetryMiddleware, get_retry_request
+from scrapy.http import Response
+from scrapy.settings import BaseSettings
+from scrapy.utils.misc import load_object
+
+from site_spider import options
+from site_spider.frontier.retry.descriptions import REASONS, name_of, name_of_class
+from site_spider.frontier.retry.rules import may_retry, pause_seconds, read_limits, retry_after_seconds
+
+if TYPE_CHECKING:
+    from site_spider.service.assembly import SeedService
+
+NOT_BEFORE = "site_not_before"  # key in Request.meta: event-loop time
+_OVERLOADED = frozenset({429, 503})
+_NO_LIMIT = 1_000_000
+
+
+class PatientRetryMiddleware(RetryMiddleware):
+    """Gives each retry the moment before which it is not to be made."""
+
+    first_seconds: float
+    longest_seconds: float
+    limits: dict[str, int]  # retries by reason
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """As Scrapy asks. Raises ConfigError."""
+        middleware = super().from_crawler(crawler)
+        settings = crawler.settings
+        middleware.first_seconds = options.seconds(settings, "SITE_RETRY_PAUSE_SECONDS")
+        middleware.longest_seconds = options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS")
+        names = {name_of_class(kind) for kind in retried_exceptions(settings)}
+        middleware.limits = read_limits(settings, "SITE_RETRY_TIMES_BY_REASON", names)
+        middleware.retry_http_codes |= {
+            int(reason[5:]) for reason in middleware.limits if reason.startswith("HTTP ")
+        }
+        return middleware
+
+    def process_response(  # type: ignore[override] # without the spider argument, which is on its way out
+        self, request: Request, response: Response
+    ) -> Request | Response:
+        """As Scrapy's; a Retry-After header is kept to, and a host that is overloaded is left alone."""
+        result = super().process_response(request, response)
+        asked = self._asked_seconds(response)
+        if isinstance(result, Request):
+            self._pause(result, asked)
+        self._tell_host(request, response.status, asked or 0.0)
+        return result
+
+    def process_exception(  # type: ignore[override] # likewise
+        self, request: Request, exception: Exception
+    ) -> Request | Response | None:
+        """As Scrapy's."""
+        result = super().process_exception(request, exception)
+        if isinstance(result, Request):
+            self._pause(result, None)
+        return result
+
+    def _retry(self, request: Request, reason: str | Exception | type[Exception]) -> Request | None:
+        said = f"HTTP {reason.split()[0]}" if isinstance(reason, str) else name_of(reason)
+        earlier = request.meta.get(REASONS, ())
+        assert self.crawler.spider
+        retry = get_retry_request(
+            request,
+            reason=reason,
+            spider=self.crawler.spider,
+            max_retry_times=_NO_LIMIT if self._may_retry(request, said, earlier) else 0,
+            priority_adjust=request.meta.get("priority_adjust", self.priority_adjust),
+            give_up_log_level=request.meta.get("give_up_log_level", self.give_up_log_level),
+        )
+        if retry is not None:
+            retry.meta[REASONS] = (*earlier, said)
+        return retry
+
+    def _may_retry(self, request: Request, said: str, earlier: tuple[str, ...]) -> bool:
+        retries, wanted = request.meta.get("retry_times", 0), request.meta.get("max_retry_times")
+        if wanted is not None:  # by the seed or the spider, for this request
+            return bool(retries < wanted)
+        return may_retry(said, earlier, retries, self.max_retry_times, self.limits)
+
+    @cached_property
+    def _service(self) -> SeedService | None:
+        from site_spider.service.assembly import SeedService  # noqa: PLC0415 - the service imports this module
+
+        return SeedService.of(self.crawler)
+
+    def _asked_seconds(self, response: Response) -> float | None:
+        value = response.headers.get("Retry-After") if response.headers else None
+        if value is None:
+            return None
+        return retry_after_seconds(value.decode("latin-1"), time.time(), self.longest_seconds)
+
+    def _pause(self, retry: Request, asked_seconds: float | None) -> None:
+        jitter = random.random()  # noqa: S311 - spreads retries only
+        attempt = retry.meta.get("retry_times", 1)
+        pause = pause_seconds(attempt, self.first_seconds, self.longest_seconds, jitter)
+        if asked_seconds is not None:
+            pause = max(asked_seconds, min(pause, self.first_seconds))
+        retry.meta[NOT_BEFORE] = asyncio.get_running_loop().time() + pause
+
+    def _tell_host(self, request: Request, status: int, asked_seconds: float) -> None:
+        service = self._service
+        if service is None:
+            return
+        if status in _OVERLOADED:
+            service.waiting_room.host_overloaded(request, asked_seconds)
+        elif status < 500:
+            service.waiting_room.host_answered(request)
+
+
+def retried_exceptions(settings: BaseSettings) -> tuple[type[Exception], ...]:
+    """The classes of RETRY_EXCEPTIONS: failures that may pass."""
+    return tuple(load_object(path) for path in settings.getlist("RETRY_EXCEPTIONS"))

@@ -1,0 +1,39 @@
+"""Redirects that cannot be followed stay the answer that they are, with the reason."""
+
+from __future__ import annotations
+
+from scrapy import Request
+from scrapy.downloadermiddlewares.redirect import RedirectMiddleware
+from scrapy.http import Response
+from scrapy.utils.httpobj import urlparse_cached
+
+from site_spider.errors import SeedError
+from site_spider.page.url import check_url
+
+NOT_FOLLOWED = "site_not_followed"  # key in Request.meta: why
+_SLOT = "download_slot"  # likewise, of Scrapy: the downloader notes there which one it took
+
+
+class CheckedRedirectMiddleware(RedirectMiddleware):
+    """Follows a redirect only to a URL that a seed could have."""
+
+    def process_response(  # type: ignore[override] # without the spider argument, which is on its way out
+        self, request: Request, response: Response
+    ) -> Request | Response:
+        """As Scrapy's. A target that is no valid URL leaves the response as it is."""
+        try:
+            result = super().process_response(request, response)
+            if isinstance(result, Request):
+                check_url(result.url)
+                _leave_slot(result, request)
+        except (SeedError, ValueError) as error:
+            reason = error.reason if isinstance(error, SeedError) else "the Location is no valid URL"
+            request.meta[NOT_FOLLOWED] = reason
+            return response
+        return result
+
+
+def _leave_slot(redirected: Request, request: Request) -> None:
+    """Scrapy copies the download slot with the meta: the new host would be visited at the old one's pace."""
+    if redirected.meta.get(_SLOT) == urlparse_cached(request).hostname:
+        del redirected.meta[_SLOT]

@@ -1,0 +1,4 @@
+"""robots.txt: fetched, kept, waited for and obeyed.
+
+It never belongs to a seed.
+"""

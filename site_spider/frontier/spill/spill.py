@@ -1,0 +1,243 @@
+"""Sends requests to the seed topic, where they go on as seeds of their own.
+
+Theory of operation. Five reasons:
+
+- a seed whose tree is open for longer than SITE_SEED_MAX_OPEN_SECONDS is overdue: its links
+  that wait, and those found from then on, leave, so that the watermark moves;
+- with SITE_LINKS_TO=kafka every link leaves;
+- links that find the memory full leave (intake.load), or their host's share of it;
+- where results are kept until their tree is complete (results.exactly_once.keeper), links leave when
+  trees keep too much;
+- with SITE_HOST_OWNERSHIP a link, or a redirect, to a host of another process leaves.
+
+A request that leaves keeps its hold on its seed until the topic has acknowledged the message,
+so a crash repeats it rather than loses it. What a seed cannot say (frontier.spill.writer), and what
+the topic refuses, is crawled here. A page that left is neither in flight nor done in this
+process (dupefilter.seen): it is compared where it arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from scrapy import Request
+
+from site_spider.engine.turns import Turns
+from site_spider.frontier.spill.hosts import Ownership
+from site_spider.frontier.spill.writer import SeedWriter
+from site_spider.frontier.waiting_link import WaitingLink
+from site_spider.frontier.waiting_room import Waiter, WaitingRoom, is_fenced, seed_entry
+from site_spider.frontier.weight import size_bytes
+from site_spider.intake.load import Load
+from site_spider.ledger import lineage
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.ledger import Outcome
+from site_spider.ledger.lineage import Job
+from site_spider.page.url import host_of
+
+logger = logging.getLogger(__name__)
+
+Send = Callable[[Job, bytes | None, bytes], Future[None]]  # of a request's job, key and value
+
+_MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between
+_STAYS = "site_stays"  # key in Request.meta: no seed can say it
+
+
+@runtime_checkable
+class SentPages(Protocol):
+    """What a dupefilter has to know of pages that leave."""
+
+    def sent(self, request: Request, job: Job) -> None:
+        """The page of this job goes to the seed topic."""
+
+    def not_sent(self, request: Request, job: Job) -> None:
+        """It stays after all."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpillRules:
+    """What leaves besides what is too much."""
+
+    topic: str
+    open_seconds: float  # of a tree, before its links leave
+    all_links: bool
+
+
+class Spill:
+    """On the event loop's thread only."""
+
+    def __init__(
+        self,
+        rules: SpillRules,
+        send: Send,
+        writer: SeedWriter,
+        completion: Completion,
+        room: WaitingRoom,
+        pages: SentPages | None,
+    ) -> None:
+        self.guarded: Callable[[Callable[..., None]], Callable[..., None]]  # see Background; set likewise
+        self._rules = rules
+        self.is_crowded: Callable[[], bool] = lambda: False  # whether trees keep too much; set where they do
+        self._send = send
+        self._writer = writer
+        self._completion = completion
+        self._room = room
+        self._pages = pages
+        self.ownership: Ownership | None = None  # set when hosts are shared out
+        self.count: Callable[[str], None] = lambda _key: None  # counts in Scrapy's statistics; set likewise
+        self._is_sweeping = False  # something that waits may have to leave
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def _load(self) -> Load:
+        return self._room.load
+
+    async def look(self) -> None:
+        """Send away what waits and is not to wait here any more; to be called now and then."""
+        have_hosts_moved = self.ownership is not None and self.ownership.look()
+        if self._find_overdue() or have_hosts_moved:
+            self._is_sweeping = True
+        if self._is_sweeping and self._load.may_download:
+            self._is_sweeping = await self._sweep() == _MOST_AT_ONCE
+
+    async def _sweep(self) -> int:
+        count, turns = 0, Turns.of_running_loop()
+        for found in self._room.remove(_at_most(_MOST_AT_ONCE, self._has_to_leave)):
+            for waiter in found:
+                if not turns.has_time():
+                    await turns.time()
+                self._send_or_put_back(waiter)
+            count += len(found)
+            if not turns.has_time():
+                await turns.time()
+        return count
+
+    def _find_overdue(self) -> bool:
+        before, crowded = time.monotonic() - self._rules.open_seconds, self.is_crowded()
+        roots = [root for root in self._completion.roots() if not root.is_overdue]
+        late = [root for root in roots if crowded or root.began < before]
+        for root in late:
+            root.is_overdue = True
+        if crowded and late:
+            logger.info(
+                "%d open trees keep too many results; their links go back to %s as seeds",
+                len(late),
+                self._rules.topic,
+            )
+        for root in () if crowded else late:
+            logger.info(
+                "The tree of %s is open for more than %.0f s; its links go back to %s as seeds",
+                root.url,
+                self._rules.open_seconds,
+                self._rules.topic,
+            )
+        return bool(late)
+
+    def _has_to_leave(self, waiter: Waiter) -> bool:
+        entry = seed_entry(waiter)
+        if entry is None or not entry.live:
+            return False
+        if isinstance(waiter, WaitingLink):
+            return waiter.parent.root.is_overdue or not self._is_ours(waiter.url)
+        if not isinstance(waiter, Request) or _STAYS in waiter.meta:
+            return False
+        job = lineage.job_of(waiter)
+        return job is not None and self._leaves(waiter, job, is_link=_is_first_attempt(waiter, job))
+
+    def _send_or_put_back(self, waiter: Waiter) -> None:
+        if is_fenced(waiter):
+            self._room.drop(waiter)
+            return
+        if isinstance(waiter, WaitingLink):
+            request, is_link = self._completion.begin_link(waiter), True
+        else:
+            assert isinstance(waiter, Request)
+            request = waiter
+            is_link = _is_first_attempt(request, lineage.job_of(request))
+        job = lineage.job_of(request)
+        assert job is not None
+        if not self.send(request, job, is_link=is_link):
+            request.meta[_STAYS] = True
+            self._room.put_request(request)
+
+    def wants(self, request: Request, job: Job, *, is_link: bool) -> bool:
+        """Whether a request is to leave rather than wait. A link is a request with which its job begins."""
+        if not job.entry.live:
+            return False
+        return self._leaves(request, job, is_link=is_link) or (
+            is_link and not self._room.has_place_for(request)
+        )
+
+    def _leaves(self, request: Request, job: Job, *, is_link: bool) -> bool:
+        if is_link:
+            return self._rules.all_links or job.root.is_overdue or not self._is_ours(request.url)
+        came_from = request.meta.get("redirect_urls")
+        if not came_from:
+            return False
+        # what was polled here is crawled here, so only another host is another process'
+        return host_of(came_from[-1]) != host_of(request.url) and not self._is_ours(request.url)
+
+    def _is_ours(self, url: str) -> bool:
+        return self.ownership is None or self.ownership.owns(host_of(url))
+
+    def send(self, request: Request, job: Job, *, is_link: bool) -> bool:
+        """Send an accepted request on its way; False when no seed can say what it is."""
+        message = self._writer.write(request, job, is_link=is_link)
+        if message is None:
+            return False
+        key, value = message
+        weight_bytes = size_bytes(request) + len(value)
+        self._load.add_sending(weight_bytes)
+        if self._pages is not None:
+            self._pages.sent(request, job)
+        future = self._send(job, key, value)
+        future.add_done_callback(
+            lambda done: self._loop.call_soon_threadsafe(
+                self.guarded(self._sent), done, request, job, weight_bytes
+            )
+        )
+        return True
+
+    def _sent(self, future: Future[None], request: Request, job: Job, weight_bytes: int) -> None:
+        self._load.remove_sending(weight_bytes)
+        error = future.exception()
+        if error is not None:
+            logger.warning("A link could not be spilled and is crawled here: %s (%s)", request.url, error)
+            if self._pages is not None:
+                self._pages.not_sent(request, job)
+            if job.entry.live:
+                self._room.put_request(request)
+            else:
+                self._completion.ended(request)
+        else:
+            self.count("spill/sent")
+            job.written = True  # by whoever takes the new seed
+            if job is job.root:
+                self._completion.ledger.decide(job.entry, Outcome.SPILLED)
+            self._completion.ended(request)
+        self._room.wake()
+
+
+def _at_most(count: int, picks: Callable[[Waiter], bool]) -> Callable[[Waiter], bool]:
+    """The same choice, of so many."""
+    left = count
+
+    def pick(waiter: Waiter) -> bool:
+        nonlocal left
+        if not left or not picks(waiter):
+            return False
+        left -= 1
+        return True
+
+    return pick
+
+
+def _is_first_attempt(request: Request, job: Job | None) -> bool:
+    tries = request.meta.get("retry_times"), request.meta.get("redirect_times")
+    return job is not None and job is not job.root and not any(tries)

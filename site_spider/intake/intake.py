@@ -1,0 +1,207 @@
+"""The thread that owns the consumer: polls seeds, commits, and answers rebalances.
+
+Everything is handed to the event loop with call_soon_threadsafe, in order: an assignment
+arrives there before its first message, a revocation after its last. The loop never waits for
+this thread; this thread waits for the loop only while partitions are being revoked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position
+from site_spider.errors import SeedError, SiteSpiderError
+from site_spider.intake.commits import Commits
+from site_spider.intake.owner import Arrival, Owner
+from site_spider.seed.seed import Seed
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.1
+_QUICK_POLL_SECONDS = 0.02  # while something waits for a commit, or for room
+_BATCH = 200  # messages handed over at once: small enough not to hold up the loop
+
+
+class Intake(Listener):
+    """Polls while there is room, pauses while there is none."""
+
+    def __init__(
+        self,
+        join: Callable[[Listener], Consumer],
+        owner: Owner,
+        parse: Callable[[bytes | None], Seed],
+        revoke_wait_seconds: float,
+        commits: Commits,
+    ) -> None:
+        self._join = join
+        self._revoke_wait_seconds = revoke_wait_seconds  # for the owner to let partitions go
+        self._answering: asyncio.Future[None] | None = None
+        self._owner = owner
+        self._parse = parse  # raises SeedError
+        self._commits = commits
+        commits.tell = self._tell
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="site-intake", daemon=True)
+        self._stopping = threading.Event()
+        self._mine: set[Partition] = set()
+        self._paused: set[Partition] = set()
+        self._on_the_way = 0  # handed over, not yet arrived; guarded by the lock
+        self._lock = threading.Lock()
+        self._full = False
+
+    # --- on the event loop's thread ---------------------------------------------------------
+
+    def start(self) -> None:
+        """Join the group and begin to poll."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Poll no more; commit, leave the group, end. Returns at once."""
+        self._stopping.set()
+
+    async def stopped(self, timeout_seconds: float) -> bool:
+        """Wait until the thread has ended; False when it has not in time."""
+        if self._thread.ident is not None:
+            await asyncio.to_thread(self._thread.join, timeout_seconds)
+        return not self._thread.is_alive()
+
+    def _arrive(self, arrivals: list[Arrival]) -> None:
+        with self._lock:
+            self._on_the_way -= len(arrivals)
+        self._owner.arrived(arrivals)
+
+    # --- on the intake's thread -------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            consumer = self._join(self)
+        except Exception as error:  # noqa: BLE001 - a thread that dies silently would stall the crawl
+            self._fail(error)
+            return
+        try:
+            self._work(consumer)
+        except Exception as error:  # noqa: BLE001 - likewise
+            self._fail(error)  # before the consumer asks what is to be committed
+        try:
+            consumer.close()
+        except Exception as error:  # noqa: BLE001 - likewise
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self._stopping.is_set():
+            is_known = isinstance(error, SiteSpiderError)
+            logger.warning(
+                "Leaving the consumer group failed: %s", error, exc_info=None if is_known else error
+            )
+        else:
+            self._tell(self._owner.failed, error)
+
+    def _work(self, consumer: Consumer) -> None:
+        while not self._stopping.is_set():
+            room = min(_BATCH, self._owner.room() - self._on_the_way)
+            self._pause_or_resume(consumer, room)
+            is_awaited = self._full or self._commits.is_awaited
+            timeout_seconds = _QUICK_POLL_SECONDS if is_awaited else _POLL_SECONDS
+            messages = consumer.poll(timeout_seconds, max(1, room))
+            if messages:
+                self._hand_over(messages)
+            self._commits.look(consumer, self._mine)
+
+    def _pause_or_resume(self, consumer: Consumer, room: int) -> None:
+        # some room before it goes on: each resume makes the client fetch anew what it had fetched
+        enough = min(_BATCH, self._owner.capacity()) // 4
+        self._full = room <= 0 or (self._full and room < enough)
+        wanted = self._mine if self._full else self._mine & self._owner.too_wide()
+        if stop := wanted - self._paused:
+            consumer.pause(list(stop))
+        if go := self._paused - wanted:
+            consumer.resume(list(go))
+        self._paused = set(wanted)
+
+    def _hand_over(self, messages: list[Message]) -> None:
+        arrivals = [Arrival(message, self._read(message)) for message in messages]
+        with self._lock:
+            self._on_the_way += len(arrivals)
+        self._tell(self._arrive, arrivals)
+
+    def _read(self, message: Message) -> Seed | SeedError:
+        try:
+            return self._parse(message.value)
+        except SeedError as error:
+            return error
+        except Exception as error:
+            logger.exception("A message could not be read: %s offset %d", message.partition, message.offset)
+            return SeedError(f"the message could not be read: {error!r}")
+
+    def _tell(self, call: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._call, call, *arguments)
+        except RuntimeError:  # the loop has closed: the process is ending
+            self._stopping.set()
+
+    def _call(self, call: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            call(*arguments)
+        except Exception as error:  # noqa: BLE001 - the event loop would only log it
+            self._owner.failed(error)
+
+    def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position] | None:
+        """What the owner says to be committed before partitions leave; None when it is late."""
+        answer: Future[Mapping[Partition, Position]] = Future()
+
+        async def wait_for(positions: Awaitable[Mapping[Partition, Position]]) -> None:
+            try:
+                answer.set_result(await positions)
+            except Exception as error:  # noqa: BLE001 - raised again where it was asked
+                answer.set_exception(error)
+
+        def begin() -> None:
+            self._answering = asyncio.ensure_future(wait_for(self._owner.revoked(partitions)))
+
+        self._tell(begin)
+        try:
+            return answer.result(self._revoke_wait_seconds if not self._loop.is_closed() else 0)
+        except TimeoutError:
+            logger.warning("The event loop did not answer a rebalance in time; nothing is committed for it")
+            return None
+
+    # --- Listener ---------------------------------------------------------------------------
+
+    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
+        """As in Listener."""
+        logger.info("Assigned: %s", _said(positions))
+        self._mine |= set(positions)
+        self._tell(self._owner.assigned, dict(positions))
+
+    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
+        """As in Listener."""
+        logger.info("Revoked: %s", _said(partitions))
+        positions = self._ask(partitions)
+        if positions is None:  # they leave now, whenever the answer comes: they may be back before it
+            self._tell(self._owner.lost, list(partitions))
+        self._forget(partitions)
+        return positions or {}
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        """As in Listener."""
+        logger.warning("Lost without being asked, nothing is committed: %s", _said(partitions))
+        self._tell(self._owner.lost, list(partitions))
+        self._forget(partitions)
+
+    def reached(self, partition: Partition, offset: int) -> None:
+        """As in Listener."""
+        self._tell(self._owner.reached, partition, offset)
+
+    def _forget(self, partitions: Sequence[Partition]) -> None:
+        self._mine -= set(partitions)
+        self._paused -= set(partitions)
+        self._commits.forget(partitions)
+
+
+def _said(partitions: Mapping[Partition, object] | Sequence[Partition]) -> str:
+    return ", ".join(f"{partition.topic}/{partition.number}" for partition in sorted(partitions)) or "nothing"

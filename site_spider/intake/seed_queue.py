@@ -1,0 +1,107 @@
+"""Level 0 of the priority queue: seeds that were polled and wait for their first request.
+
+It stands for the whole seed log: it is created with the scheduler, never reclaimed, and
+its length is 1 always, so it is asked whenever no lower level can serve.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from scrapy import Request, Spider
+
+from site_spider.contracts.seed_log import Message
+from site_spider.frontier.retry.descriptions import REASONS
+from site_spider.ledger.ledger import Entry
+from site_spider.ledger.lineage import UNRAISED, Root
+from site_spider.seed.seed import Seed
+
+
+class Waiting(NamedTuple):
+    """A valid seed that has its entry in the ledger."""
+
+    entry: Entry
+    message: Message
+    seed: Seed
+
+
+class SeedQueue:
+    """Seeds in the order in which they were polled."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Waiting] = deque()
+
+    def __len__(self) -> int:
+        return 1
+
+    def push(self, waiting: Waiting) -> None:
+        """A seed was polled."""
+        self._waiting.append(waiting)
+
+    def pop(self) -> Waiting | None:
+        """The next seed; None when none is here at the moment."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def remove(self, unwanted: Callable[[Waiting], bool]) -> None:
+        """Take out the seeds that `unwanted` picks."""
+        self._waiting = deque(waiting for waiting in self._waiting if not unwanted(waiting))
+
+
+def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
+    """The first request of a seed, and its job.
+
+    Raises what Scrapy's Request raises for what it refuses: ValueError, TypeError.
+    """
+    seed = waiting.seed
+    request = Request(
+        seed.url,
+        callback=getattr(spider, seed.callback) if seed.callback else None,
+        method=seed.method,
+        headers=_headers(seed),
+        body=seed.body,
+        cookies=_cookies(seed) or None,  # type: ignore[arg-type]
+        meta={"depth": seed.depth, **seed.directives, **_attempts(seed)},
+        encoding=seed.encoding,
+        priority=seed.priority,
+        dont_filter=seed.dont_filter,
+    )
+    return request, Root(request, waiting.entry, seed, waiting.message)
+
+
+def _headers(seed: Seed) -> dict[str, Any] | None:
+    headers: dict[str, list[str]] = {}
+    for name, value in seed.headers:
+        if name.lower() != "cookie":
+            headers.setdefault(name, []).append(value)
+    return headers or None
+
+
+def _cookies(seed: Seed) -> dict[str, Any] | list[Any]:
+    """The cookies of a seed, those of a Cookie header included, which Scrapy would drop; the field wins."""
+    sent = [value for name, value in seed.headers if name.lower() == "cookie"]
+    pairs = [pair.partition("=")[::2] for value in sent for pair in value.split(";") if "=" in pair]
+    written = {name.strip(): value.strip() for name, value in pairs}
+    if isinstance(seed.cookies, dict):
+        return {**written, **seed.cookies}
+    return [*({"name": name, "value": value} for name, value in written.items()), *seed.cookies]
+
+
+def _attempts(seed: Seed) -> dict[str, Any]:
+    """What Scrapy notes of the attempts that were made before; they were made by another process."""
+    moved = seed.moved
+    if moved is None or moved.is_link:
+        return {}
+    meta: dict[str, Any] = {}
+    if moved.retry_times:
+        meta |= {"retry_times": moved.retry_times, REASONS: list(moved.retry_reasons)}
+    if moved.redirect_times:
+        meta["redirect_times"] = moved.redirect_times
+        meta["redirect_urls"] = list(moved.redirect_urls)
+        meta["redirect_reasons"] = list(moved.redirect_reasons)
+    if moved.redirect_ttl is not None:
+        meta["redirect_ttl"] = moved.redirect_ttl
+    if moved.unraised_priority is not None:
+        meta[UNRAISED] = moved.unraised_priority
+    return meta

@@ -1,0 +1,161 @@
+"""Which seed a request descends from.
+
+A job is one document to be written: a seed's own, or a discovered link's. Retries and
+redirects serve the job of the request they came from; a link begins a job of its own. The
+job travels in `request.meta`, which Scrapy copies on retry and redirect; where a new
+request carries none (errback output bypasses spider middlewares), the request that is
+being worked on in this context is its parent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from hashlib import blake2b
+from typing import Any
+
+from scrapy import Request
+
+from site_spider.contracts.seed_log import Message
+from site_spider.ledger.ledger import Entry
+from site_spider.page.url import url_id
+from site_spider.seed.seed import Seed
+
+JOB = "site_job"  # key in Request.meta
+UNRAISED = "site_unraised_priority"  # likewise: what its priority was before redirects raised it
+_working_on: ContextVar[Request | None] = ContextVar("working_on", default=None)
+
+
+class Job:
+    """One document to be written, and the requests that serve it."""
+
+    __slots__ = (
+        "_url_id", "depth", "error", "method", "parent", "requests", "root", "status", "url", "written",
+    )  # fmt: skip
+
+    def __init__(self, request: Request, parent: Job | None) -> None:
+        self.url = request.url
+        self.method = request.method
+        self.parent = parent
+        self.root: Root = parent.root if parent is not None else self  # type: ignore[assignment]
+        self.depth: int = request.meta.get("depth", 0 if parent is None else parent.depth + 1)
+        self.requests = 0  # accepted and not ended
+        self.written = False  # a result was handed to the sinks
+        self.error: str | None = None  # why there may be none
+        self.status: int | None = None  # of the response that the error happened with
+        self._url_id: str | None = None
+
+    @property
+    def entry(self) -> Entry:
+        """The seed in the ledger."""
+        return self.root.seed_entry
+
+    @property
+    def url_id(self) -> str:
+        """The `_id` of the document."""
+        if self._url_id is None:
+            try:
+                self._url_id = url_id(self.url)
+            except ValueError:  # a link of a spider of the user's own, with no canonical form
+                self._url_id = blake2b(self.url.encode("utf-8", "replace"), digest_size=20).hexdigest()
+        return self._url_id
+
+
+class Root(Job):
+    """The job of a seed itself."""
+
+    __slots__ = (
+        "anchor_host",
+        "began",
+        "is_overdue",
+        "is_set_aside",
+        "message",
+        "scope_host",
+        "seed",
+        "seed_entry",
+    )
+
+    def __init__(self, request: Request, entry: Entry, seed: Seed, message: Message) -> None:
+        super().__init__(request, None)
+        moved = seed.moved
+        if moved is not None and not moved.is_link:  # another process began it
+            self.url, self.method = moved.url, moved.method
+        else:
+            self.url = seed.url
+        self.began = time.monotonic()
+        self.is_overdue = False  # its links are spilled
+        self.is_set_aside = False  # a dead letter is on its way, or there
+        # where the redirects of its seed ended: links are followed from there
+        self.anchor_host = "" if moved is None else moved.anchor_host
+        self.scope_host = "" if moved is None else moved.scope_host  # the same, as far as it is believed
+        self.seed_entry = entry
+        self.seed = seed
+        self.message = message
+        self._url_id = seed.url_id
+
+    def found_at(self, host: str) -> None:
+        """Its page was found there; what another process found before it was sent here stands."""
+        if self.seed.moved is None or not self.seed.moved.anchor_host:
+            self.anchor_host = self.scope_host = host
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether an unsigned message says which page it was that another process began."""
+        moved = self.seed.moved
+        return moved is not None and not moved.is_link and not moved.is_proven
+
+
+def job_of(request: Request) -> Job | None:
+    """The job that a request serves; None when it descends from no seed."""
+    job: Any = request.meta.get(JOB)
+    return job if isinstance(job, Job) else None
+
+
+def first_request(request: Request, job: Job) -> Request:
+    """What a job's page was first asked for with: `request` itself, unless it is a later attempt."""
+    if request.url == job.url and request.method == job.method:
+        return request
+    return Request(job.url, method=job.method, meta={JOB: job})
+
+
+def work_on(request: Request | None) -> None:
+    """From here on, in this context, what happens is done for `request`."""
+    _working_on.set(request)
+
+
+def current_job() -> Job | None:
+    """The job being worked on in this context."""
+    request = _working_on.get()
+    return None if request is None else job_of(request)
+
+
+def origin_of(request: Request) -> Request | None:
+    """The request that is being worked on in this context, if it serves the job of `request`."""
+    origin = _working_on.get()
+    return origin if origin is not None and job_of(origin) is job_of(request) else None
+
+
+def adopt(request: Request, is_being_scraped: Callable[[Request], bool]) -> Job | None:
+    """Find (or begin) the job of a new request and note it in its meta; None without a seed."""
+    origin = _working_on.get()
+    parent = None if origin is None else job_of(origin)
+    job = job_of(request)
+    if job is None or (job is parent and origin is not None and _is_child(request, origin, is_being_scraped)):
+        if parent is None:
+            return None
+        job = Job(request, parent)
+        request.meta[JOB] = job
+    return job
+
+
+def _is_child(request: Request, origin: Request, is_being_scraped: Callable[[Request], bool]) -> bool:
+    """Tell a link whose meta was copied from the response from another attempt at the same page.
+
+    Before the spider has the response only middlewares make requests, and those are attempts.
+    A spider asks for one with get_retry_request, which counts.
+    """
+    if not is_being_scraped(origin):
+        return False
+    counts = ("retry_times", "redirect_times")
+    return all(request.meta.get(count) == origin.meta.get(count) for count in counts)

@@ -1,0 +1,99 @@
+"""How far a consumer group is, from what it has committed and where its partitions end.
+
+Theory: a message is done when the committed offset lies beyond it, or when a complete run in the
+commit's metadata covers it. Everything else up to the end is lag; the part of it that was
+handed out to a member already is in flight. A commit below the first offset that is still kept
+(retention has removed the rest) counts from there, one beyond the end as if it were the end: the end is
+asked for first, and the group does not wait for us.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from site_spider.contracts.seed_log import PartitionProgress
+from site_spider.ledger.metadata import Run, decode
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Numbers of messages; `end` is the next offset (summed up, over several partitions).
+
+    `lag` is all that is not done, `in_flight` the part of it that is being worked on.
+    """
+
+    done: int
+    in_flight: int
+    lag: int
+    end: int
+
+    @property
+    def passed(self) -> int:
+        """How many messages were ever done: unlike `done` it does not shrink with retention."""
+        return self.end - self.lag
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing waits and nothing is in flight."""
+        return self.lag == 0
+
+
+def of_partition(progress: PartitionProgress) -> Progress:
+    """The progress in one partition."""
+    start, end = progress.start, progress.end
+    if progress.committed is None:
+        return Progress(0, 0, end - start, end)
+    offset, metadata = progress.committed
+    ahead = decode(offset, metadata)
+    watermark = min(max(offset, start), end)
+    complete = _count(ahead.complete, watermark, end)
+    position = min(max(ahead.position, watermark), end)
+    in_flight = position - watermark - _count(ahead.complete, watermark, position)
+    return Progress(watermark - start + complete, in_flight, end - watermark - complete, end)
+
+
+def total(parts: Iterable[Progress]) -> Progress:
+    """The sum over partitions."""
+    done = in_flight = lag = end = 0
+    for part in parts:
+        done += part.done
+        in_flight += part.in_flight
+        lag += part.lag
+        end += part.end
+    return Progress(done, in_flight, lag, end)
+
+
+def _count(runs: Iterable[Run], low: int, high: int) -> int:
+    """How many offsets from `low` to before `high` the runs cover."""
+    return sum(max(0, min(last, high) - max(first, low)) for first, last in runs)
+
+
+class Rate:
+    """Messages done per second, over a sliding window. Times are of any clock that never goes back."""
+
+    def __init__(self, window_seconds: float = 30.0) -> None:
+        self._window_seconds = window_seconds
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def add(self, now: float, passed: int) -> None:
+        """Note how many were done by now; one older than the window is kept to measure from."""
+        self._seen.append((now, passed))
+        while len(self._seen) > 2 and self._seen[1][0] <= now - self._window_seconds:
+            self._seen.popleft()
+
+    @property
+    def per_second(self) -> float | None:
+        """None until two moments are known."""
+        if len(self._seen) < 2:
+            return None
+        (then, before), (now, after) = self._seen[0], self._seen[-1]
+        return max(0, after - before) / (now - then) if now > then else None
+
+    def seconds_left(self, lag: int) -> float | None:
+        """How long the lag will take at this rate; None when that cannot be said."""
+        if lag == 0:
+            return 0.0
+        rate = self.per_second
+        return lag / rate if rate else None

@@ -1,0 +1,111 @@
+"""Answers `scrapy frontier` on a socket: one line in, one document out, nothing changed.
+
+Whoever connects costs little, whatever it sends: a few connections at a time, a short line, a few
+seconds. The look at the frontier is taken in slices, so the event loop goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from pathlib import Path
+from typing import Any, Self
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
+
+from site_spider import options
+from site_spider.observe import look as frontier_look
+from site_spider.observe import sockets as frontier_sockets
+from site_spider.observe.survey import MOST_HOSTS
+from site_spider.service.assembly import SeedService
+
+logger = logging.getLogger(__name__)
+
+_MOST_CONNECTIONS = 4
+_LONGEST_QUESTION_BYTES = 256
+_SECONDS = 5.0  # for the question, and for taking the answer
+
+
+class FrontierServer:
+    """An extension, for spiders that take seeds. That it cannot listen never holds up a crawl."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._path: Path | None = None
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[Any]] = set()
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """As Scrapy asks. Raises ConfigError."""
+        takes_seeds = getattr(crawler.spidercls, "takes_seeds", False)
+        if not takes_seeds or not options.boolean(crawler.settings, "SITE_FRONTIER_SOCKET"):
+            raise NotConfigured
+        server = cls(crawler)
+        crawler.signals.connect(server._spider_opened, signal=signals.spider_opened)
+        crawler.signals.connect(server._spider_closed, signal=signals.spider_closed)
+        return server
+
+    async def _spider_opened(self) -> None:
+        try:
+            await asyncio.to_thread(frontier_sockets.remove_stale)
+            path = await asyncio.to_thread(frontier_sockets.new_path)
+            self._server = await asyncio.start_unix_server(
+                self._connected, path, limit=_LONGEST_QUESTION_BYTES
+            )
+            self._path = path
+            await asyncio.to_thread(path.chmod, 0o600)
+        except OSError as error:
+            logger.warning("scrapy frontier cannot ask this process: %s", error)
+
+    async def _spider_closed(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self._path.unlink)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            if len(self._connections) < _MOST_CONNECTIONS:
+                self._connections.add(task)
+                await self._answer(reader, writer)
+        except (OSError, TimeoutError):
+            pass  # whoever asked has gone, or is too slow
+        except Exception:
+            logger.exception("A question about the frontier could not be answered")
+        finally:
+            self._connections.discard(task)
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_SECONDS):
+            try:
+                question = await reader.readuntil(b"\n")
+            except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                return
+        document = await self._document(question)
+        writer.write(json.dumps(document).encode() + b"\n")
+        writer.write_eof()
+        async with asyncio.timeout(_SECONDS):
+            await writer.drain()
+            while await reader.read(_LONGEST_QUESTION_BYTES):
+                pass  # until the other side has taken it all, and closes
+
+    async def _document(self, question: bytes) -> dict[str, Any]:
+        service = SeedService.of(self._crawler)
+        if service is None or service.seeds is None:
+            return {"error": "the crawl has not begun"}
+        hosts = question.strip()
+        if not hosts.isdigit() or int(hosts) > MOST_HOSTS:
+            return {"error": f"the question is a number of hosts, 0 to {MOST_HOSTS}"}
+        return await frontier_look.look(service, int(hosts))

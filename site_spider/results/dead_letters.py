@@ -1,0 +1,99 @@
+"""Sets messages aside in the dead-letter topic, with the reason and where they came from."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from site_spider.contracts.seed_log import Message, Producer
+from site_spider.engine.background import Background
+from site_spider.errors import SinkRejected
+from site_spider.escape import escaped
+from site_spider.ledger.ledger import Entry
+
+logger = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 2.0
+# Of value and key, when they and the headers pass the broker's limit: first so much, then so little.
+# The whole is at the offset that the headers name.
+_KEPT_BYTES = (100_000, 1_000)
+_LONGEST_REASON = 1_000  # characters: a header counts for the limit as well
+_TRUNCATED = "truncated_from_bytes"
+_TRUNCATED_KEY = "truncated_key_from_bytes"
+
+
+class DeadLetters:
+    """Sends dead letters and tells when each is durable. On the event loop's thread only."""
+
+    def __init__(
+        self, producer: Producer, topic: str, durable: Callable[[Entry], None], background: Background
+    ) -> None:
+        self._guarded = background.guarded
+        self._producer = producer
+        self._topic = topic
+        self._durable = durable
+        self._loop = asyncio.get_running_loop()
+        self.under_way = 0
+
+    def set_aside(self, message: Message, reason: str, entry: Entry) -> None:
+        """Queue a dead letter; when it is durable, `durable(entry)` is called."""
+        where = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
+        logger.warning("Dead letter from %s: %s", where, reason)
+        self.under_way += 1
+        self._send(message, _headers(message, reason), entry)
+
+    def _send(self, message: Message, headers: list[tuple[str, bytes]], entry: Entry) -> None:
+        future = self._producer.send(self._topic, message.key, message.value, headers)
+
+        def done(future: Future[None]) -> None:
+            self._loop.call_soon_threadsafe(self._guarded(self._sent), future, message, headers, entry)
+
+        future.add_done_callback(done)
+
+    def _sent(
+        self, future: Future[None], message: Message, headers: list[tuple[str, bytes]], entry: Entry
+    ) -> None:
+        error = future.exception()
+        if error is None:
+            self.under_way -= 1
+            self._durable(entry)
+        elif isinstance(error, SinkRejected) and (shorter := _shortened(message)) is not None:
+            self._send(shorter, _marked(headers, message, shorter), entry)
+        else:
+            logger.error("A dead letter could not be written, trying again: %s", error)
+            self._loop.call_later(_RETRY_SECONDS, self._guarded(self._send), message, headers, entry)
+
+
+def _shortened(message: Message) -> Message | None:
+    """The beginning of what the log refuses; None when there is nothing left to cut off."""
+    key, value = message.key or b"", message.value or b""
+    for most in _KEPT_BYTES:
+        if max(len(key), len(value)) > most:
+            return replace(message, key=message.key and key[:most], value=message.value and value[:most])
+    return None
+
+
+def _marked(headers: list[tuple[str, bytes]], message: Message, shorter: Message) -> list[tuple[str, bytes]]:
+    """With how long value and key were, said when each is cut for the first time."""
+    marks = {_TRUNCATED: message.value}
+    if shorter.key != message.key:
+        marks[_TRUNCATED_KEY] = message.key
+    said = {name for name, _ in headers}
+    new = [(name, b"%d" % len(was or b"")) for name, was in marks.items() if name not in said]
+    return [*headers, *new]
+
+
+def _headers(message: Message, reason: str) -> list[tuple[str, bytes]]:
+    origin = message.partition
+    values = {
+        "error": escaped(reason[:_LONGEST_REASON])[:_LONGEST_REASON],
+        "origin_topic": origin.topic,
+        "origin_partition": str(origin.number),
+        "origin_offset": str(message.offset),
+        "failed_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+    }
+    return [(name, value.encode("utf-8", "backslashreplace")) for name, value in values.items()]

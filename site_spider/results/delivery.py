@@ -1,0 +1,291 @@
+"""Drives the batches of one sink on the event loop.
+
+Theory of operation. The batcher decides, this module acts: `_pump` hands every batch
+that is due to a task of its own and sets one timer for the next moment at which
+something can be due. It runs after whatever may change that: a submit, the end of a
+write, the timer. There is no other task and no queue, so nothing is left behind.
+
+The end of a write is seen by the task's done callback rather than inside the task,
+because a task that is cancelled before its first step never runs at all, and its
+records have to come back all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf
+
+from site_spider.contracts.sink import Answer, Record, Sink, Verdict
+from site_spider.errors import BatchError, SinkUnavailable
+from site_spider.results.batch import Batch, Batcher, BatchLimits
+from site_spider.results.delivery_log import DeliveryLog
+
+logger = logging.getLogger(__name__)
+
+Done = Callable[[Verdict], None]
+
+SHORTEST_OPEN_PAUSE_SECONDS = 0.25
+LONGEST_OPEN_PAUSE_SECONDS = 5.0
+OPEN_ATTEMPT_SECONDS = 15.0  # what one attempt is granted even when the whole wait is shorter
+CLOSE_SINK_SECONDS = 5.0
+
+
+class Delivery:
+    """Brings records to one sink. All its methods belong to the event loop's thread.
+
+    `on_change`, if set, is called without arguments after the backlog shrank or the
+    availability changed: the moment to look whether intake may resume. `on_failure` hears of
+    a mistake in here, after which records would wait for ever.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        limits: BatchLimits | None = None,
+        write_timeout_seconds: float = 60.0,
+        on_change: Callable[[], None] | None = None,
+        on_failure: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self.sink = sink
+        self._on_failure = on_failure or self._log_failure
+        self.on_change = on_change
+        self._batcher = Batcher(limits)
+        self._write_timeout_seconds = write_timeout_seconds
+        self._done: dict[int, Done] = {}
+        self._writes: set[asyncio.Task[Sequence[Verdict]]] = set()
+        # a plain handle: uvloop gives no TimerHandle for a moment that has come
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = inf
+        self._drained: asyncio.Event = asyncio.Event()
+        self._writing = False  # between open and close
+        self._closed = False
+        self._said = DeliveryLog(sink.name)
+
+    @property
+    def backlog_count(self) -> int:
+        """Records that were submitted and have no final answer."""
+        return self._batcher.backlog_count
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What those records weigh."""
+        return self._batcher.backlog_bytes
+
+    @property
+    def available(self) -> bool:
+        """False from a failed write until the next one that succeeds."""
+        return self._batcher.unavailable_since is None
+
+    async def open(self, wait_seconds: float) -> None:
+        """Open the sink, waiting up to `wait_seconds` for one that is away.
+
+        Raises SinkUnavailable after that, and ConfigError at once.
+        """
+        try:
+            await self._open_sink(wait_seconds)
+        except BaseException:
+            await self._close_sink()
+            raise
+        self._writing = True
+        self._pump()
+
+    def submit(self, record: Record, done: Done, *, at_once: bool = False) -> None:
+        """Queue a record; `done` is called once, with the final answer: acknowledged or rejected.
+
+        It is called later, never from within. With `at_once` neither this record nor an earlier
+        one waits for its batch to fill. Raises SinkUnavailable after `close`.
+        """
+        if self._closed:
+            raise SinkUnavailable(f"{self.sink.name}: nothing can be delivered after the end of the crawl.")
+        self._done[self._batcher.accept(record, self._now())] = done
+        if at_once:
+            self._batcher.flush()
+        self._pump()
+
+    def flush(self) -> None:
+        """Send what waits for its batch to fill, as far as the sink takes it."""
+        self._batcher.flush()
+        self._pump()
+
+    async def close(self, timeout_seconds: float) -> int:
+        """Write all that waits, whatever its age, and close the sink; returns how many records are left.
+
+        Their `done` is never called.
+        """
+        if not self._closed:
+            self._batcher.hurry()
+            self._pump()
+            try:
+                await self._drain(timeout_seconds)
+            finally:
+                self._closed = True
+                self._writing = False
+                self._stop_timer()
+                await self._abandon_writes()
+                await self._close_sink()
+        return self.backlog_count
+
+    def _log_failure(self, error: BaseException) -> None:
+        logger.error("The delivery to sink %s failed.", self.sink.name, exc_info=error)
+
+    # --- Opening and closing ---
+
+    async def _open_sink(self, wait_seconds: float) -> None:
+        deadline = self._now() + wait_seconds
+        pause = SHORTEST_OPEN_PAUSE_SECONDS
+        warned = False
+        while True:
+            failure = await self._try_open(max(deadline - self._now(), OPEN_ATTEMPT_SECONDS))
+            if failure is None:
+                break
+            if self._now() + pause >= deadline:
+                raise failure
+            if not warned:
+                logger.warning(
+                    "Sink %s is away, waiting up to %.0f s: %s", self.sink.name, wait_seconds, failure
+                )
+                warned = True
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_OPEN_PAUSE_SECONDS)
+        if warned:
+            logger.info("Sink %s is there.", self.sink.name)
+
+    async def _try_open(self, timeout_seconds: float) -> SinkUnavailable | None:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self.sink.open()
+        except SinkUnavailable as error:
+            return error
+        except TimeoutError:
+            return SinkUnavailable(f"{self.sink.name}: no answer within {timeout_seconds:.0f} s.")
+        return None
+
+    async def _drain(self, timeout_seconds: float) -> None:
+        if not self._writing:
+            return
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while self.backlog_count:
+                    self._drained.clear()
+                    await self._drained.wait()
+        except TimeoutError:
+            logger.warning("Sink %s: no time left for %d records.", self.sink.name, self.backlog_count)
+
+    async def _abandon_writes(self) -> None:
+        writes = list(self._writes)
+        for write in writes:
+            write.cancel()
+        if writes:
+            await asyncio.wait(writes, timeout=CLOSE_SINK_SECONDS)
+
+    async def _close_sink(self) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_SINK_SECONDS):
+                await self.sink.close()
+        except Exception:  # a sink that cannot be closed must not keep the process from stopping
+            logger.exception("Sink %s could not be closed.", self.sink.name)
+
+    # --- Writing ---
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _pump(self) -> None:
+        if not self._writing:
+            return
+        try:
+            self._hand_out()
+        except Exception as error:  # noqa: BLE001 - a record that was accepted is not its submitter's any more
+            self._on_failure(error)
+
+    def _hand_out(self) -> None:
+        loop = asyncio.get_running_loop()
+        while (batch := self._batcher.take(loop.time())) is not None:
+            write = loop.create_task(self._write(batch), name=f"write to {self.sink.name}")
+            self._writes.add(write)
+            write.add_done_callback(partial(self._written, batch))
+        moment = self._batcher.next_at(loop.time())
+        if moment is not None and moment < self._timer_at:
+            self._stop_timer()
+            self._timer, self._timer_at = loop.call_at(moment, self._on_timer), moment
+
+    def _on_timer(self) -> None:
+        self._timer, self._timer_at = None, inf
+        self._pump()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = None, inf
+
+    async def _write(self, batch: Batch) -> Sequence[Verdict]:
+        async with asyncio.timeout(self._write_timeout_seconds):
+            return await self.sink.write(batch.records)
+
+    def _written(self, batch: Batch, write: asyncio.Task[Sequence[Verdict]]) -> None:
+        self._writes.discard(write)
+        try:
+            self._conclude(batch, write)
+        except Exception as error:  # noqa: BLE001 - the event loop would only log it
+            self._on_failure(error)
+
+    def _conclude(self, batch: Batch, write: asyncio.Task[Sequence[Verdict]]) -> None:
+        before = self.backlog_count, self._batcher.unavailable_since
+        try:
+            reason = self._outcome(batch, write)
+        except BatchError as error:
+            reason = f"the sink's answer is of no use: {error}"
+            self._batcher.fail(batch.number, self._now(), random.random())  # noqa: S311 - spreads retries only
+        since = self._batcher.unavailable_since
+        if not self._closed:
+            self._said.availability(before[1], since, self.backlog_count, self._now(), reason)
+        self._pump()
+        if self.backlog_count == 0:
+            self._drained.set()
+        if self.on_change and before != (self.backlog_count, since):
+            self.on_change()
+
+    def _outcome(self, batch: Batch, write: asyncio.Task[Sequence[Verdict]]) -> str:
+        """Give what became of a write to the batcher; returns why it failed, empty if it did not."""
+        jitter = random.random()  # noqa: S311 - spreads retries only
+        failure = self._failure(write)
+        if failure:
+            self._batcher.fail(batch.number, self._now(), jitter)
+            return failure
+        verdicts = write.result()
+        endings = self._batcher.settle(batch.number, verdicts, self._now(), jitter)
+        for ticket, record, verdict in endings:
+            if verdict.answer is Answer.REJECTED:
+                self._said.rejected(record, verdict, self._now())
+            self._call(self._done.pop(ticket), verdict)
+        if len(endings) == len(verdicts):
+            return ""
+        reason = next(verdict.reason for verdict in verdicts if verdict.answer is Answer.RETRY)
+        if self.available:
+            self._said.retried(len(verdicts) - len(endings), reason, self._now())
+        return reason
+
+    def _failure(self, write: asyncio.Task[Sequence[Verdict]]) -> str:
+        if write.cancelled():
+            return "the write was cancelled"
+        error = write.exception()
+        if error is None:
+            return ""
+        if isinstance(error, TimeoutError):
+            return f"no answer within {self._write_timeout_seconds:.0f} s"
+        if not isinstance(error, SinkUnavailable):
+            # A mistake in an adapter must not lose records either.
+            logger.error("Sink %s failed unexpectedly.", self.sink.name, exc_info=error)
+            return repr(error)
+        return str(error)
+
+    def _call(self, done: Done, verdict: Verdict) -> None:
+        try:
+            done(verdict)
+        except Exception as error:  # noqa: BLE001 - the other records of the batch still have to hear
+            self._on_failure(error)

@@ -1,0 +1,4 @@
+"""Results and offsets in one Kafka transaction.
+
+It owns the results that are held until their seed is complete.
+"""

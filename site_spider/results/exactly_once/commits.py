@@ -1,0 +1,115 @@
+"""Brings transactions from the event loop to the intake's thread, and their outcome back.
+
+Theory. Transactions run on the thread that polls, so none runs while partitions come or go. One
+that was put together before a partition left must not run after that: its positions are those of
+an earlier epoch. The loop may put such a one into the queue until it has heard of the leave, so
+`forget` has it put a mark there, and all that stands before the mark is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from site_spider.contracts.seed_log import Partition, TransactionalConsumer
+from site_spider.errors import CommitInDoubt, LogUnavailable
+from site_spider.results.exactly_once.held import Transaction
+
+logger = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 0.5
+
+Nothing: Mapping[int, str] = {}
+
+
+class Outcome(NamedTuple):
+    """What became of a transaction: committed, or nothing of it is stored.
+
+    `refused` names items by number that the servers refuse; `trouble` says why the servers
+    could not be had.
+    """
+
+    committed: bool
+    refused: Mapping[int, str] = Nothing
+    trouble: str = ""
+
+
+class TransactionCommits:
+    """The thread's half of the keeper, which is told outcomes by `settled` and leaves by `left`."""
+
+    def __init__(
+        self,
+        settled: Callable[[Outcome], None],
+        left: Callable[[Sequence[Partition]], None],
+    ) -> None:
+        self.tell: Callable[..., None]
+        self._settled = settled
+        self._left = left
+        self._queue: SimpleQueue[Transaction | None] = SimpleQueue()  # None: the mark
+        self._marks_to_come = 0
+        self._doubtful: Transaction | None = None
+        self._left_since: set[Partition] = set()  # while a transaction is in doubt
+        self._not_before = 0.0
+
+    def put(self, transaction: Transaction) -> None:
+        """Have it committed. On the loop's thread."""
+        self._queue.put(transaction)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a transaction waits. On the intake's thread."""
+        return self._doubtful is not None or not self._queue.empty()
+
+    def look(self, consumer: TransactionalConsumer, mine: Set[Partition]) -> None:
+        """Run what waits. On the intake's thread."""
+        if time.monotonic() < self._not_before:
+            return
+        if self._doubtful is not None:
+            self._clear_up(consumer, self._doubtful)
+        while self._doubtful is None and not self._queue.empty():
+            transaction = self._queue.get_nowait()
+            if transaction is None:
+                self._marks_to_come -= 1
+            elif self._marks_to_come or not transaction.positions.keys() <= mine:
+                self._tell(Outcome(committed=False))
+            else:
+                self._run(consumer, transaction)
+
+    def forget(self, partitions: Sequence[Partition]) -> None:
+        """These have left; the loop is being told. On the intake's thread."""
+        self._marks_to_come += 1
+        self._left_since.update(partitions)
+        self.tell(self._heard, list(partitions))
+
+    def _heard(self, partitions: Sequence[Partition]) -> None:
+        self._left(partitions)
+        self._queue.put(None)
+
+    def _run(self, consumer: TransactionalConsumer, transaction: Transaction) -> None:
+        try:
+            refused = consumer.commit_with(transaction.items, transaction.positions)
+        except CommitInDoubt as error:
+            logger.warning("It is not known whether a transaction was committed, asking: %s", error)
+            self._doubtful, self._left_since = transaction, set()
+        except LogUnavailable as error:
+            self._tell(Outcome(committed=False, trouble=str(error)))
+        else:
+            self._tell(Outcome(committed=not refused, refused=refused))
+
+    def _clear_up(self, consumer: TransactionalConsumer, transaction: Transaction) -> None:
+        # for those that have left others may have committed since, and nothing here depends on it
+        positions = {p: at for p, at in transaction.positions.items() if p not in self._left_since}
+        try:
+            committed = consumer.was_committed(positions)
+        except LogUnavailable:
+            self._not_before = time.monotonic() + _RETRY_SECONDS
+            return
+        logger.info("The transaction in doubt was %s", "committed" if committed else "not committed")
+        self._doubtful = None
+        self._tell(Outcome(committed))
+
+    def _tell(self, outcome: Outcome) -> None:
+        self.tell(self._settled, outcome)

@@ -1,0 +1,285 @@
+"""Results that are kept until their seed is complete, to be stored together with its offset.
+
+Theory. A result that others can see while its seed is not committed would be stored again when the
+seed is replayed. So the results of a tree are kept here until nothing else of the tree is left, and
+then leave in one transaction with the positions that say that just these seeds are complete. Each
+tree is in exactly one of three places:
+
+- *open*: something else of it has still to end; it may get more items;
+- *ready*: only its items are left, and it waits for a transaction;
+- *under way*: in the one transaction that was handed out and has no answer yet.
+
+The rules that must hold:
+
+1. A position says that a seed is complete only in the transaction that holds all items of its tree, or in a
+   later one. `commit` makes it so: the positions are worked out for the trees that are taken.
+2. One transaction is under way at a time. The next one is put together when its answer is known, so
+   positions never go back.
+3. What was not committed goes back in front, and leaves in a later transaction as a whole.
+4. A tree whose partition is gone is forgotten wherever it is: its next owner replays the seed.
+5. A position whose text has no room for all complete seeds is not used. A seed that it leaves out
+   would be replayed, and its results stored twice; it waits until the watermark has moved.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from site_spider.contracts.seed_log import Partition, Position
+from site_spider.contracts.sink import Record
+from site_spider.errors import BatchError
+from site_spider.ledger.books import NOTHING
+from site_spider.ledger.ledger import Entry, Ledger
+from site_spider.results.batch import BatchLimits
+
+# A bitmap of the text of a commit reaches 18,000 offsets and more; the rest is for what is polled meanwhile.
+LONGEST_SPAN_OFFSETS = 16_000
+
+
+class Link(NamedTuple):
+    """A link that goes back to the seed topic as a seed."""
+
+    key: bytes | None
+    value: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """What it weighs."""
+        return len(self.value) + 100
+
+
+Item = Record | Link
+
+
+class Tree:
+    """What is kept for one seed; `entry` is None for a result that no seed stands behind.
+
+    `origin` is whatever its keeper wants to know of it later.
+    """
+
+    __slots__ = ("entry", "is_ready", "items", "origin", "ready_since", "size_bytes")
+
+    def __init__(self, entry: Entry | None, origin: Any) -> None:
+        self.entry = entry
+        self.origin = origin
+        self.items: list[Item] = []
+        self.size_bytes = 0
+        self.is_ready = False
+        self.ready_since = 0.0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its partition is still this process's."""
+        return self.entry is None or self.entry.live
+
+
+class Transaction(NamedTuple):
+    """What is stored together or not at all."""
+
+    trees: tuple[Tree, ...]
+    positions: Mapping[Partition, Position]
+
+    @property
+    def items(self) -> list[Item]:
+        """All that is to be written, tree by tree."""
+        return [item for tree in self.trees for item in tree.items]
+
+
+class HeldResults:
+    """See the module's theory. Times are seconds of any clock that never goes back."""
+
+    def __init__(self, ledger: Ledger, limits: BatchLimits) -> None:
+        self._ledger = ledger
+        self._limits = limits
+        self._trees: dict[Entry, Tree] = {}
+        self._ready: deque[Tree] = deque()
+        self._committed: dict[Partition, Position] = {}
+        self.under_way: Transaction | None = None
+        self.size_bytes = 0  # of everything
+        self.ready_bytes = 0  # of what waits for a transaction or is in one
+
+    @property
+    def ready_count(self) -> int:
+        """Trees that wait for a transaction."""
+        return len(self._ready)
+
+    def is_open(self, entry: Entry) -> bool:
+        """Whether something is kept of a tree that has not ended."""
+        tree = self._trees.get(entry)
+        return tree is not None and not tree.is_ready
+
+    def keep(self, entry: Entry, item: Item, origin: Any = None) -> bool:
+        """Keep an item of an open tree; True for the first of it.
+
+        Raises BatchError when the tree is not open any more.
+        """
+        tree = self._trees.get(entry)
+        is_first = tree is None
+        if tree is None:
+            tree = self._trees[entry] = Tree(entry, origin)
+        if tree.is_ready:
+            raise BatchError(f"{entry!r} has nothing left to wait for, yet gets one more result.")
+        tree.items.append(item)
+        tree.size_bytes += item.size_bytes
+        self.size_bytes += item.size_bytes
+        return is_first
+
+    def keep_alone(self, item: Item, now: float) -> None:
+        """Take an item without a seed: ready at once."""
+        tree = Tree(None, None)
+        tree.items.append(item)
+        tree.size_bytes = item.size_bytes
+        self.size_bytes += item.size_bytes
+        self._make_ready(tree, now)
+
+    def end(self, entry: Entry, now: float) -> None:
+        """Nothing else of this tree is left: it is ready. Raises BatchError when it is so already."""
+        tree = self._trees[entry]
+        if tree.is_ready:
+            raise BatchError(f"{entry!r} is ready already.")
+        self._make_ready(tree, now)
+
+    def is_due(self, now: float) -> bool:
+        """Whether what is ready is large or old enough to be taken."""
+        if not self._ready:
+            return False
+        return (
+            self.ready_bytes >= self._limits.size_bytes
+            or len(self._ready) >= self._limits.count
+            or now >= self._ready[0].ready_since + self._limits.age_seconds
+        )
+
+    def commit(self, *, with_trees: bool, anyway: Collection[Partition] = ()) -> Transaction | None:
+        """Put the next transaction together, of ready trees and of positions that have changed.
+
+        `anyway` names partitions whose position is to be committed in any case. None when there is nothing
+        to do. Raises BatchError while one is under way.
+        """
+        if self.under_way is not None:
+            raise BatchError("a transaction is under way; the next one depends on its answer.")
+        trees = self._gathered() if with_trees else []
+        offsets = _offsets(trees)
+        positions: dict[Partition, Position] = {}
+        for partition in self._ledger.partitions():
+            besides: Collection[int] = offsets.get(partition, NOTHING)
+            position = self._ledger.position(partition, besides=besides)
+            if position is not None and self._ledger.is_told_by(partition, position, besides):
+                if position != self._committed.get(partition) or partition in anyway:
+                    positions[partition] = position
+            else:
+                trees = self._without(partition, trees)
+        if not trees and not positions:
+            return None
+        self.under_way = Transaction(tuple(trees), positions)
+        return self.under_way
+
+    def committed(self) -> tuple[Tree, ...]:
+        """The transaction is stored; returns its trees, which are no longer kept."""
+        transaction = self._answered()
+        self._committed.update(transaction.positions)
+        for tree in transaction.trees:
+            self._drop(tree)
+        return transaction.trees
+
+    def not_committed(self) -> list[Entry]:
+        """Nothing of the transaction is stored: its trees wait in front again.
+
+        Returns the seeds of those that are dropped, because their partition has left.
+        """
+        return self._put_back(self._answered().trees)
+
+    def refused(self, numbers: Collection[int]) -> tuple[list[Tree], list[Entry]]:
+        """The server refuses these items of the transaction under way, by number; nothing of it is stored.
+
+        They are dropped. Their trees, which are returned, are open again, so that something can be
+        done about it; the others wait in front. Returns also what `not_committed` does.
+        """
+        trees = self._answered().trees
+        opened: list[Tree] = []
+        first = 0
+        for tree in trees:
+            unwanted = {number - first for number in numbers if 0 <= number - first < len(tree.items)}
+            first += len(tree.items)
+            if unwanted and tree.is_wanted:
+                self._reopen(tree, unwanted)
+                opened.append(tree)
+        return opened, self._put_back([tree for tree in trees if tree not in opened])
+
+    def forget(self, entry: Entry) -> bool:
+        """The seed is complete or another process's: nothing of it is kept, but for what is under way.
+
+        True when something was.
+        """
+        tree = self._trees.get(entry)
+        if tree is None or (self.under_way is not None and tree in self.under_way.trees):
+            return False
+        if tree.is_ready:
+            self._ready.remove(tree)
+        self._drop(tree)
+        return True
+
+    def forget_position(self, partition: Partition) -> None:
+        """The partition has left: what was committed for it says nothing about a later assignment."""
+        self._committed.pop(partition, None)
+
+    def _make_ready(self, tree: Tree, now: float) -> None:
+        tree.is_ready, tree.ready_since = True, now
+        self.ready_bytes += tree.size_bytes
+        self._ready.append(tree)
+
+    def _reopen(self, tree: Tree, unwanted: Collection[int]) -> None:
+        self._drop(tree)
+        tree.is_ready = False
+        tree.items = [item for number, item in enumerate(tree.items) if number not in unwanted]
+        tree.size_bytes = sum(item.size_bytes for item in tree.items)
+        if tree.entry is not None:
+            self._trees[tree.entry] = tree
+            self.size_bytes += tree.size_bytes
+
+    def _gathered(self) -> list[Tree]:
+        room = self._limits.size_bytes
+        trees: list[Tree] = []
+        while self._ready and (not trees or self._ready[0].size_bytes <= room):
+            tree = self._ready.popleft()
+            room -= tree.size_bytes
+            trees.append(tree)
+        return trees
+
+    def _without(self, partition: Partition, trees: list[Tree]) -> list[Tree]:
+        left_out = [tree for tree in trees if tree.entry is not None and tree.entry.partition == partition]
+        self._put_back(left_out)
+        return [tree for tree in trees if tree not in left_out]
+
+    def _put_back(self, trees: Collection[Tree]) -> list[Entry]:
+        dropped: list[Entry] = []
+        for tree in reversed(tuple(trees)):
+            if tree.entry is None or tree.entry.live:
+                self._ready.appendleft(tree)
+            else:
+                self._drop(tree)
+                dropped.append(tree.entry)
+        return dropped
+
+    def _answered(self) -> Transaction:
+        transaction, self.under_way = self.under_way, None
+        if transaction is None:
+            raise BatchError("no transaction is under way.")
+        return transaction
+
+    def _drop(self, tree: Tree) -> None:
+        self.size_bytes -= tree.size_bytes
+        if tree.is_ready:
+            self.ready_bytes -= tree.size_bytes
+        if tree.entry is not None:
+            self._trees.pop(tree.entry, None)
+
+
+def _offsets(trees: Collection[Tree]) -> dict[Partition, set[int]]:
+    """The offsets of trees by partition."""
+    offsets: dict[Partition, set[int]] = {}
+    for tree in trees:
+        if tree.entry is not None and tree.entry.live:
+            offsets.setdefault(tree.entry.partition, set()).add(tree.entry.offset)
+    return offsets

@@ -1,0 +1,204 @@
+"""Results and the offsets of their seeds in one transaction: the event loop's half.
+
+The rules stand in results.exactly_once.held. Here they meet the crawl: a seed whose results are kept has one
+hold, so it is complete when its transaction is committed. Every commit goes this way while it is on,
+those that isolate a suspect included, so that no commit of an older state can undo a later one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+
+from site_spider.contracts.seed_log import Partition, Position
+from site_spider.contracts.sink import Record
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.ledger import Entry
+from site_spider.ledger.lineage import Job, Root
+from site_spider.results.batch import BatchLimits
+from site_spider.results.exactly_once.commits import Outcome, TransactionCommits
+from site_spider.results.exactly_once.held import HeldResults, Item, Link, Tree
+
+logger = logging.getLogger(__name__)
+
+_COMMIT_SECONDS = 0.5  # between commits that carry no results
+_RETRY_SECONDS = 1.0  # when the servers could not be had
+_PAUSE_SECONDS = 0.05  # when a transaction has to be put together anew
+_CLOSE_STEP_SECONDS = 0.05
+
+_First = tuple[frozenset[Partition], Callable[[], None]]  # a commit that something waits for
+
+
+class ExactlyOnce:
+    """Keeps results until their seeds are complete. On the event loop's thread only."""
+
+    def __init__(self, completion: Completion, limits: BatchLimits, backlog_bytes: int) -> None:
+        self.commits = TransactionCommits(self._settled, self._left)
+        self.is_urgent: Callable[[], bool] = lambda: False  # set by the assembly, as are these
+        self.give_up: Callable[[Job, str], None]  # sets a seed aside
+        self.on_change: Callable[[], None] = lambda: None
+        self.available = True
+        self._completion = completion
+        self._backlog_bytes = backlog_bytes
+        self._held = HeldResults(completion.ledger, limits)
+        self._firsts: list[_First] = []
+        self._running: list[_First] = []  # those that the transaction under way is for
+        self._loop = asyncio.get_running_loop()
+        self._not_before = 0.0
+        self._commit_at = 0.0
+        self._hurried = False
+        completion.on_last_hold = self._ended
+        completion.on_seed_ended.append(self._forget)
+
+    # --- what is kept -------------------------------------------------------------------------
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What waits for a transaction, or is in one."""
+        return self._held.ready_bytes
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether trees that are not complete hold so much that they should end soon."""
+        return self._held.size_bytes - self._held.ready_bytes >= self._backlog_bytes
+
+    def keep(self, job: Job | None, record: Record) -> None:
+        """Keep a result until its seed is complete."""
+        if job is None:
+            self._held.keep_alone(record, self._loop.time())
+        else:
+            self._keep(job, record)
+
+    def spill(self, job: Job, key: bytes | None, value: bytes) -> Future[None]:
+        """Keep a link that becomes a seed when the tree it leaves is complete; the future is done."""
+        kept: Future[None] = Future()
+        self._keep(job, Link(key, value))
+        kept.set_result(None)
+        return kept
+
+    def _keep(self, job: Job, item: Item) -> None:
+        if not job.entry.live:
+            self._completion.replays.broken(job.entry)  # stored by whoever has the partition now
+        elif self._held.keep(job.entry, item, job.root):
+            self._completion.hold(job.entry)
+
+    def _forget(self, entry: Entry) -> None:
+        """The partition of a seed has left, or it is complete and nothing is kept of it."""
+        if self._held.forget(entry):
+            self._drop([entry])
+
+    def _drop(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._completion.replays.broken(entry)  # should it come back, it has to be done anew
+            self._completion.release(entry)
+
+    def _ended(self, entry: Entry) -> None:
+        if entry.live and self._held.is_open(entry):
+            self._held.end(entry, self._loop.time())
+            self._look()
+
+    # --- commits (see intake.commits) ------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Look whether something is to be committed; to be called now and then."""
+        self._look()
+
+    def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
+        """Commit now, and call `then` when that is done.
+
+        The positions are worked out again when their turn comes: those given may be older by then than
+        what a transaction under way commits.
+        """
+        self._firsts.append((frozenset(positions), then))
+        self._look()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if self._held.under_way is not None or now < self._not_before:
+            return
+        at_once = self._hurried or self.is_urgent()
+        with_trees = self._held.ready_count > 0 and (at_once or self._held.is_due(now))
+        if not with_trees and not self._firsts and (now < self._commit_at or self._held.ready_count):
+            return
+        firsts, self._firsts = self._awaited(), []
+        anyway = frozenset[Partition]().union(*(partitions for partitions, _ in firsts))
+        transaction = self._held.commit(with_trees=with_trees, anyway=anyway)
+        self._commit_at = now + _COMMIT_SECONDS
+        if transaction is None:
+            self._firsts = firsts  # there was no room to say all that is complete; nothing may begin before
+            return
+        self._running = firsts
+        self.commits.put(transaction)
+
+    def _awaited(self) -> list[_First]:
+        """Commits that something waits for, but for partitions that have left: those seeds are fenced."""
+        mine = set(self._completion.ledger.partitions())
+        return [first for first in self._firsts if first[0] & mine]
+
+    def _settled(self, outcome: Outcome) -> None:
+        if outcome.committed:
+            self._committed()
+        else:
+            self._not_committed(outcome)
+        self._tell_availability(outcome)
+        self._look()
+        self.on_change()
+
+    def _committed(self) -> None:
+        assert self._held.under_way is not None
+        self._completion.committed(self._held.under_way.positions)
+        for tree in self._held.committed():
+            if tree.entry is not None:
+                self._completion.release(tree.entry)
+        running, self._running = self._running, []
+        for _, then in running:
+            then()
+
+    def _not_committed(self, outcome: Outcome) -> None:
+        self._firsts = [*self._running, *self._firsts]
+        self._running = []
+        if outcome.refused:
+            opened, dropped = self._held.refused(outcome.refused.keys())
+            for tree in opened:
+                self._give_up(tree, next(iter(outcome.refused.values())))
+        else:
+            dropped = self._held.not_committed()
+        self._drop(dropped)
+        pause = _RETRY_SECONDS if outcome.trouble else _PAUSE_SECONDS
+        self._not_before = 0.0 if outcome.refused else self._loop.time() + pause
+
+    def _give_up(self, tree: Tree, reason: str) -> None:
+        logger.warning("Sink kafka rejected a result: %s", reason)
+        entry = tree.entry
+        if entry is None or not entry.live:
+            return
+        root: Root = tree.origin
+        self.give_up(root, reason)
+        if entry.holds == 1:  # it was set aside before
+            self._ended(entry)
+
+    def _left(self, partitions: Sequence[Partition]) -> None:
+        for partition in partitions:
+            self._held.forget_position(partition)
+
+    def _tell_availability(self, outcome: Outcome) -> None:
+        if self.available and outcome.trouble:
+            logger.warning("Sink kafka is away; transactions wait: %s", outcome.trouble)
+        elif not self.available and not outcome.trouble:
+            logger.info("Sink kafka is back")
+        self.available = not outcome.trouble
+
+    # --- the end --------------------------------------------------------------------------------
+
+    async def close(self, timeout_seconds: float) -> int:
+        """Commit what is ready; returns how many seeds are left, which are replayed."""
+        self._hurried = True
+        deadline = self._loop.time() + timeout_seconds
+        while self._held.ready_count or self._held.under_way is not None:
+            if self._loop.time() >= deadline:
+                break
+            self._look()
+            await asyncio.sleep(_CLOSE_STEP_SECONDS)
+        return self._held.ready_count

@@ -1,0 +1,38 @@
+"""Remembers, for each job, what went wrong after the download: the reason why it may have no result."""
+
+from __future__ import annotations
+
+from scrapy import signals
+from scrapy.signalmanager import SignalManager
+from twisted.python.failure import Failure
+
+from site_spider.ledger import lineage
+
+
+class Mishaps:
+    """Listens to Scrapy's signals of errors."""
+
+    def __init__(self, manager: SignalManager) -> None:
+        manager.connect(self._spider_error, signal=signals.spider_error)
+        manager.connect(self._item_error, signal=signals.item_error)
+        manager.connect(self._item_dropped, signal=signals.item_dropped)
+
+    def _spider_error(self, failure: Failure, response: object) -> None:
+        _note(f"{_name(failure)} in the spider: {failure.value}", response)
+
+    def _item_error(self, failure: Failure, response: object) -> None:
+        _note(f"{_name(failure)} in an item pipeline: {failure.value}", response)
+
+    def _item_dropped(self, exception: BaseException, response: object) -> None:
+        _note(f"the item was dropped: {exception}", response)
+
+
+def _name(failure: Failure) -> str:
+    return type(failure.value).__name__
+
+
+def _note(error: str, response: object) -> None:
+    job = lineage.current_job()
+    if job is not None:
+        job.error = error
+        job.status = getattr(response, "status", None)

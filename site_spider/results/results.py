@@ -1,0 +1,149 @@
+"""From an item to its acknowledgement by every sink, and on to the ledger."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from sys import getsizeof
+from typing import Any
+
+from site_spider.contracts.seed_log import Message
+from site_spider.contracts.sink import Answer, Record, Verdict
+from site_spider.errors import SinkUnavailable
+from site_spider.frontier.weight import object_bytes
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.ledger import Entry, Outcome
+from site_spider.ledger.lineage import Job, Root
+from site_spider.observe.document import NameCounts
+from site_spider.results.delivery import Delivery
+from site_spider.results.result import Result
+
+logger = logging.getLogger(__name__)
+_LONG = 50_000  # characters of a body that is weighed
+
+SetAside = Callable[[Message, str, Entry], None]
+
+
+class Results:
+    """Hands results to all deliveries; what a server refuses becomes the seed's dead letter."""
+
+    def __init__(
+        self,
+        deliveries: Sequence[Delivery],
+        completion: Completion,
+        set_aside: SetAside,
+        failures: NameCounts,
+    ) -> None:
+        self._deliveries = deliveries
+        self._failures = failures
+        self._completion = completion
+        self._set_aside = set_aside
+        self.is_urgent: Callable[[], bool] = lambda: False  # set by the assembly
+        # likewise, for a sink that takes a result only when its seed is complete
+        self.keep: Callable[[Job | None, Record], None] = lambda _job, _record: None
+
+    def submit(self, document: Mapping[str, Any], job: Job | None) -> None:
+        """Send one document, which has a `url_id`, to every sink."""
+        url_id = str(document["url_id"])
+        description = document.get("description")
+        record = Record(url_id, document, _size_bytes(document))
+        pending = _Pending(self, job, record, failed=description is not None)
+        pending.sinks = len(self._deliveries)
+        at_once = self.is_urgent()
+        if description is not None:
+            self._failures.add_failure(str(description))
+        if job is not None:
+            job.written = job.written or url_id == job.url_id
+            self._completion.hold(job.entry)
+        for delivery in self._deliveries:
+            self._hand_over(delivery, pending, at_once)
+        if not self._deliveries:
+            self.settled(job, record, failed=pending.failed, refusal="")
+
+    def _hand_over(self, delivery: Delivery, pending: _Pending, at_once: bool) -> None:
+        """The other sinks get the result all the same when one cannot be given it."""
+        try:
+            delivery.submit(pending.record, pending.answered, at_once=at_once)
+        except SinkUnavailable as error:  # the crawl has ended: the hold stays, so the seed is repeated
+            logger.debug("A result comes after the end of the crawl: %s", error)
+        except Exception as error:
+            logger.exception("A result could not be handed to sink %s", delivery.sink.name)
+            reason = f"sink {delivery.sink.name} could not be given the result: {error!r}"
+            pending.answered(Verdict(Answer.REJECTED, reason))
+
+    def write_missing(self, job: Job) -> None:
+        """A job has ended without a result: say so in a failure result."""
+        result = Result(job.url_id, job.status, description=job.error or "ended without a result")
+        describe_job(result, job)
+        self.submit(result.document(), job)
+
+    def give_up(self, job: Job, reason: str) -> None:
+        """Nothing can be written for a job: its seed becomes a dead letter, once."""
+        if not job.root.is_set_aside:
+            job.root.is_set_aside = True
+            self._completion.hold(job.entry)
+            self._set_aside(job.root.message, reason, job.entry)
+
+    def settled(self, job: Job | None, record: Record, *, failed: bool, refusal: str) -> None:
+        """Every sink has answered for one document."""
+        self.keep(job, record)
+        if job is None:
+            return
+        entry = job.entry
+        if refusal and not job.root.is_set_aside:
+            job.root.is_set_aside = True
+            self._set_aside(job.root.message, refusal, entry)
+            return  # the hold passes to the dead letter
+        if job is job.root and record.key == job.url_id:
+            self._completion.ledger.decide(entry, Outcome.FAILURE if failed else Outcome.RESULT)
+        self._completion.release(entry)
+
+
+class _Pending:
+    """One document that sinks have not all answered for."""
+
+    __slots__ = ("failed", "job", "record", "refusal", "results", "sinks")
+
+    def __init__(self, results: Results, job: Job | None, record: Record, *, failed: bool) -> None:
+        self.results = results
+        self.job = job
+        self.record = record
+        self.failed = failed
+        self.sinks = 0
+        self.refusal = ""
+
+    def answered(self, verdict: Verdict) -> None:
+        self.sinks -= 1
+        if verdict.answer is Answer.REJECTED:
+            self.refusal = self.refusal or verdict.reason or "refused by the sink"
+        if self.sinks == 0:
+            self.results.settled(self.job, self.record, failed=self.failed, refusal=self.refusal)
+
+
+def describe_job(result: Result, job: Job) -> None:
+    """Fill in what is known of a result before anything was downloaded."""
+    result.url = job.url
+    result.depth = job.depth
+    result.method = job.method
+    root: Root = job.root
+    result.task_id = root.seed.task_id
+    if job is root:
+        result.parent_url_id = root.seed.parent_url_id
+        result.seed_url_id = root.seed.seed_url_id
+        result.meta = root.seed.extra
+    elif job.parent is not None:
+        result.parent_url_id = job.parent.url_id
+        result.seed_url_id = root.seed.seed_url_id or root.url_id
+
+
+def _size_bytes(document: Mapping[str, Any]) -> int:
+    """About the document's weight: texts and objects counted, the rest estimated."""
+    size = 600 + sum(
+        len(value) if isinstance(value, str) else object_bytes(value)
+        for value in document.values()
+        if isinstance(value, str | dict | list)
+    )
+    body = document.get("body")
+    if isinstance(body, str) and len(body) > _LONG:
+        size += getsizeof(body) - len(body)  # a character takes one, two or four bytes
+    return size

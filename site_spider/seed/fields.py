@@ -1,0 +1,247 @@
+"""Checks of the single fields of a seed: value in, clean value out, SeedError otherwise.
+
+Each takes the field's name for the reason and its JSON value. null means absent wherever
+it is a possible value at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from encodings import normalize_encoding
+from encodings.aliases import aliases
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from site_spider.reason import kind, refused, shown
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+MAX_HEADERS_BYTES = 65536  # of headers, and again of cookies
+MAX_HEADERS = 1_000  # lines; and cookies
+MAX_PRIORITY = 1_000_000
+MAX_ID_BYTES = 512  # Elasticsearch's limit for an _id
+
+# Would reach another host than the URL's, hand credentials to a proxy, or break the framing of the request.
+FORBIDDEN_HEADERS = frozenset({
+    "host", "proxy-authorization", "content-length", "transfer-encoding", "connection", "upgrade", "te",
+    "trailer", "keep-alive", "proxy-connection",
+})  # fmt: skip
+
+# Known by name, so that no name from a message becomes an import of a codec or stays in its cache.
+_ENCODINGS = frozenset(aliases) | frozenset(aliases.values()) | {
+    "cp1006", "cp720", "cp737", "cp856", "cp874", "iso8859_1", "koi8_t", "koi8_u", "mac_arabic",
+    "mac_croatian", "mac_farsi", "mac_romanian", "palmos",
+}  # fmt: skip
+_PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_HEADER_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab is allowed inside a value
+_HEADER_CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+Cookies = dict[str, str] | list[dict[str, str | bool]]
+
+
+def mapping(field: str, value: object) -> dict[str, Any]:
+    """A JSON object; null is an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise refused(field, f"{shown(value)}, but must be an object")
+    return value
+
+
+def boolean(field: str, value: object) -> bool:
+    """true or false; null is false."""
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise refused(field, f"{shown(value)}, but must be true or false")
+    return value
+
+
+def integer(field: str, value: object, minimum: int, maximum: int) -> int:
+    """A whole number within bounds; null is 0."""
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise refused(field, f"{shown(value)}, but must be a whole number from {minimum} to {maximum}")
+    return value
+
+
+def priority(field: str, value: object) -> int:
+    """As Scrapy's, within bounds; null is 0."""
+    return integer(field, value, -MAX_PRIORITY, MAX_PRIORITY)
+
+
+def seconds(field: str, value: object, maximum: int) -> float:
+    """A number above 0, up to the maximum."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= maximum:
+        raise refused(field, f"{shown(value)}, but must be a number of seconds above 0, up to {maximum}")
+    return value
+
+
+def identifier(field: str, value: object) -> str | None:
+    """Text of at most 512 bytes without control characters; numbers become text; null is None."""
+    if value is None:
+        return None
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str):
+        raise refused(field, f"{shown(value)}, but must be a string or a whole number")
+    if not text:
+        raise refused(field, "empty; leave it out to get the default")
+    if len(text) > MAX_ID_BYTES or len(text.encode()) > MAX_ID_BYTES:
+        raise refused(field, f"longer than {MAX_ID_BYTES} bytes: {shown(text)}")
+    if _CONTROL.search(text):
+        raise refused(field, f"{shown(text)} holds a control character")
+    return text
+
+
+def optional_identifier(field: str, value: object) -> str | None:
+    """As `identifier`, but an empty string is None too."""
+    return None if value == "" else identifier(field, value)
+
+
+def method(value: object) -> str:
+    """An HTTP method in upper case; null is GET."""
+    if value is None:
+        return "GET"
+    name = value.upper() if isinstance(value, str) and value.isascii() else value
+    if not isinstance(name, str) or name not in METHODS:
+        raise refused("method", f"{shown(value)} is not allowed; use one of {', '.join(sorted(METHODS))}")
+    return name
+
+
+def encoding(value: object) -> str:
+    """A text encoding that Python knows and that contains ASCII, as given; null is utf-8.
+
+    Others (UTF-16, EBCDIC) are refused: Scrapy encodes the query and the headers with it as well.
+    """
+    if value is None or value == "utf-8":
+        return "utf-8"
+    if not isinstance(value, str):
+        raise refused("_encoding", f"{shown(value)}, but must be a string")
+    if len(value) > 40 or not _contains_ascii(value):
+        raise refused("_encoding", f"{shown(value)} is not a known text encoding that contains ASCII")
+    return value
+
+
+@lru_cache(maxsize=256)
+def _contains_ascii(name: str) -> bool:
+    if not name.isascii() or normalize_encoding(name).lower() not in _ENCODINGS:
+        return False
+    try:
+        return _PRINTABLE.encode(name) == _PRINTABLE.encode("ascii")
+    except (LookupError, ValueError):  # "hex" and the like are codecs but do not encode text
+        return False
+
+
+def body(value: object, charset: str) -> bytes | None:
+    """The request's body in its encoding; None when null."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise refused("body", f"{shown(value)}, but must be a string or null")
+    try:
+        return value.encode(charset)
+    except UnicodeEncodeError as error:
+        bad = value[error.start : error.start + 1]
+        raise refused("body", f"{shown(bad)} at character {error.start + 1} does not fit {charset}") from None
+
+
+def headers(value: object, charset: str) -> tuple[tuple[str, str], ...]:
+    """Name and value of each header in their order; a list of values repeats the header."""
+    if not value and (value is None or isinstance(value, dict)):
+        return ()
+    pairs = tuple(islice(_header_pairs(_secret_mapping("headers", value)), MAX_HEADERS + 1))
+    if len(pairs) > MAX_HEADERS:
+        raise refused("headers", f"more than {MAX_HEADERS}")
+    if sum(len(name) + len(text) for name, text in pairs) > MAX_HEADERS_BYTES:
+        raise refused("headers", f"more than {MAX_HEADERS_BYTES} bytes")
+    size_bytes = sum(len(name) + _check_header_value(name, text, charset) for name, text in pairs)
+    if size_bytes > MAX_HEADERS_BYTES:
+        raise refused("headers", f"{size_bytes} bytes, but must be at most {MAX_HEADERS_BYTES}")
+    return pairs
+
+
+def _secret_mapping(field: str, value: object) -> dict[str, Any]:
+    """What is in headers and cookies is shown nowhere: it may be a password."""
+    if value is not None and not isinstance(value, dict):
+        raise refused(field, f"{kind(value)}, but must be an object")
+    return mapping(field, value)
+
+
+def _header_pairs(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in fields.items():
+        if not _TOKEN.fullmatch(name):
+            raise refused("headers", f"{shown(name.partition(':')[0])} is not a header name")
+        if name.lower() in FORBIDDEN_HEADERS:
+            raise refused("headers", f"{shown(name)} is not allowed in a seed")
+        for text in value if isinstance(value, list) else (value,):
+            if not isinstance(text, str):
+                raise refused(f"headers.{name}", f"{kind(text)}, but must be a string or a list of them")
+            yield name, text
+
+
+def _check_header_value(name: str, text: str, charset: str) -> int:
+    """The value's length in bytes."""
+    try:
+        encoded = text.encode(charset)
+    except UnicodeEncodeError:
+        raise refused(f"headers.{name}", f"the value does not fit {charset}") from None
+    # Also in bytes: escape sequences of some East Asian encodings are control characters.
+    if _HEADER_CONTROL.search(text) or _HEADER_CONTROL_BYTES.search(encoded):
+        raise refused(f"headers.{name}", "the value holds a control character")
+    return len(encoded)
+
+
+def cookies(value: object) -> Cookies:
+    """Names and values, or Scrapy's longer form: objects with name, value, path, domain, secure."""
+    if not value and (value is None or isinstance(value, dict | list)):
+        return {}
+    if isinstance(value, dict | list) and len(value) > MAX_HEADERS:
+        raise refused("cookies", f"{len(value)}, but must be at most {MAX_HEADERS}")
+    clean: Cookies
+    if isinstance(value, dict):
+        clean = {_cookie_name(name): _cookie_text(f"cookies.{name}", v) for name, v in value.items()}
+        texts: list[str] = [*clean.keys(), *clean.values()]
+    elif isinstance(value, list):
+        clean = [_long_cookie(cookie) for cookie in value]
+        texts = [text for cookie in clean for text in cookie.values() if isinstance(text, str)]
+    else:
+        raise refused("cookies", f"{kind(value)}, but must be an object or a list of objects")
+    if sum(len(text.encode()) for text in texts) > MAX_HEADERS_BYTES:
+        raise refused("cookies", f"more than {MAX_HEADERS_BYTES} bytes")
+    return clean
+
+
+def _long_cookie(value: object) -> dict[str, str | bool]:
+    """One cookie of Scrapy's longer form; other keys, such as expiry, have no effect there either."""
+    cookie = _secret_mapping("cookies", value)
+    clean: dict[str, str | bool] = {
+        "name": _cookie_name(cookie.get("name")),
+        "value": _cookie_text("cookies.value", cookie.get("value")),
+    }
+    for key in ("path", "domain"):
+        if cookie.get(key) is not None:
+            clean[key] = _cookie_text(f"cookies.{key}", cookie[key])
+    if cookie.get("secure") is not None:
+        clean["secure"] = boolean("cookies.secure", cookie["secure"])
+    return clean
+
+
+def _cookie_name(value: object) -> str:
+    name = _cookie_text("cookies.name", value)
+    if not name or "=" in name:
+        raise refused("cookies", "a name is empty or holds an equals sign")
+    return name
+
+
+def _cookie_text(field: str, value: object) -> str:
+    if not isinstance(value, str | int | float):  # bool is an int
+        raise refused(field, f"{kind(value)}, but must be a string, a number, true or false")
+    text = str(value)
+    if ";" in text or _CONTROL.search(text):
+        raise refused(field, "the text holds a semicolon or a control character")
+    return text

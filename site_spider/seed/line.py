@@ -1,0 +1,50 @@
+"""A line of a file of seeds, a URL or a JSON seed, as the message that goes to the seed topic."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from site_spider.page.url import host_of
+from site_spider.reason import refused
+from site_spider.seed.seed import parse_seed
+from site_spider.seed.strict_json import read_object
+
+_BLANKS = " \t\r\n\ufeff"  # a byte order mark may open a file
+
+
+def seed_message(
+    line: str, *, task_id: str | None = None, method: str | None = None, not_extract: bool = False
+) -> tuple[bytes, bytes]:
+    """Key (the host) and value (JSON) of the message for a line, checked as the crawler will.
+
+    The options fill in where the line says nothing. Raises SeedError.
+    """
+    text = line.strip(_BLANKS)
+    if not text:
+        raise refused("line", "empty")
+    document: dict[str, Any] = read_object(_utf8(text)) if text.startswith("{") else {"url": text}
+    if method is not None and document.get("method") is None:
+        document["method"] = method
+    meta = document.get("meta")
+    if meta is None or isinstance(meta, dict):  # anything else is for parse_seed to refuse
+        document.update(_with_options(meta or {}, task_id, not_extract))
+    value = _utf8(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+    return host_of(parse_seed(value).url).encode(), value
+
+
+def _with_options(meta: dict[str, Any], task_id: str | None, not_extract: bool) -> dict[str, Any]:
+    """The field `meta` with what the options add; nothing when it is empty even so."""
+    filled = dict(meta)
+    if task_id is not None and filled.get("task_id") is None:
+        filled["task_id"] = task_id
+    if not_extract and filled.get("NotExtract") is None:
+        filled["NotExtract"] = True
+    return {"meta": filled} if filled else {}
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise refused("line", "not UTF-8") from None

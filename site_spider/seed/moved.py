@@ -1,0 +1,137 @@
+"""What a message says of a request that another process of the group has sent on.
+
+It stands in a seed's meta under `site_moved`, a name that no other producer may use. There
+are two kinds: a link that nobody has asked for yet, and an attempt at a page that was begun
+elsewhere (a redirect to another process' host, a retry), which goes on here as it would have
+there: same document, same counts.
+
+Any producer can write the same, so each value is checked like a field of a seed. What a message
+without a signature (seed.signature) says never widens which links are followed, and marks no page as
+done: `scope_host` and `is_proven`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, Self
+
+from site_spider.page.url import check_url, host_of, same_scope
+from site_spider.reason import refused, shown
+from site_spider.seed import fields as check
+
+KEY: Final = "site_moved"  # in a message's meta
+MOST_HOPS: Final = 50  # then a page is crawled where it is: no two processes hand it to and fro for ever
+_MOST = 1_000  # of a count
+_MOST_WORDS = 200  # URLs or reasons in a list
+_LONGEST_WORD = 200  # characters of a reason
+_STATUSES = (100, 999)
+_NOWHERE = "."  # a host that no link has
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Where a request comes from; an empty `url` stands for a link that nobody has asked for yet.
+
+    `url` and `method` are those that the page was first asked for with. `anchor_host` is where
+    its seed's own page was found, which the scope of links is about; empty when not known yet.
+    """
+
+    url: str = ""
+    method: str = "GET"
+    anchor_host: str = ""
+    retry_times: int = 0
+    retry_reasons: tuple[str, ...] = ()
+    redirect_times: int = 0
+    redirect_ttl: int | None = None
+    redirect_urls: tuple[str, ...] = ()
+    redirect_reasons: tuple[str | int, ...] = ()
+    unraised_priority: int | None = None  # what the message's was before redirects raised it
+    hops: int = 0  # how many times the page was sent on before
+    scope_host: str = ""  # the anchor host as far as it is believed; not in the message
+    is_proven: bool = False  # the message was signed; not in the message
+
+    @property
+    def is_link(self) -> bool:
+        """Whether nobody has asked for it yet, so that it is compared with what was done."""
+        return not self.url
+
+    def fields(self) -> dict[str, Any]:
+        """For the message; what is as usual is left out."""
+        usual = _USUAL
+        return {name: value for name, value in asdict(self).items() if name in usual and value != usual[name]}
+
+    def judged(self, url: str, *, is_proven: bool) -> Self:
+        """With what is believed of it, in a message for this URL.
+
+        Without a proof an anchor host is believed within the site of the URL only: from another one no
+        link is followed, unless the scope is any.
+        """
+        host, anchor = host_of(url), self.anchor_host
+        is_near = is_proven or not anchor or anchor == host or same_scope("domain", anchor, host)
+        return replace(self, scope_host=anchor if is_near else _NOWHERE, is_proven=is_proven)
+
+    @classmethod
+    def read(cls, value: object) -> Self | None:
+        """From a message; None for null. Raises SeedError for what `fields` would not have written."""
+        if value is None:
+            return None
+        given = check.mapping(f"meta.{KEY}", value)
+        if unknown := given.keys() - _USUAL.keys():
+            raise refused(f"meta.{KEY}", f"key {shown(min(unknown))} is not known")
+        return cls(
+            url=check_url(given["url"]) if given.get("url") else "",
+            method=check.method(given.get("method")),
+            anchor_host=_host(given.get("anchor_host")),
+            retry_times=_count("retry_times", given),
+            retry_reasons=_words("retry_reasons", given, _reason),
+            redirect_times=_count("redirect_times", given),
+            redirect_ttl=None if given.get("redirect_ttl") is None else _count("redirect_ttl", given),
+            redirect_urls=_words("redirect_urls", given, _url),
+            redirect_reasons=_words("redirect_reasons", given, _status_or_reason),
+            unraised_priority=_unraised(given.get("unraised_priority")),
+            hops=check.integer(f"meta.{KEY}.hops", given.get("hops"), 0, MOST_HOPS),
+        )
+
+
+_DERIVED: Final = frozenset({"scope_host", "is_proven"})
+_USUAL: Final = {field.name: field.default for field in fields(Moved) if field.name not in _DERIVED}
+
+
+def _count(name: str, given: dict[str, Any]) -> int:
+    return check.integer(f"meta.{KEY}.{name}", given.get(name), 0, _MOST)
+
+
+def _unraised(value: object) -> int | None:
+    return None if value is None else check.priority(f"meta.{KEY}.unraised_priority", value)
+
+
+def _host(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        authority = f"[{value}]" if ":" in value else value
+        if value == "" or host_of(f"http://{authority}/") == value:
+            return value
+    raise refused(f"meta.{KEY}.anchor_host", f"{shown(value)} is not a host in lower case, without port")
+
+
+def _words(name: str, given: dict[str, Any], word: Callable[[str, object], Any]) -> tuple[Any, ...]:
+    words = given.get(name) or []
+    if not isinstance(words, list) or len(words) > _MOST_WORDS:
+        raise refused(f"meta.{KEY}.{name}", f"{shown(words)}, but must be a list of at most {_MOST_WORDS}")
+    return tuple(word(f"meta.{KEY}.{name}", each) for each in words)
+
+
+def _reason(field: str, value: object) -> str:
+    if not isinstance(value, str) or len(value) > _LONGEST_WORD or not value.isprintable():
+        raise refused(field, f"{shown(value)} is not a printable text of at most {_LONGEST_WORD} characters")
+    return value
+
+
+def _url(_field: str, value: object) -> str:
+    return check_url(value)
+
+
+def _status_or_reason(field: str, value: object) -> str | int:
+    return _reason(field, value) if isinstance(value, str) else check.integer(field, value or 0, *_STATUSES)

@@ -1,0 +1,68 @@
+"""Loads the parts of ours that settings name: the seed log, the sinks, the reader."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from scrapy.settings import BaseSettings
+from scrapy.utils.misc import load_object
+
+from site_spider import options
+from site_spider.contracts.reader import ResultReader
+from site_spider.contracts.seed_log import SeedLog
+from site_spider.contracts.sink import Sink
+from site_spider.errors import ConfigError
+from site_spider.service.service_settings import exactly_once
+
+
+def seed_log(settings: BaseSettings) -> SeedLog:
+    """Kafka when SITE_KAFKA_BROKERS is set, else the embedded one. Raises ConfigError."""
+    kind = "kafka" if options.text(settings, "SITE_KAFKA_BROKERS") else "local"
+    loaded = _load("SITE_SEED_LOG_CLASSES", options.mapping(settings, "SITE_SEED_LOG_CLASSES")[kind])
+    return cast(SeedLog, loaded.from_settings(settings))
+
+
+def sinks(settings: BaseSettings) -> list[Sink]:
+    """The sinks of SITE_SINKS in their order, but for what transactions store. Raises ConfigError."""
+    names = options.names(settings, "SITE_SINKS")
+    if not names:
+        raise ConfigError("SITE_SINKS is empty, but must name at least one sink, such as local.")
+    found = {name: cast(Sink, _named(settings, "SITE_SINKS", "SITE_SINK_CLASSES", name)) for name in names}
+    if exactly_once(settings):
+        del found["kafka"]  # its settings have been checked
+    return list(found.values())
+
+
+def statistics_sink(settings: BaseSettings) -> Sink:
+    """Where statistics go: Elasticsearch when its hosts are set, else the local store. Raises ConfigError."""
+    kind = "elasticsearch" if options.text(settings, "SITE_ELASTICSEARCH_HOSTS") else "local"
+    path = options.mapping(settings, "SITE_SINK_CLASSES")[kind]
+    return cast(Sink, _load("SITE_SINK_CLASSES", path).for_statistics(settings))
+
+
+def reader(settings: BaseSettings) -> ResultReader:
+    """Reads results back from the first sink of SITE_SINKS that can be read. Raises ConfigError."""
+    readable = options.mapping(settings, "SITE_READER_CLASSES")
+    for name in options.names(settings, "SITE_SINKS"):
+        if name in readable:
+            return cast(ResultReader, _load("SITE_READER_CLASSES", readable[name]).from_settings(settings))
+    raise ConfigError(
+        f"SITE_SINKS is {settings.get('SITE_SINKS')!r}, but results can be read back from "
+        f"{' or '.join(readable)} only; add one of them."
+    )
+
+
+def _named(settings: BaseSettings, setting: str, classes_setting: str, name: str) -> Any:
+    classes = options.mapping(settings, classes_setting)
+    if name not in classes and "." not in name:
+        raise ConfigError(
+            f"{setting} names {name!r}, but must name {', '.join(classes)}, or the dotted path of a class."
+        )
+    return _load(setting, classes.get(name, name)).from_settings(settings)
+
+
+def _load(setting: str, path: Any) -> Any:
+    try:
+        return load_object(path)
+    except (ImportError, NameError, ValueError, TypeError) as error:
+        raise ConfigError(f"{setting} names {path!r}, which cannot be loaded: {error}.") from error

@@ -1,0 +1,129 @@
+"""The settings of a crawl's seed side, read and checked at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Self
+
+from site_spider import options
+from site_spider.errors import ConfigError
+from site_spider.frontier.spill.spill import SpillRules
+from site_spider.options import SettingsView
+from site_spider.results.batch import BatchLimits
+from site_spider.results.exactly_once.held import LONGEST_SPAN_OFFSETS
+
+EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
+_IDLE_SHARE = 5  # a sink with nothing to do gets its next batch so many times sooner
+_SHORTEST_KEY_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SeedLimits:
+    """How much may be in flight."""
+
+    seeds: int
+    span_offsets: int  # from the watermark of a partition to what is polled next
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """What SeedService works by; the names follow the settings."""
+
+    seed_topic: str
+    consumer_group: str
+    dead_letter_topic: str
+    limits: SeedLimits
+    spill: SpillRules
+    host_ownership: bool
+    batch: BatchLimits
+    backlog_bytes: int
+    bodies_bytes: int
+    startup_wait_seconds: float
+    stop_grace_seconds: float
+    revoke_grace_seconds: float
+    callback_timeout_seconds: float
+    exactly_once: bool
+    spill_keys: tuple[bytes, ...] = field(repr=False)  # the first signs, each is accepted
+
+    @classmethod
+    def read(cls, settings: SettingsView) -> Self:
+        """Raises ConfigError for the first that cannot be used."""
+        topic = options.topic(settings, "SITE_SEED_TOPIC")
+        dead_letter_topic = options.topic(settings, "SITE_DEAD_LETTER_TOPIC", f"{topic}.dead-letters")
+        if dead_letter_topic == topic:
+            raise ConfigError(
+                f"SITE_DEAD_LETTER_TOPIC is {topic!r} as SITE_SEED_TOPIC is: each dead letter would be read "
+                "as a seed again. Name another topic, or leave it empty."
+            )
+        return cls(
+            seed_topic=topic,
+            consumer_group=options.text(settings, "SITE_CONSUMER_GROUP", required=True),
+            dead_letter_topic=dead_letter_topic,
+            limits=_limits(settings),
+            spill=SpillRules(
+                topic,
+                open_seconds=options.seconds(settings, "SITE_SEED_MAX_OPEN_SECONDS", minimum=0.001),
+                all_links=options.choice(settings, "SITE_LINKS_TO", ("memory", "kafka")) == "kafka",
+            ),
+            host_ownership=options.boolean(settings, "SITE_HOST_OWNERSHIP"),
+            batch=_batch(settings),
+            backlog_bytes=options.integer(settings, "SITE_SINK_BACKLOG_BYTES", minimum=1),
+            bodies_bytes=options.integer(settings, "SITE_BODIES_MAX_BYTES", minimum=1),
+            startup_wait_seconds=options.seconds(settings, "SITE_STARTUP_WAIT_SECONDS"),
+            stop_grace_seconds=options.seconds(settings, "SITE_STOP_GRACE_SECONDS"),
+            revoke_grace_seconds=options.seconds(settings, "SITE_REVOKE_GRACE_SECONDS"),
+            callback_timeout_seconds=options.seconds(
+                settings, "SITE_CALLBACK_TIMEOUT_SECONDS", minimum=0.001
+            ),
+            exactly_once=exactly_once(settings),
+            spill_keys=spill_keys(settings),
+        )
+
+
+def _batch(settings: SettingsView) -> BatchLimits:
+    age_seconds = options.seconds(settings, "SITE_SINK_FLUSH_SECONDS")
+    return BatchLimits(
+        size_bytes=options.integer(settings, "SITE_SINK_BATCH_BYTES", minimum=1),
+        age_seconds=age_seconds,
+        idle_age_seconds=age_seconds / _IDLE_SHARE,
+    )
+
+
+def spill_keys(settings: SettingsView) -> tuple[bytes, ...]:
+    """SITE_SPILL_KEY. Raises ConfigError, which does not show it."""
+    keys = tuple(key.encode() for key in options.names(settings, "SITE_SPILL_KEY"))
+    if any(len(key) < _SHORTEST_KEY_BYTES for key in keys):
+        raise ConfigError(
+            f"SITE_SPILL_KEY has a key of less than {_SHORTEST_KEY_BYTES} bytes. Make one with: openssl rand "
+            "-hex 32; commas stand between several, of which the first signs."
+        )
+    return keys
+
+
+def exactly_once(settings: SettingsView) -> bool:
+    """SITE_KAFKA_EXACTLY_ONCE. Raises ConfigError where the other settings do not allow for it."""
+    if not options.boolean(settings, EXACTLY_ONCE):
+        return False
+    if not options.text(settings, "SITE_KAFKA_BROKERS"):
+        raise ConfigError(
+            f"{EXACTLY_ONCE} is true, but SITE_KAFKA_BROKERS is empty: the embedded seed log has no "
+            f"transactions. Name the brokers, or set {EXACTLY_ONCE} to false."
+        )
+    if "kafka" not in (sinks := options.names(settings, "SITE_SINKS")):
+        raise ConfigError(
+            f"{EXACTLY_ONCE} is true, but SITE_SINKS is {','.join(sinks)!r}: only the sink kafka has part in "
+            f"transactions. Add kafka, or set {EXACTLY_ONCE} to false."
+        )
+    if options.text(settings, "SITE_KAFKA_GROUP_PROTOCOL").lower() == "consumer":
+        raise ConfigError(
+            f"{EXACTLY_ONCE} is true, but SITE_KAFKA_GROUP_PROTOCOL is 'consumer', with which it was never "
+            "shown to hold. Set SITE_KAFKA_GROUP_PROTOCOL to classic."
+        )
+    return True
+
+
+def _limits(settings: SettingsView) -> SeedLimits:
+    spans = options.integer(settings, "SITE_MAX_SPAN_OFFSETS", minimum=1)
+    if options.boolean(settings, EXACTLY_ONCE):
+        spans = min(spans, LONGEST_SPAN_OFFSETS)
+    return SeedLimits(options.integer(settings, "SITE_MAX_SEEDS_IN_FLIGHT", minimum=1), spans)

@@ -1,0 +1,371 @@
+"""What Elasticsearch, or whatever stands in its place, says that makes no sense: kept, retried, said once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import repeat
+from typing import Any
+
+import pytest
+
+from site_spider.adapters.elasticsearch.results import ElasticsearchResults
+from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
+from site_spider.contracts.sink import Answer, Record, Verdict
+from site_spider.errors import SinkUnavailable
+from site_spider.results.delivery import Delivery
+from tests.adapters.raw_server import PRODUCT, Asked, Said, answering, said
+
+KEYS = ["a", "b", "c"]
+RECORDS = [Record(key, {"status": 200, "body": "text"}, 100) for key in KEYS]
+
+
+def good(asked: Asked) -> bytes:
+    """What Elasticsearch says to anything that the sink asks."""
+    if "_bulk" in asked.path:
+        return bulk([item(key) for key in asked.ids], errors=False)
+    return said({"index_templates": []})
+
+
+def item(key: Any, status: Any = 200, **more: Any) -> dict[str, Any]:
+    return {"update": {"_id": key, "status": status, **more}}
+
+
+def bulk(items: Any, errors: Any = False, **how: Any) -> bytes:
+    return said({"errors": errors, "items": items}, **how)
+
+
+def settings_for(address: str) -> dict[str, Any]:
+    return {
+        "SITE_ELASTICSEARCH_HOSTS": address,
+        "SITE_RESULTS_INDEX": "results",
+        "SITE_STATS_INDEX": "stats",
+    }
+
+
+def everywhere(status: int = 200) -> Iterator[bytes]:
+    """Headers without end."""
+    yield b"HTTP/1.1 %d OK\r\n" % status
+    yield from repeat(b"X-More: " + b"x" * 1000 + b"\r\n")
+
+
+def endless() -> Iterator[bytes]:
+    """A body without end, in chunks."""
+    yield (
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n%b\r\n" % PRODUCT
+    )
+    yield from repeat(b"10000\r\n" + b" " * 65536 + b"\r\n")
+
+
+def bomb() -> bytes:
+    """100 MB of blanks in 100 KB."""
+    packer = zlib.compressobj(9, wbits=31)
+    packed = b"".join(packer.compress(b" " * 1_000_000) for _ in range(100)) + packer.flush()
+    return said(packed, more=b"Content-Encoding: gzip\r\n")
+
+
+GOOD = [item(key) for key in KEYS]
+ODD: dict[str, Said | Callable[[], Said]] = {
+    "html": said(b"<html>\x1b[2Jplease log in</html>", kind="text/html"),
+    "html as json": said(b"<html>please log in</html>"),
+    "html with an error": said(b"<html>bad request</html>", status=400, kind="text/html"),
+    "error as text": said({"error": "no such thing", "status": 400}, status=400),
+    "error as a list": said({"error": [1], "status": 400}, status=400),
+    "error as a list in a list": said([[1]], status=400),
+    "error that is null": said(b"null", status=500),
+    "error with a type that is a list": said({"error": {"type": ["x"], "reason": {}}}, status=400),
+    "strange words": said({"error": {"type": "x", "caused_by": "y"}}, status=503),
+    "null": said(b"null"),
+    "list": said([1, 2, 3]),
+    "number": said(b"7"),
+    "text": said(b'"ok"'),
+    "nothing": said(b""),
+    "no content": b"HTTP/1.1 204 No Content\r\n" + PRODUCT + b"\r\n",
+    "unknown kind": said(b"{}", kind="application/strange"),
+    "nested": said(b"[" * 200_000),
+    "nested error": said(b"[" * 200_000, status=400),
+    "deep error": said(b'{"error":' + b'{"caused_by":' * 900 + b"{}" + b"}" * 901, status=503),
+    "long number": said(b"1" * 10_000),
+    "bad utf-8": said(b'{"errors":false,"items":["\xff\xfe"]}'),
+    "half": b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
+    "truncated": said(b'{"errors":false,"items":['),
+    "no http": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "nothing at all": b"",
+    "no items": said({"errors": False}),
+    "items null": bulk(None),
+    "items as a mapping": bulk({"update": {}}),
+    "items as text": bulk("abc"),
+    "items of text": bulk(["update"] * 3),
+    "items without update": bulk([{"index": {"_id": key, "status": 200}} for key in KEYS]),
+    "items with null": bulk([{"update": None}] * 3),
+    "items with lists": bulk([{"update": []}] * 3),
+    "fewer": bulk(GOOD[:2]),
+    "more": bulk([*GOOD, item("d")]),
+    "none": bulk([]),
+    "other order": bulk(GOOD[::-1]),
+    "wrong ids": bulk([item("x") for _ in KEYS]),
+    "ids as numbers": bulk([item(7) for _ in KEYS]),
+    "no ids": bulk([{"update": {"status": 200}}] * 3),
+    "status as text": bulk([item(key, "200") for key in KEYS]),
+    "status as true": bulk([item(key, True) for key in KEYS]),
+    "status as a fraction": bulk([item(key, 200.5) for key in KEYS]),
+    "status null": bulk([item(key, None) for key in KEYS]),
+    "status 0": bulk([item(key, 0) for key in KEYS]),
+    "no status": bulk([{"update": {"_id": key}} for key in KEYS]),
+    "errors as text": bulk(GOOD, errors="no"),
+    "errors null": bulk(GOOD, errors=None),
+    "errors that are none": bulk(GOOD, errors=True),
+    "no errors and yet some": bulk([item("a", 400, error={"type": "x"}), *GOOD[1:]]),
+    "a redirect to itself": said(b"", status=302, more=b"Location: /\r\n"),
+    "bomb": bomb,
+    "endless headers": everywhere,
+    "endless body": endless,
+}
+
+
+def odd(name: str) -> Said:
+    answer = ODD[name]
+    return answer() if callable(answer) else answer
+
+
+async def opened(address: str, make: Callable[..., ElasticsearchSink]) -> ElasticsearchSink:
+    sink = make(settings_for(address))
+    await sink.open()
+    return sink
+
+
+def write_to(
+    answer: Callable[[Asked], Said],
+    make: Callable[..., ElasticsearchSink] = ElasticsearchSink.from_settings,
+) -> list[Verdict]:
+    """What the sink makes of one batch."""
+
+    async def scenario(address: str) -> list[Verdict]:
+        sink = await opened(address, make)
+        try:
+            return list(await sink.write(RECORDS))
+        finally:
+            await sink.close()
+
+    with answering(answer) as address:
+        return asyncio.run(scenario(address))
+
+
+def complaint(action: Callable[[], Any]) -> str:
+    """What SinkUnavailable says that it raises; empty if it raises nothing."""
+    try:
+        action()
+    except SinkUnavailable as error:
+        return str(error)
+    return ""
+
+
+def to_bulk(answer: Said) -> Callable[[Asked], Said]:
+    """Answers a bulk request so, and all else well."""
+    return lambda asked: answer if "_bulk" in asked.path else good(asked)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_answer_is_an_outage_that_says_what_came(name: str) -> None:
+    """In one short line without control characters."""
+    with pytest.raises(SinkUnavailable) as caught:
+        write_to(to_bulk(odd(name)))
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1000
+
+
+def test_statistics_are_kept_in_the_same_way() -> None:
+    """They have the same sink."""
+    with pytest.raises(SinkUnavailable):
+        write_to(to_bulk(odd("list")), ElasticsearchSink.for_statistics)
+
+
+def test_what_came_stands_in_the_error() -> None:
+    """So that somebody sees which proxy it was."""
+    with pytest.raises(SinkUnavailable, match=r"\\x1b\[2Jplease log in"):
+        write_to(to_bulk(odd("html")))
+
+
+@pytest.mark.parametrize("where", ["_cluster", "_index_template", "_mapping"])
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_answer_while_opening_is_an_outage_or_passed_over(name: str, where: str) -> None:
+    """Health and template are no reason to stumble."""
+    verdicts: list[Verdict] = []
+    said_so = complaint(
+        lambda: verdicts.extend(write_to(lambda asked: odd(name) if where in asked.path else good(asked)))
+    )
+    assert said_so or [verdict.answer for verdict in verdicts] == [Answer.ACKNOWLEDGED] * 3
+    assert said_so.isprintable()
+    assert len(said_so) < 1000
+
+
+TEMPLATES = {
+    "items without a template": [{"name": "x"}],
+    "version as text": [{"index_template": {"version": "many"}}],
+    "version as a list": [{"index_template": {"version": []}}],
+    "templates null": None,
+    "templates as numbers": [1, None],
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_an_odd_template_is_replaced_by_ours(name: str) -> None:
+    """As one without a version is."""
+    put = []
+
+    def answer(asked: Asked) -> Said:
+        if asked.method == "PUT" and "_index_template" in asked.path:
+            put.append(asked.path)
+        if asked.method == "GET" and "_index_template" in asked.path:
+            return said({"index_templates": TEMPLATES[name]})
+        return good(asked)
+
+    write_to(answer)
+    assert len(put) == 1
+
+
+@pytest.mark.parametrize(
+    "error", ["because", ["because"], 7, {"type": ["because"]}, {"caused_by": "because"}]
+)
+def test_a_reason_of_a_wrong_shape_is_shown_as_it_is(error: Any) -> None:
+    """Who is refused, and who is not, is said by the status and the type."""
+    verdicts = write_to(to_bulk(bulk([item("a", 503, error=error), *GOOD[1:]], errors=True)))
+    assert [verdict.answer for verdict in verdicts] == [Answer.RETRY, *[Answer.ACKNOWLEDGED] * 2]
+    assert "because" in verdicts[0].reason or error == 7
+
+
+def test_a_refusal_without_elasticsearchs_words_refuses_nothing() -> None:
+    """A 400 whose error has no type may be a proxy's: rule 7."""
+    verdicts = write_to(to_bulk(bulk([item("a", 400, error="no"), *GOOD[1:]], errors=True)))
+    assert verdicts[0].answer is Answer.RETRY
+
+
+def test_a_long_reason_is_cut() -> None:
+    """It goes into a header of the dead letter, and onto terminals."""
+    error = {"type": "document_parsing_exception", "reason": "\x1b]0;" + "x" * 100_000}
+    verdicts = write_to(to_bulk(bulk([item("a", 400, error=error), *GOOD[1:]], errors=True)))
+    assert verdicts[0].answer is Answer.REJECTED
+    assert len(verdicts[0].reason) < 1000
+    assert verdicts[0].reason.isprintable()
+
+
+@pytest.mark.parametrize("name", ["html", "nested", "other order", "errors as text", "bomb"])
+def test_the_delivery_keeps_the_results_says_so_once_and_brings_them(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three odd answers, then the server is itself again."""
+    caplog.set_level(logging.INFO)
+    left = [odd(name)] * 3
+    heard: list[Verdict] = []
+
+    def answer(asked: Asked) -> Said:
+        return left.pop() if "_bulk" in asked.path and left else good(asked)
+
+    async def scenario(address: str) -> None:
+        delivery = Delivery(ElasticsearchSink.from_settings(settings_for(address)))
+        await delivery.open(5)
+        for record in RECORDS:
+            delivery.submit(record, heard.append)
+        async with asyncio.timeout(30):
+            while delivery.backlog_count:
+                await asyncio.sleep(0.01)
+        await delivery.close(5)
+
+    with answering(answer) as address:
+        asyncio.run(scenario(address))
+    assert [verdict.answer for verdict in heard] == [Answer.ACKNOWLEDGED] * 3
+    away = [entry for entry in caplog.records if "is away" in entry.getMessage()]
+    assert len(away) == 1
+    assert not any(entry.exc_info for entry in caplog.records)
+
+
+@pytest.mark.parametrize("name", ["bomb", "endless body", "endless headers"])
+def test_an_answer_without_bounds_takes_little_memory(name: str) -> None:
+    """100 MB and more are not held."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(SinkUnavailable):
+            write_to(to_bulk(odd(name)))
+        assert tracemalloc.get_traced_memory()[1] < 60_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_warnings_of_the_server_are_not_printed(recwarn: pytest.WarningsRecorder) -> None:
+    """Each with words of its own would be kept for ever, and be a line on stderr."""
+    write_to(lambda asked: said(good(asked).partition(b"\r\n\r\n")[2], more=b'Warning: 299 x "\x1b[2J"\r\n'))
+    assert not recwarn.list
+
+
+# --- Reading back ---
+
+
+CALLS: dict[str, Callable[[ElasticsearchResults], Any]] = {
+    "_doc": lambda reader: reader.get("a"),
+    "_refresh": lambda reader: reader.count(),
+    "_count": lambda reader: reader.count(),
+    "_pit": lambda reader: list(reader.search()),
+    "_search": lambda reader: list(reader.search()),
+}
+
+
+@pytest.mark.parametrize("where", CALLS)
+def test_a_reader_says_what_it_was_answered(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, no traceback, whatever came."""
+    monkeypatch.setattr("site_spider.adapters.elasticsearch.node.PAGE_BYTES", 8_000_000)
+    answer: Said = b""
+
+    def answered(asked: Asked) -> Said:
+        if where in asked.path:
+            return answer
+        return said({"id": "point", "count": 1, "hits": {"hits": []}})
+
+    with answering(answered) as address:
+        reader = ElasticsearchResults.from_settings(settings_for(address))
+        for name in ODD:
+            answer = odd(name)
+            said_so = complaint(partial(CALLS[where], reader))
+            assert said_so or where == "_refresh", name  # which says nothing that counts
+            assert said_so.isprintable(), name
+            assert len(said_so) < 1000, name
+        reader.close()
+
+
+def test_a_reader_halves_a_page_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 100 bodies of megabytes each."""
+    monkeypatch.setattr("site_spider.adapters.elasticsearch.node.PAGE_BYTES", 100_000)
+    sizes = []
+
+    def answer(asked: Asked) -> Said:
+        if "_search" not in asked.path:
+            return said({"id": "point"})
+        size = json.loads(asked.body)["size"]
+        sizes.append(size)
+        hits = [{"_id": str(n), "_source": {"body": "x" * 10_000}, "sort": [n]} for n in range(size)]
+        return said({"hits": {"hits": hits}})
+
+    with answering(answer) as address:
+        reader = ElasticsearchResults.from_settings(settings_for(address))
+        assert len(list(reader.search(limit=30))) == 30
+        reader.close()
+    assert max(sizes) == 30
+    assert sizes[-1] <= 7
+
+
+def test_documents_that_are_not_ours_are_shown() -> None:
+    """Without a source, or with one that is null, as an index with other mappings has them."""
+    hits = [{"_id": "a", "sort": [1]}, {"_id": "b", "_source": None, "sort": [2]}]
+    pages = [{"hits": {"hits": []}}, {"hits": {"hits": hits}}]
+
+    def answer(asked: Asked) -> Said:
+        return said(pages.pop() if "_search" in asked.path else {"id": "point"})
+
+    with answering(answer) as address:
+        reader = ElasticsearchResults.from_settings(settings_for(address))
+        assert list(reader.search()) == [{"url_id": "a"}, {"url_id": "b"}]
+        reader.close()

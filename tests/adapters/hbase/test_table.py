@@ -1,0 +1,211 @@
+"""What HBase answers, and how it fails: over a scripted connection, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from contextlib import closing
+from typing import Any
+
+import pytest
+from thriftpy2.thrift import TApplicationException
+from thriftpy2.transport import TTransportException
+
+from site_spider.adapters.hbase import table as hbase_table
+from site_spider.adapters.hbase.connection import Hbase_thrift, explained
+from site_spider.adapters.hbase.options import HBaseOptions
+from site_spider.adapters.hbase.sink import HBaseSink
+from site_spider.adapters.hbase.table import HBaseTable
+from site_spider.contracts.sink import Answer, Verdict
+from site_spider.errors import SinkUnavailable
+from tests.contracts.sinks import hbase_settings, record
+from tests.contracts.trials import (
+    answers,
+)
+
+NOWHERE = "127.0.0.1:9"
+
+
+class ScriptedConnection:
+    """In the place of a connection: fails as the test says."""
+
+    def __init__(self, script: ScriptedHBase) -> None:
+        self.script = script
+        self.closed = False
+
+    def tables(self) -> list[bytes]:
+        return [b"t"]
+
+    def has_family(self, table: bytes, family: str) -> bool:
+        return True
+
+    def set_timeout(self, seconds: float) -> None:
+        pass
+
+    def put(self, table: bytes, rows: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
+        assert not self.closed, "a connection that had failed was used again"
+        self.script.calls.append(len(rows))
+        for key, written in rows:
+            if (error := self.script.error_of(key, written)) is not None:
+                raise error
+        self.script.stored.update(rows)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class ScriptedHBase(HBaseOptions):
+    """Options that lead to scripted connections."""
+
+    connections: list[ScriptedConnection]
+    calls: list[int]
+    stored: dict[bytes, dict[bytes, bytes]]
+    errors: dict[bytes, Exception]
+    largest: int
+
+    def connect(self, timeout_seconds: float) -> Any:
+        self.connections.append(ScriptedConnection(self))
+        return self.connections[-1]
+
+    def error_of(self, key: bytes, written: dict[bytes, bytes]) -> Exception | None:
+        if len(written.get(b"f:body", b"")) > self.largest:
+            return Hbase_thrift.IOError(
+                b"hbase.DoNotRetryIOException: Cell with size 99 exceeds limit of 88 bytes\n\tat x"
+            )
+        return self.errors.get(key)
+
+
+@pytest.fixture
+def scripted() -> ScriptedHBase:
+    options = ScriptedHBase.from_settings(hbase_settings(NOWHERE, SITE_HBASE_TABLE="t"))
+    state: dict[str, Any] = {"connections": [], "calls": [], "stored": {}, "errors": {}, "largest": 10**9}
+    for name, value in state.items():
+        object.__setattr__(options, name, value)
+    return options
+
+
+def put(scripted: ScriptedHBase, count: int, seconds: float = 10) -> list[Verdict]:
+    records = [record(f"{number}", {"body": "x" * 100}) for number in range(count)]
+    return HBaseTable(scripted).write(records, time.monotonic() + seconds)
+
+
+CRASH = TApplicationException(TApplicationException.INTERNAL_ERROR, b"Internal error processing mutateRows")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Hbase_thrift.IOError(
+            b"RetriesExhaustedWithDetailsException: Failed 1 action: NotServingRegionException"
+        ),
+        TTransportException(TTransportException.END_OF_FILE, "TSocket read 0 bytes"),
+        TimeoutError("timed out"),
+        BrokenPipeError("broken"),
+        TApplicationException(TApplicationException.BAD_SEQUENCE_ID, "out of sequence"),
+        AssertionError(),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "confused"),
+    ],
+    ids=repr,
+)
+def test_trouble_of_the_server_is_an_outage(scripted: ScriptedHBase, error: Exception) -> None:
+    """Never a dead letter (rule 7); the connection is thrown away, and the next write works."""
+    scripted.errors[b"7"] = error
+    table = HBaseTable(scripted)
+    batch = [record(str(number), {}) for number in range(10)]
+    with pytest.raises(SinkUnavailable, match="SITE_HBASE_HOST"):
+        table.write(batch, time.monotonic() + 10)
+    assert [connection.closed for connection in scripted.connections] == [True]
+    scripted.errors.clear()
+    assert answers(table.write(batch, time.monotonic() + 10)) == [Answer.ACKNOWLEDGED] * 10
+    assert len(scripted.connections) == 2
+
+
+def test_a_crash_in_the_server_refuses_nothing_for_good(scripted: ScriptedHBase) -> None:
+    """The record may be innocent: it has to be tried again, and the others are stored."""
+    scripted.errors[b"7"] = CRASH
+    verdicts = put(scripted, 100)
+    assert [place for place, verdict in enumerate(verdicts) if verdict.answer is Answer.RETRY] == [7]
+    assert answers(verdicts).count(Answer.ACKNOWLEDGED) == 99
+
+
+def test_a_guilty_row_is_found_in_few_calls(scripted: ScriptedHBase) -> None:
+    """By halves: of 1,000 rows one call for each would take seconds."""
+    scripted.errors[b"500"] = Hbase_thrift.IllegalArgument(b"java.lang.IllegalArgumentException: why\n\tat x")
+    verdicts = put(scripted, 1000)
+    [(place, reason)] = [
+        (place, reason) for place, (answer, reason) in enumerate(verdicts) if answer is Answer.REJECTED
+    ]
+    assert (place, reason) == (500, "IllegalArgument: java.lang.IllegalArgumentException: why")
+    assert len(scripted.stored) == 999
+    assert len(scripted.calls) < 25
+
+
+def test_a_body_over_the_limit_of_the_region_server_is_halved(scripted: ScriptedHBase) -> None:
+    """Whatever the setting says, what the server takes counts."""
+    object.__setattr__(scripted, "largest", 30)
+    assert answers(put(scripted, 3)) == [Answer.ACKNOWLEDGED] * 3
+    assert scripted.stored[b"1"][b"f:body"] == b"x" * 25
+    assert scripted.stored[b"1"][b"f:body_truncated"] == b"true"
+
+
+def test_calls_are_bounded_in_bytes_and_rows(
+    scripted: ScriptedHBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Thrift server has little memory; a row that alone is larger travels alone."""
+    monkeypatch.setattr(hbase_table, "CALL_BYTES", 1200)
+    put(scripted, 10)
+    assert scripted.calls == [4, 4, 2]
+    scripted.calls.clear()
+    monkeypatch.setattr(hbase_table, "CALL_ROWS", 3)
+    put(scripted, 10)
+    assert scripted.calls == [3, 3, 3, 1]
+    scripted.calls.clear()
+    monkeypatch.setattr(hbase_table, "CALL_BYTES", 10)
+    put(scripted, 2)
+    assert scripted.calls == [1, 1]
+
+
+def test_what_is_late_is_left_for_another_time(scripted: ScriptedHBase) -> None:
+    """A write that nobody waits for any more must not keep the next one from its turn."""
+    assert answers(put(scripted, 3, seconds=-1)) == [Answer.RETRY] * 3
+    assert scripted.calls == []
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (CRASH, "TApplicationException: Internal error processing mutateRows"),
+        (TApplicationException(), "TApplicationException(type=0, message=None)"),
+        (TimeoutError("timed out"), "TimeoutError('timed out')"),
+        (Hbase_thrift.IOError(b""), "IOError(message=b'')"),
+    ],
+)
+def test_every_error_can_be_shown(error: Exception, text: str) -> None:
+    """The client's own str() raises TypeError for some."""
+    assert explained(error) == text
+
+
+def test_why_nobody_could_be_reached_is_said() -> None:
+    """The client knows but does not tell."""
+    with pytest.raises(SinkUnavailable, match=r"127\.0\.0\.1:9.*Connection refused"):
+        HBaseOptions.from_settings(hbase_settings(NOWHERE)).connect(1)
+
+
+def test_closing_does_not_wait_for_a_server_that_is_silent() -> None:
+    """It takes connections, as the kernel does for a process that stands still, and never answers."""
+
+    async def scenario() -> float:
+        with closing(socket.create_server(("127.0.0.1", 0))) as server:
+            host, port = server.getsockname()
+            sink = HBaseSink.from_settings(hbase_settings(f"{host}:{port}"))
+            opening = asyncio.create_task(sink.open())
+            connection, _ = await asyncio.to_thread(server.accept)
+            with closing(connection):
+                assert await asyncio.to_thread(connection.recv, 1)  # so the answer is waited for
+                opening.cancel()
+                began = time.monotonic()
+                await sink.close()
+                return time.monotonic() - began
+
+    assert asyncio.run(scenario()) < 1

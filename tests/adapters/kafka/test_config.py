@@ -1,0 +1,144 @@
+"""What the settings of Kafka may and may not say."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.health import BrokerHealth
+from site_spider.adapters.kafka.seed_log import KafkaSeedLog
+from site_spider.errors import ConfigError
+
+
+def config(brokers: str = "host:9092", **settings: object) -> KafkaConfig:
+    return KafkaConfig.from_settings({"SITE_KAFKA_BROKERS": brokers} | settings)
+
+
+@pytest.mark.parametrize(
+    "brokers",
+    ["", "  ", "host", "host:", ":9092", "host:0", "host:65536", "host:x", "a b:1", "a:1,,b:2", "a:1;b:2"],
+)
+def test_malformed_addresses_are_refused(brokers: str) -> None:
+    """The error names the setting."""
+    with pytest.raises(ConfigError, match="SITE_KAFKA_BROKERS"):
+        config(brokers)
+
+
+@pytest.mark.parametrize(
+    "brokers", ["host:9092", "a.b-c_d:1, 10.0.0.1:65535", "[::1]:9092", "SASL_SSL://host:1"]
+)
+def test_addresses_are_taken_without_blanks(brokers: str) -> None:
+    """One or more, by name or number."""
+    assert config(brokers).brokers == brokers.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("enable.auto.commit", True),
+        ("enable.auto.commit", "true"),
+        ("enable.auto.offset.store", True),
+        ("group.id", "mine"),
+        ("group.instance.id", "mine"),
+        ("auto.offset.reset", "latest"),
+        ("partition.assignment.strategy", "range"),
+        ("acks", 1),
+        ("enable.idempotence", False),
+        ("bootstrap.servers", "other:9092"),
+        ("group.protocol", "consumer"),
+        ("sasl.username", {"a": 1}),
+    ],
+)
+def test_options_that_break_the_promise_are_refused(option: str, value: object) -> None:
+    """The error names the setting and the option."""
+    with pytest.raises(ConfigError, match=f"SITE_KAFKA_OPTIONS sets {option}"):
+        config(SITE_KAFKA_OPTIONS={option: value})
+
+
+def test_options_that_keep_the_promise_are_passed_on() -> None:
+    """They come last, to every client; booleans in the client's spelling."""
+    made = config(SITE_KAFKA_OPTIONS='{"enable.auto.commit": false, "linger.ms": 5, "sasl.username": "me"}')
+    clients = [
+        made.admin(print),
+        made.producer(print),
+        made.reader("group", print),
+        made.member("group", "instance", print),
+    ]
+    for client in clients:
+        assert (client["linger.ms"], client["sasl.username"], client["enable.auto.commit"]) == (
+            5,
+            "me",
+            "false",
+        )
+
+
+def test_an_unknown_option_is_refused_at_once() -> None:
+    """Not only when the first seed is to be read."""
+    with pytest.raises(ConfigError, match=r"SITE_KAFKA_OPTIONS.*no\.such\.option"):
+        KafkaSeedLog.from_settings(
+            {"SITE_KAFKA_BROKERS": "host:9092", "SITE_KAFKA_OPTIONS": {"no.such.option": 1}}
+        )
+
+
+def test_the_group_protocol_is_chosen_by_its_setting() -> None:
+    """The new one refuses what is decided by the server there."""
+    classic = config().member("group", "instance", print)
+    assert (classic["group.instance.id"], classic["session.timeout.ms"]) == ("instance", 10_000)
+    new = config(SITE_KAFKA_GROUP_PROTOCOL="consumer").member("group", "instance", print)
+    assert new["group.protocol"] == "consumer"
+    assert not {"group.instance.id", "session.timeout.ms", "heartbeat.interval.ms"} & set(new)
+    assert "partition.assignment.strategy" not in new
+    with pytest.raises(ConfigError, match="SITE_KAFKA_GROUP_PROTOCOL"):
+        config(SITE_KAFKA_GROUP_PROTOCOL="newest")
+
+
+# --- health --------------------------------------------------------------------------------
+
+
+class Servers:
+    """Answer, or do not."""
+
+    def __init__(self) -> None:
+        self.away = False
+
+    def question(self, _seconds: float) -> None:
+        if self.away:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no route"))
+
+
+def test_an_outage_is_said_once_and_its_end_too(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often the client reports it."""
+    monkeypatch.setattr("site_spider.adapters.kafka.health._PROBE_INTERVAL_SECONDS", 0)
+    caplog.set_level(logging.INFO)
+    servers = Servers()
+    health = BrokerHealth("host:1", "the consumer", servers.question)
+    health.look()
+    assert caplog.records == []
+    servers.away = True
+    for _ in range(5):
+        health.on_error(KafkaError(KafkaError._TRANSPORT, "Connection refused"))
+        health.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+        health.look()
+    servers.away = False
+    health.look()
+    health.look()
+    (gone, back) = caplog.records
+    assert (gone.levelname, back.levelname) == ("WARNING", "INFO")
+    assert "SITE_KAFKA_BROKERS" in gone.message
+    assert "host:1" in gone.message
+    assert "Connection refused" in gone.message
+
+
+def test_a_closed_idle_connection_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    """The client reports it in the same words; the servers answer."""
+    health = BrokerHealth("host:1", "the consumer", Servers().question)
+    health.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    assert health.suspected
+    health.look()
+    assert not health.suspected
+    assert caplog.records == []

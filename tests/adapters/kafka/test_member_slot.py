@@ -1,0 +1,117 @@
+"""Names of group members: kept over restarts, never shared by two that live."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from site_spider.adapters.kafka.member_slot import MemberSlot, default_folder
+
+CLAIM = """
+import sys
+from pathlib import Path
+from site_spider.adapters.kafka.member_slot import MemberSlot
+slot = MemberSlot.claim("group", Path(sys.argv[1]))
+print(slot.instance_id, flush=True)
+input()
+"""
+
+
+def claimed_elsewhere(folder: Path) -> tuple[subprocess.Popen[str], str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLAIM, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, process.stdout.readline().strip()
+
+
+def end(process: subprocess.Popen[str], number: int) -> None:
+    os.kill(process.pid, number)
+    process.communicate()
+
+
+def test_the_lowest_free_slot_is_taken(tmp_path: Path) -> None:
+    """A released one is taken again, under the same name."""
+    first, second, third = (MemberSlot.claim("group", tmp_path) for _ in range(3))
+    assert [slot.number for slot in (first, second, third)] == [0, 1, 2]
+    second.release()
+    second.release()  # harmless to repeat
+    again = MemberSlot.claim("group", tmp_path)
+    assert (again.number, again.instance_id) == (1, second.instance_id)
+    for slot in (first, third, again):
+        slot.release()
+
+
+def test_two_live_processes_never_share_a_name(tmp_path: Path) -> None:
+    """And one that was killed leaves its name to the next at once."""
+    first, first_name = claimed_elsewhere(tmp_path)
+    second, second_name = claimed_elsewhere(tmp_path)
+    assert first_name != second_name
+    end(first, signal.SIGKILL)
+    third, third_name = claimed_elsewhere(tmp_path)
+    assert third_name == first_name
+    end(second, signal.SIGTERM)
+    end(third, signal.SIGTERM)
+
+
+def test_a_child_process_does_not_keep_the_slot(tmp_path: Path) -> None:
+    """Programs that are started from here do not inherit the lock."""
+    slot = MemberSlot.claim("group", tmp_path)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        slot.release()
+        again = MemberSlot.claim("group", tmp_path)
+        assert again.number == slot.number
+        again.release()
+        child.communicate(b"\n")
+
+
+def test_groups_count_their_slots_apart(tmp_path: Path) -> None:
+    """Also those whose names are alike once they are made fit for a file."""
+    slots = [MemberSlot.claim(group, tmp_path) for group in ("a/b", "a:b", "a_b", "../../a", "x" * 300, "é")]
+    assert {slot.number for slot in slots} == {0}
+    assert all(slot.path.parent == tmp_path for slot in slots)
+    for slot in slots:
+        slot.release()
+
+
+def test_the_name_tells_the_host_and_differs_between_folders(tmp_path: Path) -> None:
+    """Folders are counted apart, so the name must tell them apart."""
+    slots = [MemberSlot.claim("group", tmp_path / name) for name in ("one", "two")]
+    assert slots[0].instance_id != slots[1].instance_id
+    assert all(slot.instance_id.startswith(f"site_spider-{socket.gethostname()}-") for slot in slots)
+    for slot in slots:
+        slot.release()
+
+
+def test_another_host_makes_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers of one machine differ in it."""
+    here = MemberSlot.claim("group", tmp_path)
+    here.release()
+    monkeypatch.setattr(socket, "gethostname", lambda: "other host")
+    there = MemberSlot.claim("group", tmp_path)
+    there.release()
+    assert there.instance_id != here.instance_id
+    assert there.instance_id.startswith("site_spider-other_host-")
+
+
+def test_the_folder_belongs_to_the_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below XDG_RUNTIME_DIR, or in the folder for temporary files with the user's number."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert default_folder() == tmp_path / "site_spider"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "missing"))
+    assert default_folder().name == f"site_spider-{os.getuid()}"
+    MemberSlot.claim("group", tmp_path / "new").release()
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner could hold every slot, or none."""
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(PermissionError, match="another user"):
+        MemberSlot.claim("group", tmp_path)

@@ -1,0 +1,73 @@
+"""The producer towards the event loop: whatever its client is at, `send` returns at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Producer
+
+from site_spider.adapters.kafka import producer as kafka_producer
+from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.producer import KafkaProducer
+from site_spider.errors import LogUnavailable
+
+NOBODY = {"SITE_KAFKA_BROKERS": "127.0.0.1:1", "SITE_KAFKA_OPTIONS": {}}
+AT_ONCE_SECONDS = 1.0  # a renewal takes longer here
+
+
+class Renewal:
+    """A producer whose client is being replaced, for as long as the test wants."""
+
+    def __init__(self) -> None:
+        self.producer = KafkaProducer(KafkaConfig.from_settings(NOBODY))
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+        self._make = self.producer._new_client
+        self.producer._new_client = self._slow  # type: ignore[method-assign]
+
+    def _slow(self) -> Producer:
+        self.has_begun.set()
+        assert self.may_end.wait(20)
+        return self._make()
+
+    def begin(self) -> None:
+        self.producer._broken = True
+        assert self.has_begun.wait(10)
+
+
+@pytest.fixture
+def renewal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Renewal]:
+    monkeypatch.setattr(kafka_producer, "_CLOSE_SECONDS", 0.1)
+    renewal = Renewal()
+    yield renewal
+    renewal.may_end.set()
+    renewal.producer.close()
+
+
+def test_sending_does_not_wait_for_a_client_that_is_replaced(renewal: Renewal) -> None:
+    """The event loop sends dead letters and links; it would stand still for seconds."""
+    before = renewal.producer.send("topic", None, b"before")
+    renewal.begin()
+    with ThreadPoolExecutor(1) as loop:
+        sending: Future[Future[None]] = loop.submit(renewal.producer.send, "topic", None, b"meanwhile")
+        try:
+            meanwhile = sending.result(AT_ONCE_SECONDS)
+        finally:
+            renewal.may_end.set()
+    assert isinstance(before.exception(10), LogUnavailable)
+    assert not meanwhile.done()
+    assert [outgoing.value for outgoing in renewal.producer._overflow] in ([b"meanwhile"], [])
+
+
+def test_nothing_of_a_closed_producer_is_left_open(renewal: Renewal) -> None:
+    """What was sent while it closed, too."""
+    renewal.begin()
+    meanwhile = renewal.producer.send("topic", None, b"meanwhile")
+    renewal.may_end.set()
+    renewal.producer.close()
+    late = renewal.producer.send("topic", None, b"late")
+    assert isinstance(meanwhile.exception(10), LogUnavailable)
+    assert isinstance(late.exception(10), LogUnavailable)
+    assert renewal.producer._unfinished == set()

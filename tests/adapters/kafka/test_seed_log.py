@@ -1,0 +1,414 @@
+"""What is special about Kafka: static members, fencing, gaps, outages, the client's limits."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Producer as KafkaClient
+from confluent_kafka.admin import AdminClient
+
+from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.member_slot import MemberSlot
+from site_spider.adapters.kafka.seed_log import KafkaSeedLog
+from site_spider.contracts.seed_log import Partition, Position, Producer
+from site_spider.errors import LogUnavailable, SinkRejected
+from tests.adapters.seed_log_process import process
+from tests.contracts.seed_logs import (
+    PATIENCE_SECONDS,
+    QUICK_KAFKA,
+    Case,
+    Member,
+    kafka_case,
+    kafka_producer,
+    make_kafka_topic,
+    poll_until,
+    wait_until,
+)
+
+__all__ = ["kafka_producer"]
+
+CLASS = "site_spider.adapters.kafka.seed_log.KafkaSeedLog"
+
+
+@pytest.fixture
+def lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lock files for this test's members alone."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.fixture
+def case(kafka_producer: Producer, kafka_brokers: str, lock_folder: None) -> Iterator[Case]:
+    """An empty topic."""
+    with kafka_case(kafka_producer, kafka_brokers) as made:
+        yield made
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def of(brokers: str, **options: object) -> KafkaSeedLog:
+    return KafkaSeedLog.from_settings({"SITE_KAFKA_BROKERS": brokers, "SITE_KAFKA_OPTIONS": options})
+
+
+# --- memory --------------------------------------------------------------------------------
+
+
+@pytest.mark.servers
+def test_of_many_small_seeds_the_client_fetches_few_in_advance(case: Case, kafka_brokers: str) -> None:
+    """Each takes 0.6 KB of it, and a fetched megabyte of compressed ones is ten or twenty of them."""
+    value = b'{"url": "http://host%d/section/article-%d.html", "meta": {"NotExtract": true}}'
+    case.send([(b"host%d" % (n % 50), value % (n % 50, n)) for n in range(100_000)])
+    taken: list[object] = []
+    fetched: list[int] = []  # how many waited in the client, since the first were taken
+
+    def note(text: str) -> None:
+        partitions = json.loads(text)["topics"].get(case.topic, {}).get("partitions", {}).values()
+        fetched.append(max((partition["fetchq_cnt"] for partition in partitions), default=0))
+
+    def is_looked_at() -> bool:
+        taken.extend(member.consume(10, 0.01))
+        if len(taken) < 100:
+            fetched.clear()
+        return len(fetched) > 40
+
+    told = {"statistics.interval.ms": 50, "stats_cb": note}
+    member = Consumer(KafkaConfig(kafka_brokers).member(case.group, None, print) | told)
+    member.subscribe([case.topic])
+    try:
+        wait_until(is_looked_at)
+    finally:
+        member.close()
+    assert 0 < max(fetched) < 25_000
+
+
+# --- members -------------------------------------------------------------------------------
+
+
+@pytest.mark.servers
+def test_a_killed_process_has_its_partitions_back_at_once(case: Case, kafka_brokers: str) -> None:
+    """A static member does not wait for the session timeout of 10 s."""
+    case.produce(20)
+    settings = {"SITE_KAFKA_BROKERS": kafka_brokers, "SITE_KAFKA_OPTIONS": QUICK_KAFKA}
+    with process("consume", CLASS, settings, case.topic, case.group) as first:
+        assert first.wait_for("assigned") == 4
+        first.wait_for("taken")
+        first.kill()
+    killed = time.monotonic()
+    member = case.member()
+    member.take(20)
+    assert time.monotonic() - killed < 8
+
+
+@pytest.fixture
+def one_name(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All members of the group have the same name, as one has twice that the servers took for dead."""
+    slot = MemberSlot.claim(case.group)
+    monkeypatch.setattr(MemberSlot, "claim", lambda _group: slot)
+
+
+@pytest.mark.servers
+def test_a_member_that_was_fenced_joins_again(case: Case, one_name: None) -> None:
+    """Its partitions are lost, come back with what is committed, and it reads and commits on."""
+    case.produce(10)
+    older = case.member()
+    older.take(10)
+    committed = older.next_positions()
+    older.consumer.commit(committed)
+    newer = case.member()
+    newer.own(4)
+    case.leave(newer)
+    poll_until([older], lambda: older.listener.told("lost"))
+    assert sorted(older.listener.told("lost")) == sorted(older.listener.told("assigned")[:4])
+    older.own(4)
+    assert {part: position for part, position in older.listener.owned.items() if position} == committed
+    values = case.produce(10, first=10)
+    assert sorted(message.value or b"" for message in older.take(20)[10:]) == sorted(values)
+    older.consumer.commit(older.next_positions())
+
+
+@pytest.mark.servers
+def test_two_with_one_name_do_not_fence_each_other_for_ever(case: Case, one_name: None) -> None:
+    """One of them ends with an error; who starts it again does so with growing pauses."""
+    case.produce(1)
+    older, newer = case.member(), case.member()
+    with pytest.raises(LogUnavailable, match="for good"):
+        poll_until([newer, older], lambda: False)
+
+
+@pytest.mark.servers
+def test_a_member_that_leaves_in_the_middle_of_a_rebalance_commits(case: Case) -> None:
+    """The servers answer when the rebalance is over, and refuse what was sent before; so it tries again."""
+    case.produce(20)
+    leaving = case.member()
+    leaving.take(20)
+    leaving.commit_when_leaving()
+    holding_up = case.member()  # the group waits for it until it is polled
+    poll_until([leaving], lambda: len(leaving.owned) < 4)
+    case.produce(20, first=20)
+    poll_until([leaving], lambda: len({message.offset for message in leaving.taken[20:]}) > 3)
+    kept = sorted(leaving.owned)
+    closing = threading.Thread(target=case.leave, args=[leaving])
+    closing.start()
+    wait_until(lambda: not leaving.owned, "the listener gives its partitions up")
+    wait_until(lambda: [holding_up.poll(), not closing.is_alive()][1], "the end of the member")
+    committed = {p.partition: p.committed for p in case.log.progress(case.topic, case.group)}
+    assert {part: committed[part] for part in kept} == leaving.next_positions(kept)
+
+
+@pytest.mark.servers
+def test_the_new_group_protocol_works_too(kafka_producer: Producer, kafka_brokers: str) -> None:
+    """Members share the partitions, hand them over and commit."""
+    settings = {"SITE_KAFKA_GROUP_PROTOCOL": "consumer", "SITE_KAFKA_OPTIONS": {}}
+    with kafka_case(kafka_producer, kafka_brokers, **settings) as case:
+        share_and_commit(case)
+
+
+def share_and_commit(case: Case) -> None:
+    values = case.produce(40)
+    first = case.member()
+    first.commit_when_leaving()
+    first.take(40)
+    second = case.member()
+    second.commit_when_leaving()
+    poll_until([first, second], lambda: len(first.owned) == len(second.owned) == 2)
+    values += case.produce(40, first=40)
+    poll_until([first, second], lambda: len(first.taken) + len(second.taken) >= 80)
+    assert sorted(value or b"" for value in first.values + second.values) == sorted(values)
+    first.consumer.commit(first.next_positions(sorted(first.owned)))
+
+
+@pytest.mark.servers
+def test_a_member_works_without_lock_files(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a dynamic one, where nothing can be written."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc")
+    case.produce(5)
+    case.member().take(5)
+
+
+@pytest.mark.servers
+def test_positions_that_cannot_be_read_at_a_rebalance_are_read_later(
+    case: Case, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is handed out before the listener knows where its group is."""
+    case.produce(40)
+    monkeypatch.setattr("site_spider.adapters.kafka.assignment._LEARN_TIMEOUT_SECONDS", 0)
+    again = "site_spider.adapters.kafka.assignment._LEARN_AGAIN_TIMEOUT_SECONDS"
+    monkeypatch.setattr(again, 0)
+    member = case.member()
+    poll_until([member], lambda: "cannot be read yet" in caplog.text)
+    assert [member.poll(0.2) for _ in range(3)] == [[]] * 3
+    assert member.owned == set()
+    monkeypatch.setattr(again, 5)
+    member.take(40)
+    assert sorted(message.offset for message in member.taken if message.partition.number == 0) == list(
+        range(sum(1 for message in member.taken if message.partition.number == 0))
+    )
+
+
+# --- offsets -------------------------------------------------------------------------------
+
+
+@pytest.mark.servers
+def test_the_end_is_told_behind_the_marks_of_a_transaction(case: Case, kafka_brokers: str) -> None:
+    """They take offsets and are never handed out."""
+    make_kafka_topic(kafka_brokers, case.topic, 1)
+    producer = KafkaClient({"bootstrap.servers": kafka_brokers, "transactional.id": case.topic})
+    producer.init_transactions(PATIENCE_SECONDS)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce(case.topic, b"value")
+        producer.flush(PATIENCE_SECONDS)
+        end(PATIENCE_SECONDS)
+    member = case.member()
+    partition = Partition(case.topic, 0)
+    poll_until([member], lambda: member.listener.ends.get(partition) == 4)
+    assert member.values == [b"value"]
+    assert [message.value for message in case.log.read(case.topic)] == [b"value"]
+    assert case.log.progress(case.topic, case.group)[0].end == 4
+
+
+@pytest.mark.servers
+def test_a_committed_offset_that_was_deleted_continues_at_the_earliest(
+    case: Case, kafka_brokers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retention may overtake a group; it is said, and what is left is read."""
+    make_kafka_topic(kafka_brokers, case.topic, 1)
+    case.send([(b"key", b"%d" % number) for number in range(20)])
+    first = case.member()
+    first.take(20)
+    first.consumer.commit({Partition(case.topic, 0): Position(5)})
+    case.leave(first)
+    admin = AdminClient({"bootstrap.servers": kafka_brokers})
+    for deleted in admin.delete_records([TopicPartition(case.topic, 0, 12)]).values():
+        deleted.result(PATIENCE_SECONDS)
+    second = case.member()
+    second.take(8)
+    assert [message.offset for message in second.taken] == list(range(12, 20))
+    assert "offset 5" in caplog.text
+    assert case.log.progress(case.topic, case.group)[0].start == 12
+
+
+@pytest.mark.servers
+def test_metadata_that_is_too_large_is_refused_with_a_reason(case: Case) -> None:
+    """The server takes 4,095 bytes."""
+    case.produce(1)
+    member = case.member()
+    member.own(4)
+    with pytest.raises(LogUnavailable, match="metadata"):
+        member.consumer.commit({Partition(case.topic, 0): Position(0, "x" * 5000)})
+
+
+# --- the producer --------------------------------------------------------------------------
+
+
+@pytest.mark.servers
+def test_a_message_the_server_refuses_is_rejected_alone(case: Case) -> None:
+    """Its neighbours in the same batch arrive."""
+    producer = case.new_producer()
+    before = producer.send(case.topic, b"k", b"before")
+    too_large = producer.send(case.topic, b"k", os.urandom(2_000_000))
+    far_too_large = producer.send(case.topic, b"k", b"x" * 17_000_000)
+    after = producer.send(case.topic, b"k", b"after")
+    for future in (too_large, far_too_large):
+        assert isinstance(future.exception(PATIENCE_SECONDS), SinkRejected)
+    before.result(PATIENCE_SECONDS)
+    after.result(PATIENCE_SECONDS)
+    producer.close()
+    assert sorted(message.value or b"" for message in case.log.read(case.topic)) == [b"after", b"before"]
+
+
+@pytest.mark.servers
+def test_a_message_for_a_topic_that_cannot_be_is_rejected(case: Case) -> None:
+    """By the server; the client may say before that it does not know the topic."""
+    producer = case.new_producer()
+
+    def refused() -> bool:
+        error = producer.send("no topic!", b"k", b"v").exception(PATIENCE_SECONDS)
+        assert isinstance(error, SinkRejected | LogUnavailable)
+        return isinstance(error, SinkRejected)
+
+    wait_until(refused)
+    producer.close()
+
+
+@pytest.mark.servers
+def test_an_acknowledgement_that_names_no_offset_is_not_believed(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client gives it for a resend that the server calls a duplicate, which it may not be: once more."""
+    producer = case.new_producer()
+    offsets = iter([None, 0])
+    reported = producer._report  # type: ignore[attr-defined]
+
+    def report(outgoing: Any, error: KafkaError | None, _message: object) -> None:
+        reported(outgoing, error, SimpleNamespace(offset=lambda: next(offsets)))
+
+    monkeypatch.setattr(producer, "_report", report)
+    producer.send(case.topic, b"k", b"v").result(PATIENCE_SECONDS)
+    producer.close()
+    assert [message.value for message in case.log.read(case.topic)] == [b"v", b"v"]
+
+
+@pytest.mark.servers
+def test_a_full_queue_loses_nothing_and_keeps_the_order(case: Case, kafka_brokers: str) -> None:
+    """What the client has no room for waits on our side."""
+    make_kafka_topic(kafka_brokers, case.topic, 1)
+    producer = of(kafka_brokers, **{"queue.buffering.max.messages": 10}).producer()
+    futures = [producer.send(case.topic, b"k", b"%d" % number) for number in range(500)]
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    assert {future.exception(0) for future in futures} == {None}
+    producer.close()
+    assert [message.value for message in case.log.read(case.topic)] == [
+        b"%d" % number for number in range(500)
+    ]
+
+
+@pytest.mark.servers
+def test_a_producer_goes_on_after_a_fatal_error_of_its_client(case: Case) -> None:
+    """A new client takes over; a message is either durable or its future says that it is not."""
+    producer = case.new_producer()
+    producer.send(case.topic, b"k", b"before").result(PATIENCE_SECONDS)
+    old = producer._client  # type: ignore[attr-defined]
+    producer._on_error(KafkaError(KafkaError._FATAL, "out of order", fatal=True))  # type: ignore[attr-defined]
+    producer.send(case.topic, b"k", b"after").result(PATIENCE_SECONDS)
+    assert producer._client is not old  # type: ignore[attr-defined]
+    producer.close()
+
+
+# --- outages -------------------------------------------------------------------------------
+
+
+def test_a_missing_server_is_named_by_the_check(nobody: str) -> None:
+    """With the setting, the address and the time it was given."""
+    with pytest.raises(
+        LogUnavailable, match=f"no answer from Kafka at {nobody} within 1 s; SITE_KAFKA_BROKERS"
+    ):
+        of(nobody).check(1)
+
+
+def test_a_consumer_waits_for_missing_servers(
+    nobody: str, lock_folder: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It polls in vain and says so once; it closes in time."""
+    member = Member(of(nobody), "topic", "group")
+    poll_until([member], lambda: "does not answer" in caplog.text)
+    polls_until = time.monotonic() + 2.5  # longer than the interval of looks
+    poll_until([member], lambda: time.monotonic() > polls_until)
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1, warnings
+    assert nobody in warnings[0].message
+    assert "SITE_KAFKA_BROKERS" in warnings[0].message
+    started = time.monotonic()
+    member.close()
+    assert time.monotonic() - started < 5
+
+
+def test_a_producer_keeps_messages_for_missing_servers(
+    nobody: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay under way until it is closed, and only then fail."""
+    monkeypatch.setattr("site_spider.adapters.kafka.producer._CLOSE_SECONDS", 0.2)
+    producer = of(nobody).producer()
+    futures = [producer.send("topic", b"k", b"v") for _ in range(10)]
+    wait_until(lambda: "does not answer" in caplog.text)
+    assert producer.flush(0.2) == 10
+    assert not any(future.done() for future in futures)
+    producer.close()
+    assert {type(future.exception(0)) for future in futures} == {LogUnavailable}
+
+
+def test_questions_to_missing_servers_raise(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress and reading name the address."""
+    monkeypatch.setattr("site_spider.adapters.kafka.seed_log._ANSWER_SECONDS", 0.5)
+    log = of(nobody)
+    for question in (lambda: log.progress("topic", "group"), lambda: log.read("topic")):
+        with pytest.raises(LogUnavailable, match=nobody):
+            question()
+
+
+@pytest.mark.servers
+def test_the_clients_of_many_logs_do_not_meet(kafka_brokers: str) -> None:
+    """Making and dropping them leaves nothing behind that would warn."""
+    for _ in range(3):
+        log = of(kafka_brokers)
+        log.check(PATIENCE_SECONDS)
+        log.producer().close()
+        log.consumer(f"topic-{uuid.uuid4().hex}", "group", object()).close()  # type: ignore[arg-type]
+        log.close()

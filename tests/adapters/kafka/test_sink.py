@@ -1,0 +1,249 @@
+"""What is special about the Kafka sink: size limits, a full queue, outages without repetition."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from site_spider.adapters.kafka import sink as kafka_sink
+from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.sink import KafkaSink
+from site_spider.contracts.sink import Answer, Record, Verdict
+from site_spider.errors import ConfigError, SinkUnavailable
+from site_spider.results.delivery import CLOSE_SINK_SECONDS
+from tests.contracts.kafka_results import KafkaResults
+from tests.contracts.sinks import drop_topic, kafka_settings, record
+from tests.contracts.trials import (
+    answers,
+    assert_loop_stayed_free,
+    lateness_while_stalled,
+    outlast_an_outage,
+    page,
+    pids,
+    written,
+)
+from tests.real_servers import servers, variable
+
+NOWHERE = "127.0.0.1:9"
+
+
+def write(settings: dict[str, Any], *records: Record) -> list[Verdict]:
+    return written(KafkaSink.from_settings(settings), *records)
+
+
+def messages(settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return KafkaResults.from_settings(settings).messages()
+
+
+def noise(count: int) -> str:
+    """Text that can be compressed to half its size and no further."""
+    return secrets.token_hex(count // 2)
+
+
+def create_topic(settings: dict[str, Any], **config: str) -> None:
+    client = AdminClient(KafkaConfig.from_settings(settings).admin(lambda _: None))
+    topic = NewTopic(settings["SITE_RESULTS_TOPIC"], 1, 1, config=config)
+    for future in client.create_topics([topic]).values():
+        future.result(timeout=20)
+
+
+@pytest.fixture
+def settings(kafka_brokers: str) -> Iterator[dict[str, Any]]:
+    settings = kafka_settings(kafka_brokers)
+    yield settings
+    drop_topic(settings)
+
+
+# --- Without a server ---
+
+
+@pytest.mark.parametrize("brokers", ["", "localhost"])
+def test_without_brokers_there_is_no_kafka_sink(brokers: str) -> None:
+    """Other than the seed log, it has nothing embedded to fall back to."""
+    with pytest.raises(ConfigError, match="SITE_KAFKA_BROKERS"):
+        KafkaSink.from_settings(kafka_settings(brokers))
+
+
+@pytest.mark.parametrize("topic", ["", "a b", "ä", "..", "x" * 250, "seeds"])
+def test_a_topic_that_cannot_be_is_refused(topic: str) -> None:
+    """The broker would refuse every result; and results among the seeds would be crawled."""
+    settings = kafka_settings(NOWHERE, SITE_RESULTS_TOPIC=topic, SITE_SEED_TOPIC="seeds")
+    with pytest.raises(ConfigError, match="SITE_RESULTS_TOPIC"):
+        KafkaSink.from_settings(settings)
+
+
+# --- With the shared server ---
+
+
+@pytest.mark.servers
+def test_a_message_is_the_document_under_its_url_id(settings: dict[str, Any]) -> None:
+    """As other consumers see it."""
+    write(settings, record("ä", {"url_id": "ä", "status": 200, "body": None}))
+    assert messages(settings) == [("ä", {"url_id": "ä", "status": 200, "body": None})]
+
+
+@pytest.mark.servers
+def test_a_result_over_the_brokers_limit_is_cut_and_flagged(settings: dict[str, Any]) -> None:
+    """Only its body, and no more often than needed; smaller ones beside it are left alone."""
+    large = {
+        "url_id": "a",
+        "status": 200,
+        "body": noise(6_000_000),
+        "headers": noise(1000),
+        "description": "d",
+    }
+    fitting = {"url_id": "b", "status": 200, "body": "can be compressed " * 400_000}
+    verdicts = write(settings, record("a", large), record("b", fitting))
+    assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 2
+    stored = dict(messages(settings))
+    assert len(stored) == len(messages(settings)) == 2
+    assert stored["b"] == fitting
+    assert stored["a"] == {**large, "body": large["body"][:1_500_000], "body_truncated": True}
+
+
+@pytest.mark.servers
+def test_a_result_over_the_clients_limit_is_cut_as_well(settings: dict[str, Any]) -> None:
+    """The client itself refuses more than 16 MB."""
+    [verdict] = write(settings, record("a", {"body": "x" * 20_000_000}))
+    assert verdict.answer is Answer.ACKNOWLEDGED
+    assert dict(messages(settings))["a"] == {"body": "x" * 10_000_000, "body_truncated": True}
+
+
+@pytest.mark.servers
+def test_what_is_too_large_without_its_body_is_refused(settings: dict[str, Any]) -> None:
+    """In the broker's words, when there is nothing left to cut."""
+    [verdict] = write(settings, record("a", {"headers": noise(3_000_000), "body": "text"}))
+    assert verdict.answer is Answer.REJECTED
+    assert "Message size too large" in verdict.reason
+    assert messages(settings) == []
+
+
+@pytest.mark.servers
+def test_small_results_are_not_refused_for_their_company(settings: dict[str, Any]) -> None:
+    """A topic with a low limit refuses the client's batches; each result alone passes whole."""
+    create_topic(settings, **{"max.message.bytes": "30000"})
+    batch = [record(str(number), {"body": noise(10_000)}) for number in range(100)]
+    assert answers(write(settings, *batch)) == [Answer.ACKNOWLEDGED] * 100
+    assert dict(messages(settings)) == {item.key: item.document for item in batch}
+    assert len(messages(settings)) == 100
+
+
+@pytest.mark.servers
+def test_a_full_queue_of_the_client_is_waited_for(settings: dict[str, Any]) -> None:
+    """It holds 10 messages, and 1,000 are written at once."""
+    settings["SITE_KAFKA_OPTIONS"] = '{"queue.buffering.max.messages": 10}'
+    batch = [page(number) for number in range(1000)]
+    assert answers(write(settings, *batch)) == [Answer.ACKNOWLEDGED] * 1000
+    assert Counter(key for key, _ in messages(settings)) == {item.key: 1 for item in batch}
+
+
+# --- With a server of our own, which is killed and stopped ---
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("kafka")
+    servers(folder, "start", "kafka")
+    yield folder
+    servers(folder, "kill", "kafka")
+
+
+@pytest.fixture
+def own_settings(own_server: Path) -> dict[str, Any]:
+    return kafka_settings(variable(own_server, "SITE_KAFKA_BROKERS", "kafka"))
+
+
+@pytest.mark.servers
+def test_what_waits_in_the_client_is_not_produced_again(
+    own_server: Path, own_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that gave up, one that was cancelled, and the one that succeeds in the end: one message."""
+    [broker] = pids(own_server / "kafka", "kafka")
+    batch = [page(number) for number in range(100)]
+
+    async def scenario() -> list[Verdict]:
+        sink = KafkaSink.from_settings(own_settings)
+        await sink.open()
+        await sink.write([page(1000)])
+        os.kill(broker, signal.SIGSTOP)
+        try:
+            monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 0.5)
+            with pytest.raises(SinkUnavailable, match=own_settings["SITE_KAFKA_BROKERS"]):
+                await sink.write(batch)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(sink.write(batch), 0.1)
+        finally:
+            os.kill(broker, signal.SIGCONT)
+        monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 30)
+        verdicts = list(await sink.write(batch))
+        await sink.close()
+        return verdicts
+
+    assert answers(asyncio.run(scenario())) == [Answer.ACKNOWLEDGED] * 100
+    assert Counter(key for key, _ in messages(own_settings)) == {item.key: 1 for item in [*batch, page(1000)]}
+
+
+@pytest.mark.servers
+def test_closing_does_not_wait_for_a_broker_that_is_silent(
+    own_server: Path, own_settings: dict[str, Any]
+) -> None:
+    """The delivery has waited already, and a stop has to come to an end."""
+    [broker] = pids(own_server / "kafka", "kafka")
+
+    async def scenario() -> float:
+        loop = asyncio.get_running_loop()
+        sink = KafkaSink.from_settings(own_settings)
+        await sink.open()
+        os.kill(broker, signal.SIGSTOP)
+        try:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(sink.write([page(1)]), 0.1)
+            began = loop.time()
+            await sink.close()
+            return loop.time() - began
+        finally:
+            os.kill(broker, signal.SIGCONT)
+
+    assert asyncio.run(scenario()) < CLOSE_SINK_SECONDS
+
+
+@pytest.mark.servers
+def test_nothing_is_lost_or_repeated_when_the_broker_is_killed(
+    own_server: Path, own_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By -9 in mid-stream, for longer than the sink waits: every result is one message."""
+    monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 3)
+    sink = KafkaSink.from_settings(own_settings)
+    verdicts, waiting = asyncio.run(
+        outlast_an_outage(
+            sink,
+            lambda: servers(own_server, "kill", "kafka"),
+            lambda: servers(own_server, "start", "kafka"),
+            4000,
+        )
+    )
+    assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 4000
+    assert waiting > 0
+    found = messages(own_settings)
+    assert {document["response_size"] for _, document in found} == set(range(4000))
+    assert len(found) == 4000
+
+
+@pytest.mark.servers
+def test_a_stalled_broker_does_not_stall_the_event_loop(
+    own_server: Path, own_settings: dict[str, Any]
+) -> None:
+    """It takes bytes and gives no answer, until it goes on."""
+    sink = KafkaSink.from_settings(own_settings)
+    processes = pids(own_server / "kafka", "kafka")
+    assert_loop_stayed_free(asyncio.run(lateness_while_stalled(sink, processes, 5)))
+    assert len(messages(own_settings)) == 2001

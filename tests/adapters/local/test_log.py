@@ -1,0 +1,265 @@
+"""What is special about the embedded seed log: several processes, their deaths, and the file."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from site_spider.adapters.local import log_members as local_log_members
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.adapters.local.log_file import FILE_NAME, LogFile
+from site_spider.contracts.seed_log import Position
+from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
+from tests.adapters.seed_log_process import process
+from tests.contracts.seed_logs import Case, Member, local_case, poll_until, wait_until
+
+CLASS = "site_spider.adapters.local.log.LocalSeedLog"
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Iterator[Case]:
+    """An empty log."""
+    with local_case(tmp_path) as made:
+        yield made
+
+
+def settings(folder: Path) -> dict[str, str]:
+    return {"SITE_DATA_DIR": str(folder)}
+
+
+# --- other processes -----------------------------------------------------------------------
+
+
+def test_the_partitions_of_a_killed_process_are_taken_over_at_once(case: Case, tmp_path: Path) -> None:
+    """And what it had not committed is delivered again."""
+    values = case.produce(20)
+    with process("consume", CLASS, settings(tmp_path), case.topic, case.group) as other:
+        assert other.wait_for("assigned") == 4
+        other.wait_for("taken")
+        member = case.member()
+        poll_until([member], lambda: len(member.owned) == 2)
+        other.kill()
+        killed = time.monotonic()
+        member.own(4)
+        assert time.monotonic() - killed < 5
+    member.take(20)
+    assert sorted(member.values) == sorted(values)
+
+
+def test_what_was_acknowledged_survives_the_death_of_the_producer(case: Case, tmp_path: Path) -> None:
+    """All of it, in order, with nothing between missing."""
+    with process("produce", CLASS, settings(tmp_path), case.topic, "a") as other:
+        while (durable := other.wait_for("durable")) < 1000:
+            pass
+        rest = other.kill()
+    durable = max([durable, *(int(line.split()[1]) for line in rest)])
+    values = [message.value for message in case.log.read(case.topic)]
+    assert values == [b"a %d" % number for number in range(len(values))]
+    assert len(values) >= durable
+
+
+def test_processes_may_produce_at_the_same_time(case: Case, tmp_path: Path) -> None:
+    """Their messages mix, none is lost, offsets have no gaps."""
+    with (
+        process("produce", CLASS, settings(tmp_path), case.topic, "a") as one,
+        process("produce", CLASS, settings(tmp_path), case.topic, "b") as two,
+    ):
+        for producer in (one, two):
+            while producer.wait_for("durable") < 500:
+                pass
+        one.kill()
+        two.kill()
+    messages = list(case.log.read(case.topic))
+    assert [message.offset for message in messages] == list(range(len(messages)))
+    for name in (b"a", b"b"):
+        numbers = [int(one.value.split()[1]) for one in messages if one.value and one.value.startswith(name)]
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) >= 500
+
+
+def test_a_member_that_does_not_poll_loses_its_partitions(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot commit any more, is told at its next poll, and gets its share again."""
+    case.produce(20)
+    stalled = case.member()
+    stalled.own(4)
+    monkeypatch.setattr(local_log_members, "STALLED_SECONDS", 0.3)
+    other = case.member()
+    poll_until([other], lambda: len(other.owned) == 4)
+    lost = sorted(stalled.owned)
+    with pytest.raises(LogUnavailable, match="not assigned"):
+        stalled.consumer.commit({lost[0]: Position(1)})
+    monkeypatch.setattr(local_log_members, "STALLED_SECONDS", 60)
+    stalled.poll()
+    assert sorted(stalled.listener.told("lost")) == lost
+    poll_until([stalled, other], lambda: len(stalled.owned) == len(other.owned) == 2)
+
+
+def test_a_silent_member_that_cannot_be_seen_is_taken_for_dead(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of another container, or where there is no /proc."""
+    case.produce(1)
+    silent = case.member()
+    silent.own(4)
+    monkeypatch.setattr(local_log_members, "has_ended", lambda _identity: None)
+    other = case.member()
+    poll_until([silent, other], lambda: len(other.owned) == 2)
+    monkeypatch.setattr(local_log_members, "SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(local_log_members, "BEAT_SECONDS", 0.1)
+    poll_until([other], lambda: len(other.owned) == 4)
+
+
+def test_waiting_costs_little(case: Case) -> None:
+    """An idle member polls the file, but rarely enough."""
+    case.produce(1)
+    member = case.member()
+    member.take(1)
+    started = time.thread_time()
+    assert member.poll(2) == []
+    assert time.thread_time() - started < 0.4  # a fifth of a core, on a busy machine; 0.02 to 0.04 as a rule
+
+
+def test_a_batch_is_bounded_in_bytes_too(case: Case) -> None:
+    """A poll does not load all that the limit allows when messages are large."""
+    case.send([(b"key", b"x" * 5_000_000)] * 8)
+    member = case.member()
+    poll_until([member], lambda: member.taken)
+    assert len(member.taken) < 8
+    member.take(8)
+    assert [message.offset for message in member.taken] == list(range(8))
+
+
+# --- settings and the file -------------------------------------------------------------------
+
+
+def test_the_folder_comes_from_the_settings(tmp_path: Path) -> None:
+    """It is made when it is missing."""
+    log = LocalSeedLog.from_settings(settings(tmp_path / "new" / "folder"))
+    log.check(1)
+    assert log.address == str(tmp_path / "new" / "folder" / "seeds.sqlite")
+    assert Path(log.address).exists()
+    with pytest.raises(ConfigError, match="SITE_DATA_DIR"):
+        LocalSeedLog.from_settings({})
+
+
+@pytest.mark.parametrize("damage", ["corrupt", "not a folder"])
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, damage: str) -> None:
+    """With the setting to change, whatever is asked of the log."""
+    folder = tmp_path / "data"
+    if damage == "corrupt":
+        folder.mkdir()
+        (folder / FILE_NAME).write_bytes(b"this is no database" * 1000)
+    else:
+        folder.write_text("a file where a folder should be")
+    log = LocalSeedLog(folder)
+    words = f"SITE_DATA_DIR is '{folder}'.*{FILE_NAME}"
+    with pytest.raises(LogUnavailable, match=words):
+        log.check(1)
+    with pytest.raises(LogUnavailable, match=words):
+        log.progress("topic", "group")
+    with pytest.raises(LogUnavailable, match=words):
+        local_member_poll(log)
+    producer = log.producer()
+    with pytest.raises(LogUnavailable, match=words):
+        producer.send("topic", b"k", b"v").result(10)
+    producer.close()
+
+
+def local_member_poll(log: LocalSeedLog) -> None:
+    member = Member(log, "topic", "group")
+    try:
+        member.poll()
+    finally:
+        with pytest.raises(LogUnavailable):
+            member.close()
+
+
+def test_a_producer_goes_on_when_the_file_can_be_used_again(tmp_path: Path) -> None:
+    """An error ends the message's future, not the producer."""
+    folder = tmp_path / "data"
+    folder.write_text("a file where a folder should be")
+    producer = LocalSeedLog(folder).producer()
+    assert isinstance(producer.send("topic", b"k", b"v").exception(10), LogUnavailable)
+    folder.unlink()
+    producer.send("topic", b"k", b"v").result(10)
+    producer.close()
+
+
+def test_a_removed_file_is_noticed(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is written to where nobody will find it, and members begin anew."""
+    case.produce(10)
+    member = case.member()
+    member.take(10)
+    shutil.rmtree(tmp_path)
+    values = case.produce(10, first=10)
+    poll_until([member], lambda: set(values) <= set(member.values))
+    assert "was removed" in caplog.text
+
+
+def test_a_busy_file_is_waited_for(
+    case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that holds it for long delays messages, and neither drops nor fails them."""
+    case.produce(1)
+    member = case.member()
+    member.take(1)
+    monkeypatch.setattr(local_log_members, "BEAT_SECONDS", 0)  # so that the member has to write
+    file = LogFile(tmp_path, busy_seconds=0.1)
+    for part in (member.consumer, case.producer):
+        part._file.close()  # type: ignore[union-attr]
+        part._file._busy_seconds = 0.1  # type: ignore[union-attr]
+    with file.transaction():
+        future = case.producer.send(case.topic, b"k", b"v")
+        with caplog.at_level(logging.WARNING):
+            assert member.poll(0.5) == []
+            wait_until(lambda: "Trying again" in caplog.text)
+        assert not future.done()
+    future.result(10)
+    member.take(2)
+    file.close()
+
+
+def test_a_message_nobody_could_store_is_rejected_alone(case: Case) -> None:
+    """Too large a value or an impossible topic does not harm its neighbours."""
+    producer = case.new_producer()
+    before = producer.send(case.topic, b"k", b"before")
+    too_large = producer.send(case.topic, b"k", b"x" * 16_000_001)
+    impossible = producer.send("no topic!\udc80", b"k", b"v")
+    after = producer.send(case.topic, b"k", b"after")
+    assert isinstance(too_large.exception(10), SinkRejected)
+    assert isinstance(impossible.exception(10), SinkRejected)
+    before.result(10)
+    after.result(10)
+    producer.close()
+    assert [message.value for message in case.log.read(case.topic)] == [b"before", b"after"]
+
+
+def test_messages_are_written_with_an_fsync(tmp_path: Path) -> None:
+    """The file is in WAL mode, and producers wait for the disk."""
+    with_fsync = LogFile(tmp_path, durable=True)
+    assert with_fsync.query("PRAGMA synchronous")[0][0] == 2  # FULL
+    assert with_fsync.query("PRAGMA journal_mode")[0][0] == "wal"
+    with_fsync.close()
+
+
+def test_a_transaction_that_fails_changes_nothing(tmp_path: Path) -> None:
+    """And the file can be used afterwards."""
+    file = LogFile(tmp_path)
+
+    def fail() -> None:
+        with file.transaction() as connection:
+            connection.execute("INSERT INTO partitions (topic, number) VALUES ('t', 0)")
+            raise sqlite3.OperationalError("disk I/O error")
+
+    with pytest.raises(LogUnavailable, match="disk I/O error"):
+        fail()
+    assert file.query("SELECT * FROM partitions") == []
+    file.close()

@@ -1,0 +1,145 @@
+"""What is special about results in an SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_spider.adapters.local.results import LocalResults, LocalSink
+from site_spider.adapters.local.store import FILE_NAME, RESULTS, LocalStore, merged
+from site_spider.contracts.sink import Answer, Record, Verdict
+from site_spider.errors import ConfigError, SinkUnavailable
+
+
+def write(sink: LocalSink, *batches: Sequence[Record]) -> list[Verdict]:
+    async def scenario() -> list[Verdict]:
+        await sink.open()
+        try:
+            return [verdict for batch in batches for verdict in await sink.write(batch)]
+        finally:
+            await sink.close()
+
+    return asyncio.run(scenario())
+
+
+def record(key: str, **document: Any) -> Record:
+    return Record(key, document, 10)
+
+
+def test_a_record_too_large_for_a_row_is_refused_alone(tmp_path: Path) -> None:
+    """SQLite's own limit is the record's fault; its neighbours are stored."""
+    sink = LocalSink(tmp_path, row_limit_bytes=100_000)
+    batch = [record("a", body="small"), record("b", body="x" * 200_000), record("c", body="small")]
+    verdicts = write(sink, batch)
+    answers = [verdict.answer for verdict in verdicts]
+    assert answers == [Answer.ACKNOWLEDGED, Answer.REJECTED, Answer.ACKNOWLEDGED]
+    assert "too big" in verdicts[1].reason
+    assert LocalResults(tmp_path).count() == 2
+
+
+def test_a_number_too_large_for_a_column_is_refused_alone(tmp_path: Path) -> None:
+    """A status of 71 bits is refused, its neighbour stored."""
+    verdicts = write(LocalSink(tmp_path), [record("a", status=2**70), record("b", status=200)])
+    assert [verdict.answer for verdict in verdicts] == [Answer.REJECTED, Answer.ACKNOWLEDGED]
+
+
+def test_a_file_that_is_no_database_is_an_outage_and_left_alone(tmp_path: Path) -> None:
+    """The error names the setting and the file, nothing is overwritten."""
+    path = tmp_path / FILE_NAME
+    path.write_bytes(b"not a database, but somebody's " * 100)
+    with pytest.raises(SinkUnavailable, match=r"SITE_DATA_DIR.*results\.sqlite"):
+        write(LocalSink(tmp_path), [])
+    with pytest.raises(SinkUnavailable, match="SITE_DATA_DIR"):
+        LocalResults(tmp_path).count()
+    assert path.read_bytes().startswith(b"not a database")
+
+
+def test_a_full_disk_is_an_outage_until_there_is_room(tmp_path: Path) -> None:
+    """The batch fails as a whole, nothing of it stays, and later it passes."""
+    store = LocalStore(tmp_path, RESULTS)
+    store.open()
+    assert store._connection
+    store._connection.execute("PRAGMA max_page_count = 20")
+    with pytest.raises(SinkUnavailable, match="full"):
+        store.write([record("a", body="small"), record("b", body="x" * 1_000_000)])
+    assert LocalResults(tmp_path).count() == 0
+    answers = [verdict.answer for verdict in store.write([record("a"), record("b", body="x" * 1_000_000)])]
+    assert answers == [Answer.ACKNOWLEDGED] * 2
+    store.close()
+
+
+def test_a_lock_that_lasts_is_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process that sits on the file is waited for, then named."""
+    monkeypatch.setattr("site_spider.adapters.local.store.BUSY_SECONDS", 0.05)
+    store = LocalStore(tmp_path, RESULTS)
+    store.open()
+    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(SinkUnavailable, match="locked"):
+        store.write([record("a")])
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.write([record("a")])[0].answer is Answer.ACKNOWLEDGED
+    store.close()
+
+
+def test_a_removed_file_is_made_again(tmp_path: Path) -> None:
+    """What would go into a file without a name would be lost in silence."""
+    store = LocalStore(tmp_path, RESULTS)
+    store.open()
+    store.write([record("a")])
+    for path in tmp_path.glob(f"{FILE_NAME}*"):
+        path.unlink()
+    store.write([record("b")])
+    assert [document["url_id"] for document in LocalResults(tmp_path).search()] == ["b"]
+    store.close()
+
+
+def _fill(folder: Path, name: str) -> None:
+    records = [
+        [record(f"{name}-{batch}-{number}", status=200) for number in range(20)] for batch in range(10)
+    ]
+    write(LocalSink(folder), *records)
+
+
+def test_processes_share_the_file(tmp_path: Path) -> None:
+    """Four processes that start at the same moment on an empty folder lose nothing."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_fill, args=(tmp_path / "new", str(number))) for number in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert LocalResults(tmp_path / "new").count(status=200) == 800
+
+
+def test_statistics_go_beside_the_results(tmp_path: Path) -> None:
+    """The same file, another table; results do not show them."""
+    sink = LocalSink.for_statistics({"SITE_DATA_DIR": str(tmp_path)})
+    document = {"@timestamp": "2026-01-01T00:00:00Z", "process": "p", "total_num": 5}
+    write(sink, [Record("p-1", document, 10)], [Record("p-1", document, 10)])
+    connection = sqlite3.connect(tmp_path / FILE_NAME)
+    rows = connection.execute("SELECT id, timestamp, process FROM statistics").fetchall()
+    connection.close()
+    assert rows == [("p-1", "2026-01-01T00:00:00Z", "p")]
+    assert LocalResults(tmp_path).count() == 0
+
+
+def test_a_merge_keeps_nulls_and_goes_into_objects() -> None:
+    """Unlike a JSON merge patch, which deletes what is null."""
+    old = {"a": 1, "b": {"x": 1, "y": {"z": 2}}, "c": [1], "d": {"e": 1}}
+    new = {"a": None, "b": {"x": None, "y": {"w": 3}}, "c": [2], "d": 5}
+    assert merged(old, new) == {"a": None, "b": {"x": None, "y": {"z": 2, "w": 3}}, "c": [2], "d": 5}
+
+
+def test_an_empty_folder_setting_is_named() -> None:
+    """Without SITE_DATA_DIR there is no place to write to."""
+    with pytest.raises(ConfigError, match="SITE_DATA_DIR"):
+        LocalSink.from_settings({"SITE_DATA_DIR": ""})

@@ -1,0 +1,88 @@
+"""What Redis, or whatever stands in its place, says that makes no sense: an outage, and nothing is known."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from site_spider.adapters.redis.done import RedisDone
+from site_spider.contracts.done_store import DoneUnavailable
+
+ODD = {
+    "http": b"HTTP/1.1 400 Bad\r\n\r\n",
+    "null": b"$-1\r\n",
+    "number": b":7\r\n",
+    "no number": b":x\r\n",
+    "none": b"*0\r\n",
+    "fewer": b"*1\r\n$1\r\n1\r\n",
+    "more": b"*3\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n1\r\n",
+    "lists": b"*2\r\n*0\r\n*0\r\n",
+    "others": b"*2\r\n$1\r\nx\r\n$2\r\n10\r\n",
+    "status": b"+NO\r\n",  # two bytes, for two fingerprints
+    "negative": b"*-5\r\n",
+    "nested": b"*1\r\n" * 200_000,
+    "error": b"-ERR \x1b[2J" + b"x" * 5_000 + b"\r\n",
+    "nothing": b"",
+    "bytes": b"\xff\xfe\r\n",
+}
+
+
+@contextmanager
+def answering(reply: bytes) -> Iterator[str]:
+    """The address of a server that answers so, once it was greeted."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                while asked := self.request.recv(65_536):
+                    self.request.sendall(b"+PONG\r\n" if b"PING" in asked else reply)
+                    if not reply:
+                        return
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads, server.block_on_close = True, False
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"redis://127.0.0.1:{server.server_address[1]}/0"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+CALLS: list[Callable[[RedisDone], object]] = [
+    lambda done: done.known([b"a", b"b"]),
+    lambda done: done.add([b"a", b"b"]),
+]
+
+
+@pytest.mark.parametrize("bloom", [False, True])
+@pytest.mark.parametrize("call", CALLS, ids=["known", "add"])
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_answer_is_an_outage(
+    name: str, call: Callable[[RedisDone], object], bloom: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never a link that counts as done, or a page as kept, without the server saying so of each."""
+    monkeypatch.setattr("site_spider.adapters.redis.done._ANSWER_SECONDS", 0.2)
+    with answering(ODD[name]) as url:
+        done = RedisDone.from_settings(
+            {
+                "SITE_REDIS_URL": url,
+                "SITE_CONSUMER_GROUP": "group",
+                "SITE_REDIS_DUPEFILTER_TTL_SECONDS": 60,
+                "SITE_REDIS_DUPEFILTER_BLOOM": bloom,
+                "SITE_BLOOM_CAPACITY": 100,
+                "SITE_BLOOM_ERROR_RATE": 0.01,
+            }
+        )
+        try:
+            with pytest.raises(DoneUnavailable) as caught:
+                call(done)
+        finally:
+            done.close()
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500

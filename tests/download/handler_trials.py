@@ -1,0 +1,184 @@
+"""Runs every case over both download handlers, in a process with a reactor, and prints what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import ssl
+import sys
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from scrapy import Request, Spider, signals
+from scrapy.exceptions import StopDownload
+from scrapy.http import Response
+from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.reactor import install_reactor
+from scrapy.utils.test import get_crawler
+
+from tests.download.raw_answers import CASES, Case, RawServer
+
+HANDLERS = {
+    "stock": "site_spider.download.fallback.PublicHTTP11DownloadHandler",
+    "plain": "site_spider.download.handler.PlainDownloadHandler",
+}
+PRIVATE = (
+    *("127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0.0.0.0", "[::1]"),
+    *("[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "10.0.0.1", "192.168.1.1", "169.254.169.254", "[fe80::1]"),
+    *("[64:ff9b::7f00:1]", "①②⑦.0.0.1", "127.0.0.1.", "LOCALHOST", "100.64.0.1", "[fc00::1]"),
+)
+
+
+def handler_of(name: str, settings: dict[str, Any]) -> Any:
+    from scrapy.utils.misc import load_object
+
+    crawler = get_crawler(Spider, {"SITE_ALLOW_PRIVATE_HOSTS": True, "LOG_ENABLED": False} | settings)
+    crawler.spider = Spider.from_crawler(crawler, name="trial")
+    return load_object(HANDLERS[name]).from_crawler(crawler)
+
+
+async def trial(name: str, case: Case, tls: ssl.SSLContext) -> dict[str, Any]:
+    """What came of one case."""
+    server = RawServer(case)
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls if case.tls else None)
+    port = listening.sockets[0].getsockname()[1]
+    handler = handler_of(name, dict(case.settings))
+    outcomes = []
+    for _ in range(case.times):
+        url = f"{'https' if case.tls else 'http'}://127.0.0.1:{port}{case.path}"
+        url = case.url.replace("PORT", str(port)) or url
+        meta = {k: v.replace("PORT", str(port)) if isinstance(v, str) else v for k, v in case.meta.items()}
+        request = Request(url, method=case.method, headers=dict(case.headers), body=case.body, meta=meta)
+        outcome = await download(handler, request)
+        outcomes.append({key: value.replace(str(port), "PORT") if isinstance(value, str) else value
+                         for key, value in outcome.items()})  # fmt: skip
+        await asyncio.sleep(0.01)
+    await handler.close()
+    listening.close()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(listening.wait_closed(), 1)
+    sent = [message.replace(str(port).encode(), b"PORT").decode("latin-1") for message in server.received]
+    return {
+        "outcomes": outcomes,
+        "connections": server.connections,
+        "sent": sent,
+        "peers": sorted(server.peers),
+    }
+
+
+async def download(handler: Any, request: Request) -> dict[str, Any]:
+    try:
+        response: Response = await asyncio.wait_for(handler.download_request(request), 10)
+    except Exception as error:  # noqa: BLE001 - its kind is the outcome
+        return {"error": type(error).__name__, "message": str(error)}
+    return {
+        "url": response.url,
+        "class": type(response).__name__,
+        "status": response.status,
+        "headers": [[str(name), [str(v) for v in values]] for name, values in response.headers.items()],
+        "body": response.body.decode("latin-1"),
+        "flags": response.flags,
+        "protocol": response.protocol,
+        "ip_address": str(response.ip_address),
+        "has_certificate": response.certificate is not None,
+        "has_latency": request.meta.get("download_latency", -1) >= 0,
+    }  # fmt: skip
+
+
+async def private_hosts(name: str) -> dict[str, Any]:
+    """With and without the resolver that knows private addresses."""
+    server = RawServer(Case())
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    handler = handler_of(name, {"SITE_ALLOW_PRIVATE_HOSTS": False, "DOWNLOAD_TIMEOUT": 3})
+    outcomes = {}
+    for host in PRIVATE:
+        request = Request(f"http://{host}:{port}/", meta={"download_timeout": 3})
+        outcomes[host] = await download(handler, request)
+    outcomes["nobody"] = await download(handler, Request("http://nobody.invalid/"))
+    await handler.close()
+    listening.close()
+    return {"outcomes": outcomes, "connections": server.connections}
+
+
+async def stopped() -> dict[str, Any]:
+    """A listener to `headers_received` ends each download."""
+    found = {}
+    for name in HANDLERS:
+        server = RawServer(Case())
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        handler = handler_of(name, {})
+        handler.crawler.signals.connect(stop, signals.headers_received)
+        outcome = await download(handler, Request(f"http://127.0.0.1:{port}/"))
+        found[name] = {"flags": outcome["flags"], "body": outcome["body"]}
+        await handler.close()
+        listening.close()
+    return found
+
+
+def stop() -> None:
+    raise StopDownload(fail=False)
+
+
+async def refused() -> dict[str, Any]:
+    unused = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port = unused.sockets[0].getsockname()[1]
+    unused.close()
+    await unused.wait_closed()
+    found = {}
+    for name in HANDLERS:
+        handler = handler_of(name, {})
+        found[name] = await download(handler, Request(f"http://127.0.0.1:{port}/"))
+        await handler.close()
+    return found
+
+
+def certificate(folder: Path) -> ssl.SSLContext:
+    """A server's, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trial")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(1), now + timedelta(1))
+    signed = builder.sign(key, hashes.SHA256())
+    pem = folder / "pem"
+    pem.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        + signed.public_bytes(serialization.Encoding.PEM)
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(pem)
+    return context
+
+
+async def main(reactor: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        tls = certificate(Path(folder))
+        found: dict[str, Any] = {"cases": {}, "refused": await refused(), "stopped": await stopped()}
+        for title, case in CASES.items():
+            found["cases"][title] = {name: await trial(name, case, tls) for name in HANDLERS}
+    found["private by address"] = await private_hosts("plain")
+    from site_spider.download.resolver import PublicHostResolver
+
+    PublicHostResolver(reactor, allow_private=False).install_on_reactor()
+    found["private by name"] = {name: await private_hosts(name) for name in HANDLERS}
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor", "uvloop.Loop")
+    from twisted.internet.task import react
+
+    react(lambda reactor: deferred_from_coro(main(reactor)))

@@ -1,0 +1,202 @@
+"""Proxies: how they are written, and which of them is used next."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_spider.download.proxies.pool import (
+    Attempt,
+    Ending,
+    Proxy,
+    ProxyError,
+    ProxyPool,
+    parse_lines,
+    parse_list,
+    parse_proxy,
+)
+
+A, B, C = (Proxy(f"http://{name}.test:3128") for name in "abc")
+chances = st.floats(0, 1, exclude_max=True)
+
+
+def taken(pool: ProxyPool, now: float, tried: tuple[Proxy, ...] = (), chance: float = 0.5) -> Attempt:
+    attempt = pool.take(now, tried, chance)
+    assert attempt is not None
+    return attempt
+
+
+# --- how they are written ---
+
+
+def test_credentials_are_kept_apart_from_what_is_shown() -> None:
+    """Percent-encoding lets a password hold anything; no representation has it."""
+    proxy = parse_proxy("http://us%40er:p%2Cw%3A%2F@proxy.test:3128")
+    assert proxy.url == "http://proxy.test:3128"
+    assert proxy.authorization is not None
+    kind, _, credentials = proxy.authorization.partition(b" ")
+    assert (kind, b64decode(credentials)) == (b"Basic", b"us@er:p,w:/")
+    for shown in (repr(proxy), str(proxy), repr(Attempt(proxy, 0)), f"{proxy}"):
+        assert "us@er" not in shown
+        assert credentials.decode() not in shown
+    assert parse_proxy("http://[::1]:8080/").url == "http://[::1]:8080"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "proxy.test:3128", "https://u:secret@proxy.test:1", "socks5://u:secret@proxy.test:1", "http://u:secret@:3128",
+        "http://u:secret@proxy.test", "http://u:secret@proxy.test:port", "http://u:secret@proxy.test:99999",
+        "http://u:se/cret@proxy.test:1", "http://u:secret@proxy.test:1/path", "http://u:secr et@proxy.test:1",
+        "http://u:secret@[proxy:1", "http://ü:secret@proxy.test:1", "http://u:secret@proxy.test:1?x",
+    ],
+)  # fmt: skip
+def test_what_is_no_proxy_is_refused_without_its_text(text: str) -> None:
+    """The text may hold a password."""
+    with pytest.raises(ProxyError, match="number 2 is no proxy: ") as refused:
+        parse_list(f"http://fine.test:1,{text}")
+    assert "cret" not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+def test_a_list_and_a_file_have_each_proxy_once() -> None:
+    """Comments and blank lines are passed over; a wrong line is named by its number."""
+    text = "# of the provider\n\nhttp://a.test:3128  # fast\nhttp://b.test:3128\nhttp://a.test:3128\n"
+    assert parse_lines(text) == [A, B] == parse_list("http://a.test:3128, http://b.test:3128,")
+    with pytest.raises(ProxyError, match="line 3 is no proxy"):
+        parse_lines("http://a.test:3128\n\nhttp://b.te")
+    for nothing in ("", "# nothing\n"):
+        with pytest.raises(ProxyError, match="no proxy in it"):
+            parse_lines(nothing)
+
+
+# --- which is next ---
+
+
+def test_a_failing_proxy_rests_longer_each_time() -> None:
+    """5, 10, 20 ... 300 s; an answer makes it as good as new."""
+    pool = ProxyPool([A])
+    now, rests = 0.0, []
+    for _ in range(8):
+        rests.append(pool.end(taken(pool, now), Ending.FAILED, now + 1))
+        assert pool.take(now + 1, (), 0.5) is None
+        assert pool.next_at(now + 1) == now + 1 + rests[-1]
+        now = pool.next_at(now + 1)
+    assert rests == [5, 10, 20, 40, 80, 160, 300, 300]
+    assert pool.end(taken(pool, now), Ending.ANSWERED, now + 1) == 0
+    assert pool.end(taken(pool, now + 1), Ending.FAILED, now + 2) == 5
+
+
+def test_attempts_that_fail_together_are_one_failure() -> None:
+    """What began before the rest does not make it longer."""
+    pool = ProxyPool([A])
+    attempts = [taken(pool, 0) for _ in range(50)]
+    assert [pool.end(attempt, Ending.FAILED, 1) for attempt in attempts] == [5] + [0] * 49
+    assert pool.next_at(1) == 6
+
+
+def test_silence_counts_when_it_comes_three_times() -> None:
+    """It may be the site's; an answer in between begins anew."""
+    pool = ProxyPool([A])
+    endings = [Ending.SILENT, Ending.SILENT, Ending.ANSWERED, Ending.SILENT, Ending.SILENT, Ending.SILENT]
+    rests = [pool.end(taken(pool, now), ending, now + 1) for now, ending in enumerate(endings)]
+    assert rests == [0, 0, 0, 0, 0, 5]
+
+
+def test_after_a_rest_one_attempt_is_a_trial() -> None:
+    """The others wait until it has ended, or for half a minute."""
+    pool = ProxyPool([A])
+    pool.end(taken(pool, 0), Ending.FAILED, 0)
+    trial = taken(pool, 5)
+    assert pool.take(5, (), 0.5) is None
+    assert pool.next_at(5) == 35
+    pool.end(trial, Ending.ANSWERED, 6)
+    assert pool.take(6, (), 0.5) is not None
+    assert pool.resting(6) == 0
+
+
+def test_what_was_not_tried_comes_first() -> None:
+    """As long as such a proxy is free; otherwise one is tried again."""
+    pool = ProxyPool([A, B])
+    assert {taken(pool, 0, (A,), chance / 10).proxy for chance in range(10)} == {B}
+    pool.end(taken(pool, 0, (A,)), Ending.FAILED, 0)
+    assert taken(pool, 1, (A,)).proxy == A
+
+
+def test_the_healthy_and_fast_are_chosen_more_often() -> None:
+    """And none is never chosen."""
+    pool = ProxyPool([A, B, C])
+    for now in range(20):
+        for proxy, others in ((A, (B, C)), (B, (A, C)), (C, (A, B))):
+            attempt = taken(pool, now * 100, others)
+            assert attempt.proxy == proxy
+            ending = Ending.SILENT if proxy == B and now % 2 else Ending.ANSWERED
+            pool.end(attempt, ending, now * 100 + (5 if proxy == C else 0.1))
+    chosen = []
+    for chance in range(1000):
+        attempt = taken(pool, 10_000, (), chance / 1000)
+        chosen.append(attempt.proxy)
+        pool._health[attempt.proxy].out -= 1
+    assert chosen.count(A) > chosen.count(B) > 0
+    assert chosen.count(A) > chosen.count(C) > 0
+
+
+def test_a_long_list_is_not_looked_at_whole() -> None:
+    """Of 20,000 proxies each has its chance, and a choice takes no longer than of a few."""
+    proxies = [Proxy(f"http://p{number}.test:1") for number in range(20_000)]
+    pool = ProxyPool(proxies)
+    began = time.perf_counter()
+    chosen = [taken(pool, 0, (), number / 1000).proxy for number in range(1000)]
+    assert time.perf_counter() - began < 2  # some 50 ms; 20 s when all are looked at
+    assert len(set(chosen)) == 1000
+    places = {proxy: number for number, proxy in enumerate(proxies)}
+    assert {places[proxy] // 1000 for proxy in chosen} == set(range(20))
+
+
+def test_a_new_list_keeps_the_health_of_what_stays() -> None:
+    """The end of an attempt through one that is gone does nothing."""
+    pool = ProxyPool([A, B])
+    gone = taken(pool, 0, (B,))
+    pool.end(taken(pool, 0, (A,)), Ending.FAILED, 0)
+    pool.replace([B, C])
+    assert pool.end(gone, Ending.FAILED, 1) == 0
+    assert pool.resting(1) == 1
+    assert taken(pool, 1).proxy == C
+    assert len(pool) == 2
+
+
+steps = st.lists(st.tuples(st.sampled_from(["take", "end", "replace"]), chances, st.sampled_from(Ending)))
+
+
+@given(steps)
+def test_whatever_happens_nothing_that_rests_is_taken(steps: list[tuple[str, float, Ending]]) -> None:
+    """A model of the rests: `take` finds one exactly when one is free, and `next_at` is when that changes."""
+    pool, now = ProxyPool([A, B]), 0.0
+    under_way: list[Attempt] = []
+    rests_until = {A: 0.0, B: 0.0}
+    for step, chance, ending in steps:
+        now += chance * 20
+        if step == "replace":
+            pool.replace(rests_until)  # the same ones: nothing changes
+        elif step == "end" and under_way:
+            attempt = under_way.pop(int(chance * len(under_way)))
+            seconds = pool.end(attempt, ending, now)
+            if ending is Ending.ANSWERED:
+                rests_until[attempt.proxy] = now
+            elif seconds:
+                rests_until[attempt.proxy] = now + seconds
+        elif step == "take":
+            resting = pool._health[A].rests or 0, pool._health[B].rests or 0
+            attempt = pool.take(now, (), chance)
+            assert (attempt is not None) == any(until <= now for until in rests_until.values())
+            if attempt is not None:
+                assert rests_until[attempt.proxy] <= now
+                if resting[0 if attempt.proxy == A else 1]:
+                    rests_until[attempt.proxy] = now + 30
+                under_way.append(attempt)
+            else:
+                assert pool.next_at(now) == max(now + 1, min(rests_until.values()))

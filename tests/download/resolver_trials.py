@@ -1,0 +1,116 @@
+"""Asks both download handlers for hosts whose names lead to private addresses, and prints what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from typing import Any
+
+from scrapy import Request
+from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.reactor import install_reactor
+
+from site_spider.download.proxies.targets import PublicTargets
+from site_spider.download.resolver import PublicHostResolver
+from tests.download.guarded_site import PRIVATE, PUBLIC, Names, Sites, make_public
+from tests.download.handler_trials import handler_of
+
+NAMES = {
+    "mixed.test": lambda _: [PRIVATE, PUBLIC, "10.0.0.1"],
+    "many.test": lambda _: [PUBLIC] * 10_000,
+    "many-private.test": lambda _: [PRIVATE] * 10_000,
+    "public.test": lambda _: [PUBLIC],
+    "private.test": lambda _: [PRIVATE],
+}
+ODD = {
+    "empty label": "a..test",
+    "long label": "a" * 64 + ".test",
+    "long name": "a." * 2000 + "test",
+    "nobody": "no.test",
+}
+TARGETS = [
+    "public.test", "private.test", "mixed.test", PRIVATE, "0x7f000001", "127.1", "::1", "::ffff:127.0.0.1",
+    "localhost", "metadata.google.internal", "169.254.169.254", "no.test", "a..test", "64:ff9b:1::7f00:1",
+]  # fmt: skip
+
+
+def reactor() -> Any:
+    from twisted.internet import reactor as installed
+
+    return installed
+
+
+def turning(times: int) -> list[str]:
+    return [PUBLIC if times == 0 else PRIVATE]
+
+
+async def fetch(handler: Any, url: str) -> str | None:
+    try:
+        async with asyncio.timeout(5):
+            seconds = 4 if url.startswith("http:") else 0.5  # nobody there speaks TLS
+            await handler.download_request(Request(url, meta={"download_timeout": seconds}))
+    except Exception as error:  # noqa: BLE001 - its kind is the outcome
+        return type(error).__name__
+    return None
+
+
+async def trial(sites: Sites, handler: Any, url: str, times: int = 1, *, forgets: bool = False) -> Any:
+    sites.reached.clear()
+    errors = []
+    for number in range(times):
+        if forgets and number == times // 2:
+            reactor().nameResolver._cache._known.clear()
+        errors.append(await fetch(handler, url))
+    return {"reached": list(sites.reached), "errors": errors}
+
+
+async def trials_of(sites: Sites, name: str, names: Names) -> dict[str, Any]:
+    handler = handler_of(name, {"SITE_ALLOW_PRIVATE_HOSTS": False})
+    found: dict[str, Any] = {}
+    for scheme in ("http", "https"):
+        host = f"turns-{name}-{scheme}.test"
+        names.names[host] = turning
+        url = f"{scheme}://{host}:{sites.port}/"
+        found[f"{name} {scheme} turns"] = await trial(sites, handler, url, 4, forgets=True)
+    for host in ("mixed", "many", "many-private"):
+        found[f"{name} http {host}"] = await trial(sites, handler, f"http://{host}.test:{sites.port}/")
+    for title, host in ODD.items():
+        found[f"{name} {title}"] = [await fetch(handler, f"http://{host}:{sites.port}/")]
+    asked = len(names.asked)
+    found["metadata"] = [
+        await fetch(handler, f"http://{host}/") for host in ("metadata.google.internal", "METADATA")
+    ]
+    assert len(names.asked) == asked
+    await handler.close()
+    return found
+
+
+async def targets() -> dict[str, str | None]:
+    checks, found = PublicTargets(), {}
+    for host in TARGETS:
+        try:
+            await checks.check(host)
+        except Exception as error:  # noqa: BLE001 - likewise
+            found[host] = type(error).__name__
+        else:
+            found[host] = None
+    return found
+
+
+async def main() -> None:
+    make_public(setattr)
+    names = Names(dict(NAMES))
+    socket.getaddrinfo = names
+    PublicHostResolver(reactor(), allow_private=False).install_on_reactor()
+    with Sites({}) as sites:
+        found = await trials_of(sites, "stock", names) | await trials_of(sites, "plain", names)
+        json.dump(found | {"proxy targets": await targets()}, sys.stdout)
+
+
+if __name__ == "__main__":
+    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor", "uvloop.Loop")
+    from twisted.internet.task import react
+
+    react(lambda _: deferred_from_coro(main()))

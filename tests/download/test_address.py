@@ -1,0 +1,202 @@
+"""Which addresses are public."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_spider.download.address import is_address, is_metadata_name, is_public
+
+# Of the registries, in the order of their lines: what is not globally reachable, or not said to be.
+REFUSED_IPV4 = [
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+    "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15",
+    "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32",
+]  # fmt: skip
+OPEN_IPV4 = ["192.31.196.0/24", "192.52.193.0/24", "192.175.48.0/24"]
+REFUSED_IPV6 = [
+    "::/128", "::1/128", "100::/64", "100:0:0:1::/64", "2001:1::/32", "2001:2::/48", "2001:10::/28",
+    "2001:20::/28", "2001:30::/28", "2001:5::/32", "2001:100::/24", "2001:db8::/32", "3fff::/20", "5f00::/16",
+    "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8", "4000::/3", "1000::/4",
+]  # fmt: skip
+OPEN_IPV6 = ["2001:200::/23", "2001:3::/32", "2001:4:112::/48", "2620:4f:8000::/48", "2400::/12", "2a00::/12"]
+METADATA = [
+    "169.254.169.254", "169.254.170.2", "169.254.0.23", "168.63.129.16", "100.100.100.200", "192.0.0.192",
+    "fd00:ec2::254", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fd00:42::42", "fe80::a9fe:a9fe",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "fe80::1%eth0", "2606:2800:220:1::1%eth0", "8.8.8.8%eth0", "localhost", "", "2130706433", "127.1",
+        "0x7f000001", "0177.0.0.1", "8.8.8.8 ", "8.8.8.8\n", "08.8.8.8", "8.8.8", "[2606:2800::1]",
+        "①②⑦.0.0.1", "::ffff:8.8.8",
+        *METADATA,
+    ],
+)  # fmt: skip
+def test_what_is_not_the_usual_spelling_of_a_public_address_is_not_public(address: str) -> None:
+    """A zone, another spelling, no address, and the metadata of clouds."""
+    assert not is_public(address)
+
+
+def ends(block: str) -> tuple[str, str]:
+    network = ip_network(block)
+    return str(network[0]), str(network[-1])
+
+
+@pytest.mark.parametrize("block", REFUSED_IPV4 + REFUSED_IPV6)
+def test_a_refused_block_is_refused_to_its_ends(block: str) -> None:
+    """Its first and last address, and in the middle."""
+    network = ip_network(block)
+    middle = str(network[network.num_addresses // 2])
+    assert [address for address in (*ends(block), middle) if is_public(address)] == []
+
+
+@pytest.mark.parametrize("block", OPEN_IPV4 + OPEN_IPV6)
+def test_an_open_block_is_open_to_its_ends(block: str) -> None:
+    """Those that the registries call globally reachable, and that are assigned to networks."""
+    assert [address for address in ends(block) if not is_public(address)] == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "1.0.0.0", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255",
+        "128.0.0.0",
+        "169.253.255.255", "169.255.0.0", "172.15.255.255", "172.32.0.0", "191.255.255.255", "192.0.1.0",
+        "192.0.3.0", "192.88.98.255", "192.88.100.0", "192.167.255.255", "192.169.0.0", "198.17.255.255",
+        "198.20.0.0", "198.51.99.255", "198.51.101.0", "203.0.112.255", "203.0.114.0", "223.255.255.255",
+        "168.63.129.15", "168.63.129.17",
+        "2000::", "2001:200::", "2001:db7:ffff:ffff:ffff:ffff:ffff:ffff", "2001:db9::", "2003::", "3ffe::1",
+        "3fff:1000::", "2001:4860:4860::8888", "2606:4700:4700::1111",
+    ],
+)  # fmt: skip
+def test_the_neighbours_of_a_refused_block_are_public(address: str) -> None:
+    """No block is taken larger than it is."""
+    assert is_public(address)
+
+
+def v4(address: str) -> int:
+    return int(IPv4Address(address))
+
+
+def after_prefix(bits: int, address: str) -> str:
+    """As the table in section 2.2 of RFC 6052 draws it: octet 8 is skipped."""
+    octets = list(IPv6Address("64:ff9b:1::").packed[: bits // 8])
+    for octet in IPv4Address(address).packed:
+        if len(octets) == 8:
+            octets.append(0)
+        octets.append(octet)
+    return str(IPv6Address(bytes(octets).ljust(16, b"\0")))
+
+
+def embedding(address: str) -> dict[str, str]:
+    """The address in every form that an IPv6 address can embed it in."""
+    number, public = v4(address), v4("8.8.8.8")
+    high, low = f"{number >> 16:x}", f"{number & 0xFFFF:x}"
+    return {
+        "compatible": f"::{high}:{low}",
+        "mapped": f"::ffff:{high}:{low}",
+        "translated": f"::ffff:0:{high}:{low}",
+        "NAT64": f"64:ff9b::{high}:{low}",
+        "local NAT64 /48": after_prefix(48, address),
+        "local NAT64 /56": after_prefix(56, address),
+        "local NAT64 /64": after_prefix(64, address),
+        "local NAT64 /96": f"64:ff9b:1::{high}:{low}",
+        "6to4": f"2002:{high}:{low}::1",
+        "Teredo server": str(IPv6Address(0x20010000 << 96 | number << 64 | ~public & 0xFFFFFFFF)),
+        "Teredo client": str(IPv6Address(0x20010000 << 96 | public << 64 | ~number & 0xFFFFFFFF)),
+        "ISATAP": f"2606:4700::5efe:{high}:{low}",
+        "ISATAP, universal": f"2606:4700::200:5efe:{high}:{low}",
+        "ISATAP, of a group": f"2606:4700::100:5efe:{high}:{low}",
+        "ISATAP in 6to4": f"2002:808:808::5efe:{high}:{low}",
+    }
+
+
+@pytest.mark.parametrize("form", embedding("8.8.8.8"))
+def test_an_embedded_address_is_what_counts(form: str) -> None:
+    """Refused for the first and last address of every refused block, public for others."""
+    refused = [address for block in REFUSED_IPV4 for address in ends(block)] + METADATA[:6]
+    assert [address for address in refused if is_public(embedding(address)[form])] == []
+    others = ("8.8.8.8", "93.184.216.34", "1.1.1.1")
+    assert [address for address in others if not is_public(embedding(address)[form])] == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "64:ff9b:1:7f00:0:100:808:808",  # 127.0.0.1 after 48 bits, 8.8.8.8 after 96
+        "64:ff9b:1:a9fe:a9:fe00:808:808",  # 169.254.169.254
+        "64:ff9b:1::", "64:ff9b:1:ffff::", "64:ff9b:2::808:808", "64:ff9a::808:808",
+        "fe80::5efe:808:808", "fd00::5efe:808:808", "3fff::5efe:808:808",  # the place itself is private
+        "0:0:0:0:fffe:0:808:808", "::1:0:808:808",
+    ],
+)  # fmt: skip
+def test_no_reading_of_an_address_hides_another(address: str) -> None:
+    """Every place that it may lead to has to be public."""
+    assert not is_public(address)
+
+
+NETWORKS_IPV4 = [IPv4Network(block) for block in REFUSED_IPV4]
+NETWORKS_IPV6 = [IPv6Network(block) for block in REFUSED_IPV6]
+EMBEDDING = [IPv6Network(block) for block in ("::/32", "64:ff9b::/32", "2001::/32", "2002::/16", "2001::/23")]
+
+
+def near(networks: list[IPv4Network] | list[IPv6Network], bits: int) -> st.SearchStrategy[int]:
+    edges = [int(edge) for network in networks for edge in (network[0], network[-1])]
+    around = st.builds(int.__add__, st.sampled_from(edges), st.integers(-2, 2))
+    return st.one_of(st.integers(0, 2**bits - 1), around.filter(lambda n: 0 <= n < 2**bits))
+
+
+@given(near(NETWORKS_IPV4, 32))
+def test_ipv4_is_as_a_list_of_blocks_says(number: int) -> None:
+    """At any address, and more often near the ends of blocks."""
+    address = IPv4Address(number)
+    assert is_public(str(address)) is not any(address in network for network in NETWORKS_IPV4)
+
+
+@given(near(NETWORKS_IPV6, 128))
+def test_ipv6_is_as_a_list_of_blocks_says(number: int) -> None:
+    """What embeds an IPv4 address is left out: see above."""
+    address = IPv6Address(number)
+    if any(address in network for network in EMBEDDING) or b"\x5e\xfe" in address.packed:
+        return
+    in_unicast = address in IPv6Network("2000::/3")
+    assert is_public(str(address)) is (
+        in_unicast and not any(address in network for network in NETWORKS_IPV6)
+    )
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(["mapped", "translated", "NAT64", "6to4", "ISATAP", "Teredo client"]),
+)
+def test_an_embedded_address_is_judged_as_it_is_by_itself(number: int, form: str) -> None:
+    """Whatever the address."""
+    address = str(IPv4Address(number))
+    assert is_public(embedding(address)[form]) is is_public(address)
+
+
+@given(
+    st.one_of(
+        st.text(), st.integers(0, 2**128 - 1).map(lambda n: str(IPv6Address(n))), st.ip_addresses().map(str)
+    )
+)
+def test_any_text_is_judged(text: str) -> None:
+    """Nothing raises; nothing is public that the library of Python calls neither an address nor global."""
+    if is_public(text):
+        assert is_address(text)
+        assert not ip_address(text).is_loopback
+
+
+@pytest.mark.parametrize(
+    "name", ["metadata.google.internal", "METADATA.google.internal.", "metadata", "instance-data"]
+)
+def test_names_of_metadata_are_known(name: str) -> None:
+    """In any spelling that resolvers take."""
+    assert is_metadata_name(name)
+    assert not is_metadata_name(f"www.{name.lower().rstrip('.')}.example")

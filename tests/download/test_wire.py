@@ -1,0 +1,212 @@
+"""One connection: reading that is put off, and what must not reach another request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from site_spider.download.answer import Answer, Ending
+from site_spider.download.wire import NothingCame, Wire
+from tests.download.handler_trials import certificate
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKS = OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nA\r\n" * 10_000
+WHOLE = OK + b"Content-Length: 4\r\n\r\npage"
+REQUEST = b"GET / HTTP/1.1\r\n\r\n"
+Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class NeverTime:
+    """Turns whose time is always spent."""
+
+    def __init__(self) -> None:
+        self.waited = 0
+
+    def has_time(self) -> bool:
+        return False
+
+    async def time(self) -> None:
+        self.waited += 1
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def connected(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Wire, Peer]]:
+    peers: asyncio.Queue[Peer] = asyncio.Queue()
+    listener = await asyncio.start_server(lambda r, w: peers.put_nowait((r, w)), "127.0.0.1", 0, ssl=tls)
+    client = ssl.create_default_context()
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    _, wire = await asyncio.get_running_loop().create_connection(
+        lambda: Wire(lambda _: None),
+        *listener.sockets[0].getsockname(),
+        ssl=client if tls else None,
+        server_hostname="x" if tls else None,
+    )
+    peer = await peers.get()
+    try:
+        yield wire, peer
+    finally:
+        wire.abort()
+        peer[1].transport.abort()
+        listener.close()
+        await asyncio.sleep(0.01)
+
+
+def _end_at_once(writer: asyncio.StreamWriter) -> None:
+    with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as raw:
+        raw.shutdown(socket.SHUT_WR)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(10):
+            await scenario()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        errors: list[dict[str, Any]] = []
+        runner.get_loop().set_exception_handler(lambda _, context: errors.append(context))
+        runner.run(main())
+        assert not errors
+
+
+def ask(wire: Wire, *, waits: bool = True) -> tuple[Answer, asyncio.Future[None], NeverTime]:
+    answer, turns = Answer(), NeverTime()
+    if waits:
+        wire._turns = turns  # type: ignore[assignment]
+    return answer, wire.ask(REQUEST, answer, lambda _: None, lambda _: None), turns
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_reading_goes_on_in_later_turns(is_tls: bool, tmp_path: Path) -> None:
+    """And the connection is used again."""
+
+    async def scenario() -> None:
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+            for _ in range(2):
+                answer, asked, turns = ask(wire)
+                writer.write(CHUNKS + b"0\r\n\r\n")
+                await asked
+                assert answer.body == b"A" * 10_000
+                assert turns.waited >= len(CHUNKS) // 16_384
+                assert answer.is_reusable
+
+    run(scenario)
+
+
+def test_the_end_of_the_connection_waits_for_what_came_before_it() -> None:
+    async def scenario() -> None:
+        async with connected() as (wire, (_, writer)):
+            answer, asked, _ = ask(wire)
+            writer.write(OK + b"\r\n" + b"x" * 100_000)
+            writer.close()
+            await asked
+            assert (answer.ending, len(answer.body)) == (Ending.UNSURE, 100_000)
+            assert not wire.is_open
+
+    run(scenario)
+
+
+def test_a_connection_that_is_reset_while_reading_waits_ends_its_answer() -> None:
+    async def scenario() -> None:
+        async with connected() as (wire, (_, writer)):
+            answer, asked, _ = ask(wire)
+            writer.write(CHUNKS)
+            await asyncio.sleep(0.01)
+            writer.transport.abort()
+            await asked
+            assert answer.ending is Ending.CUT
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("how", ["fail", "abort", "cancel"])
+def test_an_answer_that_is_given_up_is_not_read_on(how: str) -> None:
+    async def scenario() -> None:
+        async with connected() as (wire, (_, writer)):
+            heard = asyncio.Event()
+            answer = Answer()
+            turns = NeverTime()
+            wire._turns = turns  # type: ignore[assignment]
+            asked = wire.ask(REQUEST, answer, lambda _: heard.set(), lambda _: None)
+            writer.write(CHUNKS)
+            await heard.wait()
+            if how == "fail":
+                wire.fail(TimeoutError())
+                assert isinstance(asked.exception(), TimeoutError)
+            else:
+                if how == "cancel":
+                    asked.cancel()
+                wire.abort()
+            received = answer.received
+            await asyncio.sleep(0.05)
+            assert asked.done()
+            assert answer.received == received < 10_000
+
+    run(scenario)
+
+
+def test_what_comes_behind_an_answer_that_waits_ends_the_connection() -> None:
+    async def scenario() -> None:
+        async with connected() as (wire, (_, writer)):
+            answer, asked, _ = ask(wire)
+            writer.write(CHUNKS + b"0\r\n\r\n")
+            writer.write(WHOLE)
+            await asked
+            assert answer.body == b"A" * 10_000
+            assert not wire.is_open
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("late", [WHOLE, b"", b"\r\n"])
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_nothing_is_asked_on_a_connection_that_has_bytes_nobody_asked_for(
+    late: bytes, is_tls: bool, tmp_path: Path
+) -> None:
+    """They, or the end of it, are in the socket, and the event loop has not seen them yet."""
+
+    async def scenario() -> None:
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (reader, writer)):
+            answer, asked, _ = ask(wire, waits=False)
+            writer.write(WHOLE)
+            await asked
+            await reader.readuntil(b"\r\n\r\n")
+            assert answer.is_reusable
+            if late:
+                writer.write(late)
+            else:
+                _end_at_once(writer)
+            with pytest.raises(NothingCame):
+                ask(wire)
+            wire.abort()
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+
+    run(scenario)
+
+
+def test_a_connection_that_is_held_reads_no_more() -> None:
+    async def scenario() -> None:
+        async with connected() as (wire, (_, writer)):
+            answer, asked, _ = ask(wire, waits=False)
+            wire.hold()
+            wire.hold()
+            writer.write(WHOLE)
+            await asyncio.sleep(0.02)
+            wire.release()
+            await asyncio.sleep(0.02)
+            assert not answer.status
+            wire.release()
+            await asked
+            assert answer.body == b"page"
+
+    run(scenario)

@@ -1,0 +1,64 @@
+"""Which way a connection is opened, by what a host's addresses are."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+
+import pytest
+from scrapy.exceptions import CannotResolveHostError
+
+from site_spider.download import wires
+from site_spider.download.resolver import PrivateHostError
+from site_spider.download.wires import Server, Wires
+
+
+def opened(host: str, *, allow_private: bool = True) -> str:
+    """The address that a connection to a listener at 127.0.0.2 leads to."""
+
+    async def main() -> str:
+        listener = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.2", 0)
+        port = listener.sockets[0].getsockname()[1]
+        made = Wires(ssl.create_default_context(), allow_private=allow_private, most_idle_of_server=1)
+        try:
+            wire = await made.open(Server("http", host, port))
+            return str(wire.address)
+        finally:
+            made.close()
+            listener.close()
+
+    return asyncio.run(main())
+
+
+def resolving(*addresses: str) -> Callable[[str], Awaitable[list[str]]]:
+    async def found(_host: str) -> list[str]:
+        return list(addresses)
+
+    return found
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.2"], ["127.0.0.1", "127.0.0.2"], ["::1", "127.0.0.2"]])
+def test_one_address_or_the_first_that_answers(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens at the others."""
+    monkeypatch.setattr(wires, "addresses_of", resolving(*addresses))
+    assert opened("h.test") == "127.0.0.2"
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["127.0.0.1", "127.0.0.3"]])
+def test_where_nobody_listens(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is the same for one address and for several."""
+    monkeypatch.setattr(wires, "addresses_of", resolving(*addresses))
+    with pytest.raises(ConnectionRefusedError):
+        opened("h.test")
+
+
+def test_an_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But one in another spelling is, and it passes the guard all the same."""
+    monkeypatch.setattr(wires, "addresses_of", resolving())
+    assert opened("127.0.0.2") == "127.0.0.2"
+    with pytest.raises(CannotResolveHostError):
+        opened("127.2")
+    for address in ("127.0.0.2", "::ffff:127.0.0.2", "::1"):
+        with pytest.raises(PrivateHostError):
+            opened(address, allow_private=False)

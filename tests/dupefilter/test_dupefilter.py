@@ -1,0 +1,214 @@
+"""Dupefilters in the real engine: links to pages that were done, and outages of a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from redis import Redis
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.utils.request import RequestFingerprinter
+
+from site_spider.spiders.crawl_spider import SeedSpider
+from tests.in_process import engine
+from tests.in_process.engine import Crawled, crawl, page
+from tests.in_process.linked_site import (
+    HOST,
+    Site,
+    case,
+    every_kind,
+    kinds_elsewhere,
+    outcomes,
+    seed,
+    settings,
+    site,
+)
+from tests.real_servers import servers, variable
+
+__all__ = ["case", "settings", "site"]
+
+# --- links ----------------------------------------------------------------------------------
+
+
+@every_kind
+def test_a_link_to_a_page_that_is_done_or_in_flight_is_not_followed(
+    tmp_path: Path, site: Site, settings: dict[str, Any]
+) -> None:
+    """In one process, whatever the store."""
+    site.has("a", "a", "b", "c", "b")
+    site.has("b", "a", "c")
+    site.has("c", "b")
+    crawled = crawl(tmp_path, [seed("a"), seed("a2")], **settings)
+    assert site.visits == {"a": 1, "b": 1, "c": 1}
+    assert len(crawled.documents) == 4
+    assert crawled.lag == 0
+
+
+def test_no_request_is_made_for_a_link_that_would_be_filtered(tmp_path: Path, site: Site) -> None:
+    """It counts as filtered all the same; with DUPEFILTER_DEBUG or another fingerprinter there is one."""
+    site.has("a", "a", "b", "c")
+    site.has("b", "a", "c")
+    site.has("c")
+    scheduled: list[str] = []
+
+    class Watching(SeedSpider):
+        @classmethod
+        def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+            crawler.signals.connect(cls.note, signal=signals.request_scheduled)
+            return super().from_crawler(crawler, *args, **kwargs)
+
+        @staticmethod
+        def note(request: Request) -> None:
+            scheduled.append(request.url.removeprefix(f"{HOST}/"))
+
+    for name, own, dropped in (
+        ("plain", {}, []),
+        ("debug", {"DUPEFILTER_DEBUG": True}, ["a", "a", "c"]),
+        ("other", {"REQUEST_FINGERPRINTER_CLASS": f"{__name__}.OtherFingerprinter"}, ["a", "a", "c"]),
+    ):
+        scheduled.clear()
+        crawled = crawl(tmp_path / name, [seed("a")], Watching, **own)
+        assert sorted(scheduled) == sorted(["b", "c", *dropped])
+        assert crawled.stats["dupefilter/filtered"] == 3
+    assert site.visits == {"a": 3, "b": 3, "c": 3}
+
+
+class OtherFingerprinter(RequestFingerprinter):
+    """Of a user's own, so nothing can be known of a page from its URL alone."""
+
+
+@kinds_elsewhere
+def test_a_link_to_a_page_that_an_earlier_process_did_is_not_followed(
+    tmp_path: Path, site: Site, settings: dict[str, Any]
+) -> None:
+    """The store is asked for all links of the page before the scheduler sees them."""
+    site.has("a", "b", "c")
+    site.has("b")
+    site.has("c")
+    site.has("d", "a", "b", "c", "e")
+    site.has("e")
+    crawl(tmp_path, [seed("a")], **settings)
+    crawled = crawl(tmp_path, [seed("d")], **settings)
+    assert site.visits == {"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}
+    assert crawled.stats["dupefilter/known_elsewhere"] == 3
+    assert crawled.stats["dupefilter/filtered"] == 3
+
+
+class TidySpider(SeedSpider):
+    """Callbacks of other shapes than the spider's own."""
+
+    def parse(self, response: Response) -> Any:  # type: ignore[override]
+        return self.pages(response) if response.url.endswith("generator") else self.broken(response)
+
+    async def pages(self, response: Response) -> Any:
+        for path in ("done", "new"):
+            yield Request(f"{HOST}/{path}", callback=self.leaf)
+            await asyncio.sleep(0)
+        yield {"url_id": "an item"}
+
+    def broken(self, response: Response) -> Any:
+        yield Request(f"{HOST}/done", callback=self.leaf)
+        yield Request(f"{HOST}/newer", callback=self.leaf)
+        raise ValueError("after two links")
+
+    def leaf(self, response: Response) -> Any:
+        return None
+
+
+@kinds_elsewhere
+def test_callbacks_of_every_shape_are_looked_up_for(
+    tmp_path: Path, site: Site, settings: dict[str, Any]
+) -> None:
+    """An asynchronous generator, and one that fails after it has yielded links: those count."""
+    for path in ("done", "new", "newer"):
+        site.has(path)
+    crawl(tmp_path, [seed("done")], **settings)
+    crawled = crawl(tmp_path, [seed("generator"), seed("broken")], TidySpider, **settings)
+    assert site.visits == {"done": 1, "new": 1, "newer": 1}
+    assert crawled.documents["an item"]
+
+
+def test_links_of_a_seed_that_did_not_end_well_are_new(tmp_path: Path, site: Site) -> None:
+    """Seen means done: a page that failed is tried again when the next seed meets it."""
+    site.has("a", "b")
+    site.has("b", status=500)
+    crawl(tmp_path, [seed("b")], SITE_DUPEFILTER="local", RETRY_ENABLED=False)
+    crawl(tmp_path, [seed("a")], SITE_DUPEFILTER="local", RETRY_ENABLED=False)
+    assert site.visits == {"a": 1, "b": 2}
+
+
+def test_rolling_fetches_a_page_anew_after_so_many_hits(tmp_path: Path, site: Site) -> None:
+    """Each seed's page links to the same one."""
+    for number in range(6):
+        site.has(f"seed{number}", "linked")
+    site.has("linked")
+    one_at_a_time = {"SITE_MAX_SEEDS_IN_FLIGHT": 1, "SITE_SINK_FLUSH_SECONDS": 0}
+    seeds = [seed(f"seed{number}") for number in range(6)]
+    crawl(tmp_path, seeds, SITE_DUPEFILTER="rolling", SITE_ROLLING_HITS=2, **one_at_a_time)
+    assert site.visits["linked"] == 2
+
+
+@pytest.mark.parametrize("path", ["scrapy.dupefilters.RFPDupeFilter", "scrapy.dupefilters.BaseDupeFilter"])
+def test_a_dotted_path_in_dupefilter_class_works_as_in_scrapy(tmp_path: Path, site: Site, path: str) -> None:
+    """Also with the lookup of links on."""
+    site.has("a", "b")
+    site.has("b")
+    crawled = crawl(tmp_path, [seed("a")], DUPEFILTER_CLASS=path, SITE_DUPEFILTER="local")
+    assert site.visits == {"a": 1, "b": 1}
+    assert len(crawled.documents) == 2
+
+
+# --- outages ------------------------------------------------------------------------------------
+
+
+@pytest.mark.servers
+def test_redis_may_die_and_come_back_while_crawling(tmp_path: Path, site: Site) -> None:
+    """kill -9 in the middle: nothing is raised, nothing is lost, and marks reach it when it is back."""
+    folder = tmp_path / "servers"
+    servers(folder, "start", "redis")
+    try:
+        url = variable(folder, "SITE_REDIS_URL", "redis")
+        crawled = _crawl_over_an_outage(tmp_path, site, folder, url)
+        with Redis.from_url(url) as client:
+            marks = client.dbsize()
+    finally:
+        servers(folder, "stop", "redis")
+    assert outcomes(crawled) == {"completed_with_result": 60}
+    assert len(crawled.documents) == 60 + 60
+    assert crawled.lag == 0
+    assert marks == 120
+    assert crawled.stats["dupefilter/marks_written"] == 120
+
+
+def _crawl_over_an_outage(tmp_path: Path, site: Site, folder: Path, url: str) -> Crawled:
+    for number in range(60):
+        site.has(f"seed{number}", f"link{number}")
+        site.has(f"link{number}")
+
+    async def kill(request: Request) -> Response:
+        site.visits["seed20"] += 1
+        await asyncio.to_thread(servers, folder, "kill", "redis")
+        return page(request, '<a href="/link20">x</a>')
+
+    async def start(request: Request) -> Response:
+        site.visits["seed40"] += 1
+        await asyncio.to_thread(servers, folder, "start", "redis")
+        return page(request, '<a href="/link40">x</a>')
+
+    engine.ANSWERS["/seed20"], engine.ANSWERS["/seed40"] = kill, start
+    seeds: Sequence[dict[str, Any]] = [seed(f"seed{number}") for number in range(60)]
+    limits = {"SITE_MAX_SEEDS_IN_FLIGHT": 30, "SITE_DUPEFILTER_WAIT_SECONDS": 1}
+    return crawl(tmp_path, seeds, SITE_DUPEFILTER="redis", SITE_REDIS_URL=url, timeout_seconds=60, **limits)
+
+
+def test_a_store_that_is_away_at_the_start_keeps_the_crawl_from_starting(tmp_path: Path) -> None:
+    """As any other server: after SITE_STARTUP_WAIT_SECONDS, with the reason."""
+    nobody = {"SITE_DUPEFILTER": "redis", "SITE_REDIS_URL": "redis://127.0.0.1:9/0"}
+    crawled = crawl(tmp_path, [seed("a")], SITE_STARTUP_WAIT_SECONDS=0.1, **nobody)
+    assert crawled.stats["finish_reason"] == "cannot_start"
+    assert crawled.lag == 1

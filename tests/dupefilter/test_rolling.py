@@ -1,0 +1,107 @@
+"""Forgetting by age, by count and by hits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_spider.dupefilter.rolling import RollingDone, RollingLimits
+from site_spider.errors import ConfigError
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def rolling(**limits: Any) -> tuple[RollingDone, Clock]:
+    clock = Clock()
+    return RollingDone(RollingLimits(**limits), clock), clock
+
+
+def test_a_page_is_forgotten_when_its_time_has_passed() -> None:
+    """Not before, and however often it was met meanwhile."""
+    done, clock = rolling(seconds=10)
+    done.add(b"page")
+    clock.seconds += 9.9
+    assert b"page" in done
+    clock.seconds += 0.1
+    assert b"page" not in done
+    assert len(done) == 0
+
+
+def test_the_oldest_is_forgotten_when_there_are_too_many() -> None:
+    """To be met makes nothing younger."""
+    done, _ = rolling(count=2)
+    for page in (b"first", b"second", b"third"):
+        done.add(page)
+        assert page in done
+    assert [page in done for page in (b"first", b"second", b"third")] == [False, True, True]
+
+
+def test_a_page_that_was_filtered_so_many_times_is_crawled_anew() -> None:
+    """And that begins again once it is done again."""
+    done, _ = rolling(count=10, hits=3)
+    for _ in range(2):
+        done.add(b"page")
+        assert [b"page" in done for _ in range(5)] == [True, True, True, False, False]
+
+
+def test_a_page_that_is_done_again_is_young_again() -> None:
+    """Its age counts from the last time."""
+    done, clock = rolling(seconds=10, count=2)
+    done.add(b"page")
+    done.add(b"other")
+    clock.seconds += 6
+    done.add(b"page")
+    done.add(b"third")
+    clock.seconds += 6
+    assert [page in done for page in (b"page", b"other", b"third")] == [True, False, True]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["add", "meet", "wait"]), st.integers(0, 6)), max_size=80),
+    st.integers(0, 5),
+    st.integers(0, 5),
+    st.integers(0, 3),
+)
+def test_it_agrees_with_a_simple_model(
+    moves: list[tuple[str, int]], seconds: int, count: int, hits: int
+) -> None:
+    """Each way of forgetting alone and together."""
+    done, clock = rolling(seconds=seconds, count=count, hits=hits)
+    model: dict[bytes, list[float]] = {}  # in the order of their age: since when, hits left
+    for move, number in moves:
+        page = bytes([number])
+        if move == "wait":
+            clock.seconds += number / 2
+        if seconds:
+            model = {p: v for p, v in model.items() if v[0] > clock.seconds - seconds}
+        if move == "add":
+            model.pop(page, None)
+            model[page] = [clock.seconds, hits]
+            if count:
+                model = dict(list(model.items())[-count:])
+            done.add(page)
+        if move == "meet":
+            assert (page in done) == (page in model)
+            if hits and page in model:
+                model[page][1] -= 1
+                if model[page][1] == 0:
+                    del model[page]
+    assert not count or len(done) <= count
+
+
+def test_what_would_grow_without_bound_is_refused() -> None:
+    """Hits alone keep every page that is met once."""
+    settings = {"SITE_ROLLING_SECONDS": 0, "SITE_ROLLING_COUNT": 0, "SITE_ROLLING_HITS": 3}
+    with pytest.raises(ConfigError, match="SITE_ROLLING_COUNT"):
+        RollingDone.from_settings(settings, Clock())

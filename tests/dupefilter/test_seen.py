@@ -1,0 +1,97 @@
+"""Seen means done."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_spider.dupefilter import seen as seen_module
+from site_spider.dupefilter.seen import Seen
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["begin", "complete", "forget", "send", "arrive"]),
+        st.integers(0, 5),
+        st.integers(0, 3),
+    ),
+    max_size=100,
+)
+
+
+@given(steps)
+def test_what_is_done_is_exactly_what_complete_seeds_met(moves: list[tuple[str, int, int]]) -> None:
+    """A fingerprint counts as met while its seed is in flight, and for good once that is complete.
+
+    What was sent away is neither, but counts as met until it arrives.
+    """
+    done: set[bytes] = set()
+    seen = Seen(done)
+    in_flight: dict[bytes, int] = {}
+    model_done: set[bytes] = set()
+    sent: set[bytes] = set()
+    for move, number, owner in moves:
+        fingerprint = bytes([number])
+        if move == "begin":
+            is_new = fingerprint not in in_flight and fingerprint not in model_done | sent
+            assert seen.begin(fingerprint, owner) is is_new
+            if is_new:
+                in_flight[fingerprint] = owner
+        elif move == "send":
+            seen.send(fingerprint, owner)
+            if in_flight.get(fingerprint) == owner:
+                del in_flight[fingerprint]
+                sent.add(fingerprint)
+        elif move == "arrive":
+            seen.arrive(fingerprint)
+            sent.discard(fingerprint)
+        else:
+            owned = {f for f, o in in_flight.items() if o == owner}
+            getattr(seen, move)(owner)
+            in_flight = {f: o for f, o in in_flight.items() if o != owner}
+            model_done |= owned if move == "complete" else set()
+        assert done == model_done
+
+
+def test_what_was_sent_is_forgotten_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest first: it is sent, and compared where it arrives, once more."""
+    monkeypatch.setattr(seen_module, "SENT_LIMIT", 2)
+    seen = Seen()
+    for page in (b"a", b"b", b"c"):
+        assert seen.begin(page, "seed")
+        seen.send(page, "seed")
+    assert [seen.begin(page, "other") for page in (b"a", b"b", b"c")] == [True, False, False]
+
+
+def test_a_seed_that_is_replayed_meets_its_pages_anew() -> None:
+    """After its partition came back, nothing of the seed is filtered as a duplicate of itself."""
+    seen = Seen()
+    assert seen.begin(b"page", "seed in its first epoch")
+    seen.forget("seed in its first epoch")
+    assert seen.begin(b"page", "seed in its second epoch")
+
+
+def test_a_request_without_a_seed_is_done_at_once() -> None:
+    """Requests of other spiders are remembered as Scrapy does."""
+    seen = Seen()
+    assert seen.begin(b"page", None)
+    assert not seen.begin(b"page", None)
+    assert b"page" in seen.done
+
+
+def test_what_was_sent_for_work_that_goes_elsewhere_may_be_sent_again() -> None:
+    """It may never have become durable: its owner is done anew, and finds it once more."""
+    seen = Seen()
+    seen.begin(b"link", "lost")
+    seen.send(b"link", "lost")
+    seen.forget("lost")
+    assert seen.begin(b"link", "again")
+
+
+def test_what_complete_work_has_sent_stays_sent() -> None:
+    seen = Seen()
+    seen.begin(b"link", "owner")
+    seen.send(b"link", "owner")
+    seen.complete("owner")
+    seen.forget("owner")
+    assert not seen.begin(b"link", "another")

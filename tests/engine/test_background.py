@@ -1,0 +1,169 @@
+"""What runs beside the requests of a crawl is owned: its failure is seen, and ends the crawl with 70."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.crawler import Crawler
+
+import site_spider
+from site_spider.adapters.local.log_producer import LocalProducer
+from site_spider.download.proxies import service as proxy_service
+from site_spider.engine.background import THREAD_PREFIX, Background
+from site_spider.frontier.queues import Queues
+from site_spider.ledger.ledger import Ledger
+from site_spider.service import exit_code
+from tests.in_process import engine
+from tests.in_process.engine import Crawled, crawl
+from tests.intake.quarantine.test_deaths import committed
+
+PACKAGE = Path(site_spider.__file__).parent
+STARTERS = {"create_task", "ensure_future", "Thread", "Timer", "start_new_thread", "callInThread"}
+
+# Where something is started without Background, and who sees its failure.
+OWNED = {
+    ("engine/background.py", "create_task"): "this is Background",
+    ("results/delivery.py", "create_task"): "a write, whose outcome the delivery looks at",
+    ("intake/intake.py", "ensure_future"): "an answer, which is raised on the thread that asked",
+    ("intake/intake.py", "Thread"): "the intake tells its owner",
+    ("service/watchdog.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
+    ("service/stop.py", "Timer"): "ends the process, whatever happens in it",
+    ("adapters/kafka/producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
+    ("adapters/local/log_producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
+    ("commands/demo_server.py", "Thread"): "no part of a crawl",
+}
+
+
+def starts() -> Iterator[tuple[str, ast.Call]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and name_of(node) in STARTERS:
+                yield path.relative_to(PACKAGE).as_posix(), node
+
+
+def name_of(call: ast.Call) -> str:
+    return getattr(call.func, "attr", None) or getattr(call.func, "id", "")
+
+
+def test_nothing_is_started_that_nobody_owns() -> None:
+    """Whoever starts something uses Background.start, or is in the list with a reason."""
+    assert {(module, name_of(call)) for module, call in starts()} == OWNED.keys()
+
+
+def test_threads_of_a_crawl_have_names_by_which_their_end_is_seen() -> None:
+    named = {
+        module: ast.literal_eval(next(each.value for each in call.keywords if each.arg == "name"))
+        for module, call in starts()
+        if name_of(call) == "Thread" and not module.startswith("commands/")
+    }
+    assert len(named) == 4
+    assert [name for name in named.values() if not name.startswith(THREAD_PREFIX)] == []
+
+
+@pytest.fixture(autouse=True)
+def no_answers_of_others() -> None:
+    engine.ANSWERS.clear()
+
+
+class Bug(Exception):
+    """Of our own."""
+
+
+def fail(*_arguments: Any, **_keywords: Any) -> None:
+    raise Bug("in the background")
+
+
+def crawl_until_it_ends(folder: Path, **settings: Any) -> tuple[Crawled, int]:
+    """A crawl that nobody stops, and its exit code."""
+    seen: list[Crawler] = []
+
+    def keep(crawler: Crawler) -> bool:
+        seen[:] = [crawler]
+        return False
+
+    seeds = [{"url": f"http://h.test/{n}", "meta": {"url_id": str(n)}} for n in range(3)]
+    found = crawl(
+        folder, [*seeds, b"no seed"], until=keep, timeout_seconds=30, SITE_STOP_GRACE_SECONDS=2, **settings
+    )
+    return found, seen[0].spider.exit_code  # type: ignore[union-attr]
+
+
+def assert_failed(ended: tuple[Crawled, int], caplog: pytest.LogCaptureFixture) -> None:
+    found, code = ended
+    assert code == exit_code.SOFTWARE
+    assert found.stats["finish_reason"] == "failed"
+    told = [item for item in caplog.records if item.getMessage().startswith("The crawl cannot go on")]
+    assert told[0].levelno == logging.ERROR
+    assert told[0].getMessage() == "The crawl cannot go on: Bug('in the background')"
+    assert told[0].exc_info is not None
+    assert told[0].exc_info[0] is Bug
+
+
+def test_the_ticker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without it nothing more would be committed. The next owner takes it for a death."""
+    monkeypatch.setattr(Queues, "look", fail)
+    assert_failed(crawl_until_it_ends(tmp_path), caplog)
+    assert committed(tmp_path).owner
+
+
+def test_the_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("site_spider.observe.statistics.survey", fail)
+    assert_failed(crawl_until_it_ends(tmp_path), caplog)
+
+
+def test_what_follows_the_file_of_proxies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(proxy_service, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(proxy_service._File, "changed", fail)
+    proxies = tmp_path / "proxies"
+    proxies.write_text("http://127.0.0.1:1\n")
+    assert_failed(crawl_until_it_ends(tmp_path, SITE_PROXIES=str(proxies)), caplog)
+
+
+def test_the_way_of_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else its seed would be held for ever."""
+    monkeypatch.setattr(Ledger, "release", fail)
+    assert_failed(crawl_until_it_ends(tmp_path), caplog)
+
+
+def test_a_thread_of_an_adapter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else no dead letter would ever be durable."""
+    finish = LocalProducer._finish
+
+    def fail_at_dead_letters(producer: LocalProducer, batch: Any, error: Any) -> None:
+        if any("dead" in outgoing.topic for outgoing in batch):
+            fail()
+        finish(producer, batch, error)
+
+    monkeypatch.setattr(LocalProducer, "_finish", fail_at_dead_letters)
+    assert_failed(crawl_until_it_ends(tmp_path), caplog)
+
+
+def test_a_task_that_is_cancelled_has_not_failed() -> None:
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        failures: list[BaseException] = []
+        task = Background(failures.append).start(wait(), "waiting")
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert failures == []
+
+    asyncio.run(scenario())

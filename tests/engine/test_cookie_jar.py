@@ -1,0 +1,187 @@
+"""Cookie jars have bounds, whatever a site sets."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scrapy import Request, Spider
+from scrapy.http import Response
+from scrapy.utils.test import get_crawler
+
+from site_spider.contracts.seed_log import Partition
+from site_spider.engine import cookie_jar
+from site_spider.engine.cookie_jar import Jars
+from site_spider.engine.middlewares import LeanCookies
+from site_spider.ledger.ledger import Entry
+
+URL = "http://www.shop.test/a/b"
+LINES = {
+    "many lines": [f"c{i}=v; Path=/" for i in range(2900)],
+    "attributes": ["c=v" + ";a=b" * 1000] * 2900,
+    "semicolons": ["c=v" + ";" * 4000] * 2900,
+    "a date of blanks": ["c=v; Expires=09 Jun 2031" + " " * 3900 + "x"] * 2900,
+    "a date with a zone": ["c=v; Expires=09 Jun 2031 10:18:14 " + "a" * 3900 + "!"] * 2900,
+    "a domain of many parts": ["c=v; Domain=" + "a." * 1900 + "test"] * 2900,
+    "a path of slashes": ["c=v; Path=" + "/" * 4000] * 2900,
+    "quotes": ['c="' + '\\"' * 2000] * 2900,
+    "long values": [f"c{i}=" + "v" * 60_000 for i in range(100)],
+    "Set-Cookie2": ["c=v"],
+}
+
+
+@pytest.fixture
+def middleware() -> LeanCookies:
+    crawler = get_crawler(Spider)
+    crawler.spider = crawler._create_spider("trial")
+    return LeanCookies.from_crawler(crawler)
+
+
+def answer(
+    middleware: LeanCookies, lines: list[str], url: str = URL, key: Any = 1, header: str = "Set-Cookie"
+) -> None:
+    request = Request(url, meta={"cookiejar": key})
+    middleware.process_response(request, Response(url, headers={header: lines, "Set-Cookie2": 'a="b"' * 9}))
+
+
+def sent(middleware: LeanCookies, url: str = URL, key: Any = 1, **keywords: Any) -> list[str]:
+    request = Request(url, meta={"cookiejar": key}, **keywords)
+    middleware.process_request(request)
+    return (request.headers.get("Cookie") or b"").decode().split("; ")
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_the_cookies_of_an_answer_cost_a_bounded_time(kind: str, middleware: LeanCookies) -> None:
+    """Of the thread's own: 2,900 lines took 0.1 s, and a list of suffixes that was fetched far more."""
+    began = time.thread_time()
+    answer(middleware, LINES[kind])
+    assert time.thread_time() - began < 0.1
+    assert len(list(middleware.jars[1])) <= 50
+
+
+def test_a_domain_has_its_last_50_cookies(middleware: LeanCookies) -> None:
+    """From page to page; 100 pages left 5,000 of them."""
+    for page in range(100):
+        answer(middleware, [f"c{page}x{i}=v; Path=/" for i in range(7)])
+    assert sent(middleware) == [f"c{n // 7}x{n % 7}=v" for n in range(650, 700)]
+
+
+def test_a_cookie_that_is_set_again_stays(middleware: LeanCookies) -> None:
+    """It counts once, as the last."""
+    answer(middleware, ["session=1; Path=/"])
+    for page in range(100):
+        answer(middleware, [f"c{page}=v; Path=/", f"session={page}; Path=/"])
+    assert "session=99" in sent(middleware)
+    assert len(sent(middleware)) == 50
+
+
+def test_a_jar_has_3000_cookies_of_all_domains(middleware: LeanCookies) -> None:
+    """The oldest go first."""
+    for host in range(70):
+        answer(middleware, [f"c{i}=v; Path=/" for i in range(50)], f"http://h{host}.test/")
+    assert len(list(middleware.jars[1])) == 3000
+    assert sent(middleware, "http://h9.test/") == [""]
+    assert len(sent(middleware, "http://h10.test/")) == 50
+
+
+def test_a_cookie_has_4096_bytes_at_most(middleware: LeanCookies) -> None:
+    """With its attributes."""
+    answer(middleware, ["a=" + "v" * 4094, "b=" + "v" * 4095, "c=1; Path=/" + "x" * 4096])
+    assert [pair[0] for pair in sent(middleware)] == ["a"]
+
+
+def test_a_cookie_header_is_cut_between_cookies(middleware: LeanCookies) -> None:
+    """Thousands of paths, and those of the parent domain."""
+    for path in range(50):
+        answer(middleware, [f"c{path}={'v' * 4000}; Path={'/a' if path % 2 else '/a/b'}"])
+        answer(middleware, [f"d{path}={'v' * 4000}; Path=/; Domain=shop.test"])
+    pairs = sent(middleware)
+    assert 60_000 < len("; ".join(pairs)) <= 65_536
+    assert {len(pair.partition("=")[2]) for pair in pairs} == {4000}
+
+
+def test_cookies_that_a_seed_brings_are_not_pushed_out(middleware: LeanCookies) -> None:
+    """However many: its message is bounded elsewhere."""
+    own = {f"own{i}": "v" for i in range(120)}
+    assert len(sent(middleware, cookies=own)) == 120
+    answer(middleware, [f"c{i}=v; Path=/" for i in range(2900)])
+    assert {f"{name}=v" for name in own} <= set(sent(middleware))
+
+
+def test_all_jars_are_bounded_in_sum(middleware: LeanCookies, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest gives way; a jar with one cookie keeps it."""
+    monkeypatch.setattr(cookie_jar, "MOST_OF_ALL_BYTES", 1_000_000)
+    answer(middleware, ["session=1; Path=/"], "http://good.test/", key="good")
+    for seed in range(100):
+        answer(middleware, [f"c{i}={'v' * 4000}; Path=/" for i in range(50)], key=seed)
+        assert middleware.jars.size_bytes <= 1_000_000
+    assert sent(middleware, "http://good.test/", key="good") == ["session=1"]
+    for key in list(middleware.jars):
+        middleware.jars.pop(key)
+    assert middleware.jars.size_bytes == 0
+
+
+def test_a_late_answer_makes_no_jar_anew(middleware: LeanCookies) -> None:
+    """Its seed's partition was lost, and the jar with it: nobody would throw the new one away."""
+    entry = Entry(Partition("seeds", 0), 7, 1)
+    answer(middleware, ["a=b; Path=/"], key=entry)
+    assert list(middleware.jars) == [entry]
+    middleware.jars.pop(entry)
+    entry.live = False
+    answer(middleware, ["a=b; Path=/"], key=entry)
+    assert not middleware.jars
+    assert sent(middleware, key=entry, cookies={"own": "1"}) == ["own=1"]
+    assert not middleware.jars
+
+
+@pytest.mark.parametrize(
+    ("domain", "url", "is_taken"),
+    [
+        ("co.uk", "http://www.shop.co.uk/", False),
+        ("github.io", "http://me.github.io/", False),
+        ("shop.co.uk", "http://www.shop.co.uk/", True),
+        ("github.io", "http://github.io/", True),
+    ],
+)
+def test_no_cookie_is_set_for_a_public_suffix(
+    domain: str, url: str, is_taken: bool, middleware: LeanCookies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the list that is installed: none is fetched on the event loop."""
+
+    def never(*arguments: Any, **keywords: Any) -> Any:
+        raise AssertionError(arguments)
+
+    monkeypatch.setattr(socket, "getaddrinfo", never)
+    answer(middleware, [f"a=b; Path=/; Domain={domain}"], url)
+    assert sent(middleware, url) == (["a=b"] if is_taken else [""])
+
+
+SET = st.builds(
+    "{}=v; Path=/{}; Domain={}{}".format,
+    *(st.sampled_from("abc"), st.sampled_from(["", "x", "y"]), st.sampled_from(["s.test", "w.s.test"])),
+    st.sampled_from(["", "; Max-Age=0", "; Expires=Thu, 01 Jan 1970 00:00:00 GMT"]),
+)
+
+
+@given(st.lists(st.one_of(st.lists(SET, max_size=4), st.none()), max_size=12))
+def test_the_books_hold_what_the_jar_holds(steps: list[list[str] | None]) -> None:
+    """After cookies that are set again, expire, and are dropped."""
+    jars = Jars()
+    jar = jars["k"]
+    jar.cookies.most_of_domain = 4
+    for lines in steps:
+        if lines is None:
+            jar.cookies.halve()
+        else:
+            request = Request("http://w.s.test/x")
+            jar.extract_cookies(Response("http://w.s.test/x", headers={"Set-Cookie": lines}), request)
+        held = {(cookie.domain, cookie.path, cookie.name) for cookie in jar}
+        assert held == set(jar.cookies._order)
+        assert held == {place for places in jar.cookies._of_domain.values() for place in places}
+        assert jar.cookies.size_bytes == sum(jar.cookies._order.values())
+    jar.clear()
+    assert (list(jar), jar.cookies.size_bytes) == ([], 0)

@@ -1,0 +1,189 @@
+"""The short way through the engine, beside Scrapy's own: who listens hears the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response
+
+from site_spider.engine import hooks as engine_hooks
+from site_spider.spiders.crawl_spider import SeedSpider
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page
+
+HEARD = (
+    *("request_scheduled", "request_reached_downloader", "response_downloaded", "request_left_downloader"),
+    *("response_received", "item_scraped", "item_dropped", "spider_error", "request_dropped"),
+)
+WAYS = ("the short way", "Scrapy's own way")
+
+
+class ListeningSpider(SeedSpider):
+    """Notes every signal, with what it is about."""
+
+    noted: list[str]
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.noted = []
+        cls.last = spider
+        spider.notes = [spider._note_for(name) for name in HEARD]
+        for name, note in zip(HEARD, spider.notes, strict=True):
+            crawler.signals.connect(note, signal=getattr(signals, name))
+        return spider
+
+    def _note_for(self, name: str) -> Any:
+        def note(**about: Any) -> None:
+            subject = about.get("request") or about.get("response")
+            self.noted.append(f"{name} {getattr(subject, 'url', type(subject).__name__)}")
+
+        return note
+
+
+class WaitingSpider(ListeningSpider):
+    """Its listener to `item_scraped` is waited for."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.wait, signal=signals.item_scraped)
+        return spider
+
+    async def wait(self, item: Any) -> None:
+        await asyncio.sleep(0.01)
+        self.noted.append("waited")
+
+
+class Refusing:
+    """A downloader middleware: asynchronous, with answers of its own and a refusal."""
+
+    async def process_request(self, request: Request) -> Any:
+        await asyncio.sleep(0)
+        if request.url.endswith("/refused"):
+            raise IgnoreRequest("no")
+        return page(request, "own") if request.url.endswith("/own") else None
+
+    def process_response(self, request: Request, response: Response) -> Any:
+        return request.replace(url="http://h.test/replaced") if response.url.endswith("/again") else response
+
+    def process_exception(self, request: Request, exception: Exception) -> Any:
+        return page(request, "mended") if request.url.endswith("/mended") else None
+
+
+class SlowPipeline:
+    """An item pipeline that waits."""
+
+    async def process_item(self, item: Any) -> Any:
+        await asyncio.sleep(0.01)
+        return item
+
+
+class Renaming:
+    """A spider middleware that can only be run asynchronously, and drops what it does not want."""
+
+    async def process_spider_output(
+        self, response: Response, result: AsyncIterator[Any]
+    ) -> AsyncIterator[Any]:
+        async for output in result:
+            if not (isinstance(output, Request) and output.url.endswith("/unwanted")):
+                yield output
+
+
+class Mending:
+    """A spider middleware with something to say to errors."""
+
+    def process_spider_exception(self, response: Response, exception: Exception) -> Any:
+        return [{"url_id": "mended"}]
+
+
+@pytest.fixture(autouse=True)
+def site() -> Iterator[None]:
+    engine.ANSWERS.clear()
+    engine.ANSWERS["/tree"] = lambda r: page(r, "<a href=/leaf><a href=/unwanted><a href=/leaf>")
+    engine.ANSWERS["/gone"] = lambda r: page(r, "gone", 404)
+    engine.ANSWERS["/moved"] = lambda r: page(r, "", 302, Location="/leaf2")
+    engine.ANSWERS["/mended"] = failing
+    engine.ANSWERS["/broken"] = failing
+    yield
+    engine.ANSWERS.clear()
+
+
+def failing(request: Request) -> Response:
+    raise RuntimeError("it fails")
+
+
+PATHS = ("/tree", "/gone", "/moved", "/mended", "/broken", "/refused", "/own", "/again")
+CASES: dict[str, tuple[type[ListeningSpider], dict[str, Any]]] = {
+    "plain": (ListeningSpider, {}),
+    "a listener that waits": (WaitingSpider, {}),
+    "downloader middlewares": (ListeningSpider, {"DOWNLOADER_MIDDLEWARES": {f"{__name__}.Refusing": 610}}),
+    "an asynchronous pipeline": (ListeningSpider, {"ITEM_PIPELINES": {f"{__name__}.SlowPipeline": 1}}),
+    "an asynchronous spider middleware": (
+        ListeningSpider,
+        {"SPIDER_MIDDLEWARES": {f"{__name__}.Renaming": 5}},
+    ),
+    "a mending spider middleware": (ListeningSpider, {"SPIDER_MIDDLEWARES": {f"{__name__}.Mending": 5}}),
+    "refused by a spider middleware": (ListeningSpider, {"HTTPERROR_ALLOW_ALL": False}),
+}
+STATISTICS = ("downloader/", "scheduler/", "item_", "response_", "retry/", "httperror/", "dupefilter/")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_ways_are_heard_and_counted_alike(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every signal of each request, in its order; statistics; documents."""
+    spider, settings = CASES[case]
+    found = {}
+    for way in WAYS:
+        if way != WAYS[0]:
+            monkeypatch.setattr(engine_hooks, "shorten", lambda *_: None)
+        seeds = [{"url": f"http://h.test{path}", "meta": {"url_id": path}} for path in PATHS]
+        merged = {name: {**getattr_of(name), **value} if isinstance(value, dict) else value
+                  for name, value in settings.items()}  # fmt: skip
+        crawled = crawl(tmp_path / way, seeds, spider, RETRY_ENABLED=False, **merged)
+        notes: dict[str, list[str]] = {}
+        for note in spider.last.noted:
+            name, _, subject = note.partition(" ")
+            notes.setdefault(subject, []).append(name)
+        documents = {
+            key: (d["status"], d["body"], d["description"], d["final_url"])
+            for key, d in crawled.documents.items()
+        }
+        counted = {k: v for k, v in crawled.stats.items() if k.startswith(STATISTICS) and "time" not in k}
+        found[way] = (notes, documents, counted, crawled.lag)
+    for short, long in zip(found[WAYS[0]], found[WAYS[1]], strict=True):
+        assert short == long
+    assert found[WAYS[0]][3] == 0
+
+
+def getattr_of(name: str) -> dict[str, Any]:
+    from site_spider import settings as project
+
+    return getattr(project, name)
+
+
+def test_no_more_is_downloaded_at_a_time_than_asked_for(tmp_path: Path) -> None:
+    """The engine counts what was begun before it asks for more."""
+    at_once: list[int] = []
+    now = 0
+
+    async def counting(request: Request) -> Response:
+        nonlocal now
+        now += 1
+        at_once.append(now)
+        await asyncio.sleep(0.01)
+        now -= 1
+        return page(request)
+
+    engine.ANSWERS.update({f"/{n}": counting for n in range(12)})
+    crawl(tmp_path, [{"url": f"http://h.test/{n}"} for n in range(12)], CONCURRENT_REQUESTS=3)
+    assert max(at_once) == 3

@@ -1,0 +1,267 @@
+"""What takes the place of parts of Scrapy does the same."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+from urllib.parse import urlparse, urlunparse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scrapy import Request, Spider
+from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
+from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
+from scrapy.downloadermiddlewares.stats import DownloaderStats
+from scrapy.exceptions import IgnoreRequest, NotConfigured
+from scrapy.http import Headers, Response
+from scrapy.logformatter import LogFormatter
+from scrapy.responsetypes import responsetypes
+from scrapy.statscollectors import MemoryStatsCollector
+from scrapy.utils.request import request_httprepr
+from scrapy.utils.test import get_crawler
+
+from site_spider.download.response import class_of
+from site_spider.engine.log_format import PageLogFormatter
+from site_spider.engine.middlewares import (
+    FOR_ROBOTS,
+    LeanCookies,
+    LeanDownloaderStats,
+    LeanOffsite,
+    request_bytes,
+)
+from site_spider.engine.stats import QuickStatsCollector
+from site_spider.engine.unchecked import unchecked
+from site_spider.page.plain_url import plain_url
+
+URLS = st.builds(
+    "http://{}{}".format,
+    st.sampled_from(["a", "A.b:81", "[::1]:80", "u:p@h"]),
+    st.text("/a;?=&#%é .", max_size=12).map(
+        lambda text: f"/{text}" if text[:1] not in ("/", "?", "") else text
+    ),
+)
+HEADERS = st.dictionaries(
+    st.sampled_from(["A", "User-Agent", "x-y"]),
+    st.lists(st.sampled_from(["", "a", "bc"]), min_size=1, max_size=3),
+)
+
+
+@given(URLS)
+def test_a_plain_url_is_read_as_urlparse_reads_it(url: str) -> None:
+    """Whatever is not plain is left to it."""
+    request = Request(url)
+    parsed, plain = urlparse(request.url), plain_url(request.url)
+    if plain is not None:
+        assert plain.host == parsed.hostname
+        assert plain.target == urlunparse(parsed._replace(scheme="", netloc=""))
+
+
+@pytest.mark.parametrize(
+    ("url", "is_plain"),
+    [
+        ("http://a.test/", True),
+        ("https://a.test:81/b/c?d=e;f", True),
+        ("http://a.test", False),
+        ("http://a.test/?", False),
+        ("http://a.test/;b", False),
+        ("http://a.test/#b", False),
+        ("http://A.test/", False),
+        ("http://u@a.test/", False),
+        ("http://[::1]/", False),
+    ],
+)
+def test_which_urls_are_plain(url: str, is_plain: bool) -> None:
+    """The usual ones."""
+    assert (plain_url(url) is not None) == is_plain
+
+
+@pytest.mark.parametrize("content_type", [None, "", "text/html; charset=x", "Image/PNG", "text/xml", "junk"])
+@pytest.mark.parametrize("more", [{}, {"Content-Encoding": "gzip"}, {"Content-Disposition": 'a; b="c.xml"'}])
+@pytest.mark.parametrize("url", ["http://a/", "http://a/b.html", "http://a/b.gz"])
+@pytest.mark.parametrize("body", [b"", b"<html>", b"\x00\x01"])
+def test_the_same_class_of_response(
+    content_type: str | None, more: dict[str, str], url: str, body: bytes
+) -> None:
+    """By type, name and content."""
+    headers = Headers(more if content_type is None else {"Content-Type": content_type, **more})
+    assert class_of(headers, url, body) is responsetypes.from_args(headers=headers, url=url, body=body)
+
+
+def test_only_scrapys_own_check_is_left_out() -> None:
+    """A wrapper of somebody else's may do something."""
+    scrapys = CookiesMiddleware.from_crawler(crawler())
+    assert unchecked(scrapys.process_request).__func__ is CookiesMiddleware.process_request.__wrapped__  # type: ignore[attr-defined]
+    assert unchecked(scrapys.process_request).__self__ is scrapys  # type: ignore[attr-defined]
+    made = Wrapped()
+    assert unchecked(made.process_request) == made.process_request
+    assert unchecked(len) is len
+
+
+def doubled(function: Any) -> Any:
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        return 2 * function(*arguments)
+
+    return call
+
+
+class Wrapped:
+    @doubled
+    def process_request(self) -> int:
+        return 1
+
+
+def crawler(attributes: dict[str, Any] | None = None, **settings: Any) -> Any:
+    made = get_crawler(type("TrialSpider", (Spider,), attributes or {}), settings)
+    made.spider = made._create_spider("trial")
+    return made
+
+
+@given(URLS, HEADERS, st.sampled_from(["GET", "DELETE"]), st.binary(max_size=3))
+def test_the_size_of_a_request_is_that_of_what_scrapy_writes(
+    url: str, headers: dict[str, list[str]], method: str, body: bytes
+) -> None:
+    """To the byte: total_request_size is made of it."""
+    request = Request(url, headers=headers, method=method, body=body)
+    assert request_bytes(request) == len(request_httprepr(request))
+
+
+@pytest.mark.parametrize("headers", [{}, {"Set-Cookie": "a=b"}, {"X": ["1", "2"]}])
+def test_downloads_are_counted_alike(headers: dict[str, Any]) -> None:
+    """Requests, responses, exceptions."""
+    counted = []
+    for kind in (DownloaderStats, LeanDownloaderStats):
+        made = crawler()
+        middleware = kind.from_crawler(made)
+        request = Request("http://a/b;c?d", method="POST", body=b"x", headers=headers)
+        middleware.process_request(request)
+        middleware.process_response(request, Response("http://a/", headers=headers, body=b"y"))
+        middleware.process_exception(request, ValueError())
+        counted.append(made.stats.get_stats())
+    assert counted[0] == counted[1]
+    assert len(counted[0]) == 8
+
+
+def test_robots_txt_is_counted_again_under_names_of_its_own() -> None:
+    """Scrapy's names count all that was downloaded, so what is robots.txt can be taken off."""
+    made = crawler()
+    middleware = LeanDownloaderStats.from_crawler(made)
+    for meta in ({}, {FOR_ROBOTS: True}):
+        request = Request("http://a/", meta=meta)
+        middleware.process_request(request)
+        middleware.process_response(request, Response("http://a/", body=b"y"))
+    counted = made.stats.get_stats()
+    names = ("request_bytes", "response_count", "response_bytes", "response_status_count/200")
+    for name in names:
+        assert counted[f"downloader/{name}"] == 2 * counted[f"robotstxt/downloader/{name}"] > 0
+
+
+def test_who_counts_no_downloads_counts_none() -> None:
+    """DOWNLOADER_STATS keeps its meaning, and so does COOKIES_ENABLED."""
+    with pytest.raises(NotConfigured):
+        LeanDownloaderStats.from_crawler(crawler(DOWNLOADER_STATS=False))
+    with pytest.raises(NotConfigured):
+        LeanCookies.from_crawler(crawler(COOKIES_ENABLED=False))
+
+
+STEP = st.tuples(
+    st.sampled_from(["http://a.test/", "https://a.test/x", "http://b.test/"]),
+    st.sampled_from([None, {"c": "1"}, [{"name": "d", "value": "2", "path": "/x"}]]),
+    st.sampled_from([None, "e=f", "g=h; Path=/x", "i=j; Domain=b.test", "c=gone; Max-Age=0"]),
+    st.sampled_from([{}, {"cookiejar": 1}, {"cookiejar": 2}, {"dont_merge_cookies": True}]),
+    st.booleans(),
+)
+
+
+@given(st.lists(STEP, max_size=6))
+def test_the_same_cookies_go_out(steps: list[Any]) -> None:
+    """Whatever is set, asked for, or sent by hand, jar by jar."""
+    sent = []
+    for kind in (CookiesMiddleware, LeanCookies):
+        middleware = kind.from_crawler(crawler())
+        sent.append([exchange(middleware, *step) for step in steps])
+    assert sent[0] == sent[1]
+
+
+def exchange(
+    middleware: CookiesMiddleware,
+    url: str,
+    cookies: Any,
+    answer: str | None,
+    meta: dict[str, Any],
+    by_hand: bool,
+) -> Any:
+    headers = {"Cookie": "by=hand"} if by_hand else {}
+    request = Request(url, cookies=cookies, meta=meta, headers=headers)
+    middleware.process_request(request)
+    response = Response(url, headers={} if answer is None else {"Set-Cookie": answer})
+    assert middleware.process_response(request, response) is response
+    return request.headers.getlist("Cookie")
+
+
+def test_a_jar_is_made_for_the_first_cookie() -> None:
+    """Most seeds never get one."""
+    middleware = LeanCookies.from_crawler(crawler())
+    exchange(middleware, "http://a.test/", None, None, {"cookiejar": 1}, by_hand=False)
+    assert not middleware.jars
+    exchange(middleware, "http://a.test/", None, "a=b", {"cookiejar": 1}, by_hand=False)
+    assert list(middleware.jars) == [1]
+
+
+@pytest.mark.parametrize("domains", [None, [], ["a.test"]])
+@pytest.mark.parametrize("url", ["http://a.test/", "http://b.a.test/", "http://b.test/"])
+@pytest.mark.parametrize("meta", [{}, {"allow_offsite": True}])
+def test_the_same_requests_are_off_site(domains: list[str] | None, url: str, meta: dict[str, Any]) -> None:
+    """`allowed_domains` keeps its meaning."""
+    outcomes = []
+    for kind in (OffsiteMiddleware, LeanOffsite):
+        made = crawler({} if domains is None else {"allowed_domains": domains})
+        middleware = kind.from_crawler(made)
+        middleware.spider_opened(made.spider)
+        try:
+            outcomes.append((middleware.process_request(Request(url, meta=meta)), made.stats.get_stats()))
+        except IgnoreRequest as error:
+            outcomes.append((str(error), made.stats.get_stats()))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_statistics_are_kept_alike() -> None:
+    """By every method, and at the end."""
+    kept = []
+    for kind in (MemoryStatsCollector, QuickStatsCollector):
+        made = crawler(STATS_DUMP=False)
+        stats = kind(made)
+        stats.inc_value("a")
+        stats.inc_value("a", 2, start=5)
+        stats.max_value("b", 3)
+        stats.min_value("c", 4)
+        stats.set_value("d", stats.get_value("nothing", "else"))
+        stats.close_spider(reason="done")
+        kept.append((stats.get_stats(), stats.spider_stats))
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_written"),
+    [
+        ({"LOG_LEVEL": "DEBUG"}, True),
+        ({"LOG_LEVEL": 10}, True),
+        ({"LOG_LEVEL": "info"}, False),
+        ({"LOG_LEVEL": "DEBUG", "LOG_ENABLED": False}, False),
+    ],
+)
+def test_a_page_has_its_log_line_where_debug_lines_are_written(
+    settings: dict[str, Any], is_written: bool
+) -> None:
+    """As Scrapy's; nowhere else is it made."""
+    made = crawler(**settings)
+    request = Request("http://a/")
+    response = Response("http://a/", request=request)
+    ours, scrapys = PageLogFormatter.from_crawler(made), LogFormatter()
+    assert ours.crawled(request, response, made.spider) == (
+        scrapys.crawled(request, response, made.spider) if is_written else None
+    )
+    assert ours.scraped({}, response, made.spider) == (
+        scrapys.scraped({}, response, made.spider) if is_written else None
+    )

@@ -1,0 +1,274 @@
+"""Retries that wait, and hosts that are left alone: the real engine against scripted sites."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadConnectionRefusedError,
+    DownloadTimeoutError,
+)
+from scrapy.http import Response
+
+from site_spider.errors import ConfigError
+from site_spider.frontier.levels import level_of
+from site_spider.frontier.retry.middleware import PatientRetryMiddleware
+from site_spider.frontier.waiting_room import Waiter, WaitingRoom
+from site_spider.intake.seed_queue import Waiting
+from site_spider.service.assembly import SeedService
+from site_spider.spiders.crawl_spider import SeedSpider
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page, settings_for
+
+REFUSED, TIMEOUT, UNKNOWN = (
+    DownloadConnectionRefusedError(),
+    DownloadTimeoutError("slow"),
+    CannotResolveHostError(),
+)
+
+
+class Script:
+    """What each path answers, one after another; the last for ever."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self.moments: dict[str, list[float]] = defaultdict(list)
+
+    def has(self, path: str, *answers: int | Exception, **headers: str) -> None:
+        left = list(answers)
+
+        def answer(request: Request) -> Response:
+            self.moments[path].append(asyncio.get_running_loop().time())
+            said = left.pop(0) if len(left) > 1 else left[0]
+            if isinstance(said, Exception):
+                raise said
+            return page(request, status=said, **(headers if said != 200 else {}))
+
+        self._monkeypatch.setitem(engine.ANSWERS, path, answer)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    monkeypatch.setattr(engine, "ANSWERS", {})
+    return Script(monkeypatch)
+
+
+def seed(path: str, **meta: Any) -> dict[str, Any]:
+    return {"url": f"http://h.test{path}", "meta": {"url_id": path, **meta}}
+
+
+def test_the_description_has_the_reason_of_every_retry(tmp_path: Path, script: Script) -> None:
+    """After what it began with all along; a success has none."""
+    script.has("/ends-well", 503, REFUSED, 200)
+    script.has("/times-out", REFUSED, 503, TIMEOUT)
+    script.has("/stays-away", 503)
+    script.has("/unknown", UNKNOWN)
+    script.has("/gone", 404)
+    script.has("/once", 500, 404)
+    paths = ["/ends-well", "/times-out", "/stays-away", "/unknown", "/gone", "/once"]
+    found = crawl(tmp_path, [seed(path) for path in paths], RETRY_TIMES=2)
+    said = {path: found.documents[path]["description"] for path in paths}
+    assert said["/ends-well"] is None
+    assert said["/times-out"].startswith("TimeoutError: ")
+    assert said["/times-out"].endswith(" (after 2 retries: ConnectionRefusedError, HTTP 503)")
+    assert said["/stays-away"] == "HTTP 503 Service Unavailable (after 2 retries: 2 x HTTP 503)"
+    assert (
+        said["/unknown"] == "DNSLookupError: no address for host h.test (after 2 retries: 2 x DNSLookupError)"
+    )
+    assert said["/gone"] == "HTTP 404 Not Found"
+    assert said["/once"] == "HTTP 404 Not Found (after 1 retry: HTTP 500)"
+    assert found.documents["/ends-well"]["retries"] == 2
+    assert found.documents["/gone"]["retries"] == 0
+
+
+def test_how_often_is_set_by_reason(tmp_path: Path, script: Script) -> None:
+    """A status that is named is retried; a seed's own max_retry_times comes before all."""
+    for path in ("/404", "/500", "/503", "/own"):
+        script.has(path, int(path[1:]) if path != "/own" else 503)
+    script.has("/timeout", TIMEOUT)
+    script.has("/refused", REFUSED)
+    limits = '{"404": 1, "500": 0, "503": 3, "TimeoutError": 0}'
+    seeds = [seed(path) for path in ("/404", "/500", "/503", "/timeout", "/refused")]
+    found = crawl(
+        tmp_path,
+        [*seeds, seed("/own", max_retry_times=1)],
+        RETRY_TIMES=2,
+        SITE_RETRY_PAUSE_SECONDS=0.01,
+        SITE_RETRY_TIMES_BY_REASON=limits,
+    )
+    tries = {path: len(moments) for path, moments in script.moments.items()}
+    assert tries == {"/404": 2, "/500": 1, "/503": 4, "/timeout": 1, "/refused": 3, "/own": 2}
+    assert found.documents["/503"]["retries"] == 3
+
+
+def test_a_wrong_reason_is_refused_at_the_start(tmp_path: Path) -> None:
+    """What is never retried cannot be named."""
+    settings = settings_for(tmp_path, SITE_RETRY_TIMES_BY_REASON={"CertificateError": 1})
+    with pytest.raises(ConfigError, match="SITE_RETRY_TIMES_BY_REASON has the key 'CertificateError'"):
+        PatientRetryMiddleware.from_crawler(Crawler(SeedSpider, settings))
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_overloaded_host_is_left_alone_and_others_go_on(
+    tmp_path: Path, script: Script, status: int
+) -> None:
+    """All of it, for the pause; eight answers that were out together count once."""
+    for number in range(8):
+        script.has(f"/together/{number}", status, 200)
+    script.has("/later", 200)
+    script.has("/other", 200)
+    seeds = [seed(f"/together/{number}") for number in range(8)]
+    other = {"url": "http://other.test/other", "meta": {"url_id": "/other"}}
+    found = crawl(tmp_path, [*seeds, seed("/later"), other], SITE_RETRY_PAUSE_SECONDS=0.4)
+    assert {document["description"] for document in found.documents.values()} == {None}
+    began = script.moments["/together/0"][0]
+    assert script.moments["/later"][0] - began >= 0.4
+    assert script.moments["/other"][0] - began < 0.4
+    retried = [script.moments[f"/together/{number}"][1] - began for number in range(8)]
+    assert min(retried) >= 0.4
+    assert max(retried) < 1.6  # a second step would have taken 0.8 more
+
+
+def test_each_refusal_after_a_pause_doubles_it(tmp_path: Path, script: Script) -> None:
+    """Also for a seed of the host that comes meanwhile."""
+    script.has("/a", 503, 503, 503, 200)
+    found = crawl(tmp_path, [seed("/a")], RETRY_TIMES=3, SITE_RETRY_PAUSE_SECONDS=0.1)
+    moments = script.moments["/a"]
+    gaps = [after - before for before, after in pairwise(moments)]
+    assert found.documents["/a"]["description"] is None
+    assert all(gap >= least for gap, least in zip(gaps, (0.1, 0.2, 0.4), strict=True))
+
+
+def test_retry_after_holds_the_whole_host(tmp_path: Path, script: Script) -> None:
+    """For as long as the server asks."""
+    script.has("/limited", 429, 200, Retry_After="1")
+    script.has("/next", 200)
+    crawl(tmp_path, [seed("/limited"), seed("/next")], CONCURRENT_REQUESTS_PER_DOMAIN=1)
+    first = script.moments["/limited"][0]
+    assert script.moments["/limited"][1] - first >= 1
+    assert script.moments["/next"][0] - first >= 1
+
+
+@pytest.mark.parametrize("failure", [REFUSED, 503, 429])
+def test_a_site_that_is_away_for_five_seconds_fails_nothing(
+    tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch, failure: int | Exception
+) -> None:
+    """With the two retries and the pauses of the defaults."""
+    began: list[float] = []
+
+    def answer(request: Request) -> Response:
+        now = asyncio.get_running_loop().time()
+        began.append(now)
+        if now - began[0] > 5:
+            return page(request)
+        if isinstance(failure, Exception):
+            raise failure
+        return page(request, status=failure)
+
+    monkeypatch.setattr(engine, "ANSWERS", {f"/{number}": answer for number in range(40)})
+    seeds = [seed(f"/{number}") for number in range(40)]
+    found = crawl(tmp_path, seeds, RETRY_TIMES=2, SITE_RETRY_PAUSE_SECONDS=2.0, timeout_seconds=40)
+    assert {document["status"] for document in found.documents.values()} == {200}
+    assert {document["description"] for document in found.documents.values()} == {None}
+    assert len(found.documents) == 40
+
+
+def test_retries_wait_behind_the_seeds_redirected_ones_too(
+    tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links above the seeds, redirects above the links, retries of all of them below; own priorities stay."""
+    levels: dict[str, list[int]] = defaultdict(list)
+    put = WaitingRoom._put
+
+    def noted(room: WaitingRoom, waiter: Waiter, not_before: float) -> None:
+        if not isinstance(waiter, Waiting):
+            levels[urlsplit(waiter.url).path].append(level_of(waiter.priority))
+        put(room, waiter, not_before)
+
+    monkeypatch.setattr(WaitingRoom, "_put", noted)
+    script.has("/target", 503, 503, 200)
+    script.has("/own-target", 503, 200)
+    script.has("/link", 503, 503, 200)
+    engine.ANSWERS["/redirects"] = lambda r: page(r, "", 302, Location="/target")
+    engine.ANSWERS["/own"] = lambda r: page(r, "", 302, Location="/own-target")
+    engine.ANSWERS["/linking"] = lambda r: page(r, "<a href=/link>")
+    seeds = [seed("/redirects"), {**seed("/own"), "priority": 7}, seed("/linking")]
+    found = crawl(tmp_path, seeds, RETRY_TIMES=2)
+    assert {document["description"] for document in found.documents.values()} == {None}
+    assert levels == {"/target": [-2, 1, 2], "/own-target": [-9, -6], "/link": [-1, 1, 2]}
+
+
+def test_five_copies_with_dont_filter_stay_five(tmp_path: Path, script: Script) -> None:
+    """Each is fetched, in the order of the topic."""
+    script.has("/same", 200)
+    seeds = [
+        {"url": "http://h.test/same", "dont_filter": True, "meta": {"url_id": str(number)}}
+        for number in range(5)
+    ]
+    found = crawl(tmp_path, seeds)
+    assert len(script.moments["/same"]) == 5
+    assert sorted(found.documents) == list("01234")
+
+
+def test_seeds_of_a_host_are_fetched_in_their_order(tmp_path: Path, script: Script) -> None:
+    """First come, first served inside a level and host."""
+    order = [f"/{number}" for number in range(30)]
+    for path in order:
+        script.has(path, 200)
+    crawl(tmp_path, [seed(path) for path in order], CONCURRENT_REQUESTS_PER_DOMAIN=1)
+    assert sorted(script.moments, key=lambda path: script.moments[path][0]) == order
+
+
+def test_depth_priority_puts_deeper_links_behind(tmp_path: Path, script: Script) -> None:
+    """With 1, links wait behind the seeds, the deepest last, as in Scrapy."""
+    script.has("/second-seed", 200)
+    script.has("/leaf", 200)
+    for path, links in (("/top", "<a href=/middle>"), ("/middle", "<a href=/leaf>")):
+        script.has(path, 200)
+        noted = engine.ANSWERS[path]
+        engine.ANSWERS[path] = lambda r, noted=noted, links=links: noted(r) and page(r, links)  # type: ignore[misc]
+    seeds = [seed("/top"), seed("/second-seed")]
+    crawl(tmp_path, seeds, DEPTH_PRIORITY=1, CONCURRENT_REQUESTS=1)
+    order = sorted(script.moments, key=lambda path: script.moments[path][0])
+    assert order == ["/top", "/second-seed", "/middle", "/leaf"]
+
+
+def test_a_retry_is_served_though_seeds_keep_coming(tmp_path: Path, script: Script) -> None:
+    """After SITE_MAX_WAIT_SECONDS it comes before all levels."""
+    script.has("/retried", 500, 200)
+
+    async def slow(request: Request) -> Response:
+        script.moments["others"].append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.02)
+        return page(request)
+
+    engine.ANSWERS.update({f"/{number}": slow for number in range(150)})
+    seeds = [seed("/retried"), *(seed(f"/{number}") for number in range(150))]
+    crawl(tmp_path, seeds, CONCURRENT_REQUESTS=1, SITE_MAX_WAIT_SECONDS=1, SITE_MAX_SEEDS_IN_FLIGHT=10)
+    assert script.moments["/retried"][1] < script.moments["others"][-1] - 0.5
+
+
+def test_the_room_knows_the_host_of_a_request_that_is_out(tmp_path: Path, script: Script) -> None:
+    """Afterwards nothing is out, and no host is remembered."""
+    script.has("/a", 503, 200)
+    rooms: list[WaitingRoom] = []
+
+    def until(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        assert service is not None
+        rooms.append(service.waiting_room)
+        return service.completion.ledger.consumed == 1 and service.completion.ledger.in_flight == 0
+
+    crawl(tmp_path, [seed("/a")], until=until)
+    assert not rooms[-1]._out
+    assert not any(view.out for view in rooms[-1].frontier.hosts(0.0))

@@ -1,0 +1,596 @@
+"""Requests that leave for the seed topic and come back as seeds, in the real engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.settings import Settings
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.adapters.local.log_producer import LocalProducer
+from site_spider.errors import ConfigError, SinkRejected
+from site_spider.frontier.queues import Queues
+from site_spider.frontier.spill import spill
+from site_spider.frontier.spill.hosts import Ownership
+from site_spider.frontier.spill.writer import SeedWriter
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.ledger import Ledger
+from site_spider.page.url import url_id
+from site_spider.seed.partitions import partition_of
+from site_spider.service.assembly import SeedService
+from site_spider.service.service_settings import ServiceSettings
+from site_spider.spiders.crawl_spider import SeedSpider
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page, settings_for
+from tests.in_process.linked_site import HOST, Site, seed, site
+
+__all__ = ["site"]
+
+TO_THE_TOPIC = {"SITE_LINKS_TO": "kafka"}
+
+
+def messages(folder: Path) -> list[dict[str, Any]]:
+    """Every seed that was on the topic."""
+    return [json.loads(message.value or b"") for message in LocalSeedLog(folder).read("seeds")]
+
+
+def has_tree(site: Site, width: int) -> None:
+    """/root, and two levels below it; every page links to the root and to all of its neighbours."""
+    level = [f"{number}" for number in range(width)]
+    site.has("root", *level)
+    for name in level:
+        site.has(name, "root", *level, *(f"{name}-{number}" for number in range(width)))
+        for number in range(width):
+            site.has(f"{name}-{number}", "root", *level)
+
+
+def test_every_link_goes_by_the_topic_and_every_page_is_fetched_once(tmp_path: Path, site: Site) -> None:
+    """With SITE_LINKS_TO=kafka: the documents are those of a crawl in memory."""
+    has_tree(site, 5)
+    found = crawl(tmp_path / "topic", [seed("root", meta={"task_id": "t"})], **TO_THE_TOPIC)
+    assert len(site.visits) == 31
+    assert set(site.visits.values()) == {1}
+    assert found.lag == 0
+    assert found.seeds["completed_with_result"] == 31
+    site.visits.clear()
+    kept = crawl(tmp_path / "memory", [seed("root", meta={"task_id": "t"})])
+    assert kept.seeds["completed_with_result"] == 1
+    names = ("url", "parent_url_id", "seed_url_id", "depth", "task_id", "status", "body")
+    ids = {url_id(f"{HOST}/{path}") for path in site.visits}
+    assert found.documents.keys() == kept.documents.keys() == ids
+    same = [name for name in names if name != "parent_url_id"]  # which page was first is a matter of luck
+    for key in ids:
+        ours, theirs = found.documents[key], kept.documents[key]
+        assert {name: ours.get(name) for name in same} == {name: theirs.get(name) for name in same}
+        assert (ours.get("parent_url_id") is None) is (theirs.get("parent_url_id") is None)
+
+
+def test_links_of_every_page_do_not_flood_the_topic(tmp_path: Path, site: Site) -> None:
+    """What was sent is remembered as sent: navigation on each of 31 pages is 30 messages in all."""
+    has_tree(site, 5)
+    found = crawl(tmp_path, [seed("root")], **TO_THE_TOPIC)
+    assert found.stats["spill/sent"] == 30
+    assert len(messages(tmp_path)) == 31
+
+
+def test_a_link_that_comes_back_has_its_level_and_its_lineage(tmp_path: Path, site: Site) -> None:
+    """It waits before the seeds, as it would have in memory."""
+    site.has("root", "leaf")
+    site.has("leaf")
+    crawl(tmp_path, [seed("root", meta={"url_id": "r"})], **TO_THE_TOPIC)
+    message = messages(tmp_path)[1]
+    assert message["url"] == f"{HOST}/leaf"
+    assert message["priority"] == 1
+    assert message["headers"] == {"Referer": [f"{HOST}/root"]}
+    assert message["meta"] == {
+        "url_id": url_id(f"{HOST}/leaf"),
+        "depth": 1,
+        "parent_url_id": "r",
+        "seed_url_id": "r",
+        "site_moved": {"anchor_host": "host.test"},
+    }
+
+
+def test_a_link_that_another_process_sent_is_filtered_when_its_page_was_done(
+    tmp_path: Path, site: Site
+) -> None:
+    """And counts as filtered; what a producer sends is crawled all the same."""
+    site.has("a")
+    link = seed("a", meta={"parent_url_id": "p", "site_moved": {}})
+    found = crawl(tmp_path, [seed("a"), link, link, seed("a")], SITE_MAX_SEEDS_IN_FLIGHT=1)
+    assert site.visits == {"a": 2}
+    assert found.seeds["filtered"] == 2
+    assert found.lag == 0
+
+
+def test_a_link_that_failed_where_it_arrived_may_come_again(tmp_path: Path, site: Site) -> None:
+    """Seen means done."""
+    site.has("a", status=404)
+    link = seed("a", meta={"parent_url_id": "p", "site_moved": {}})
+    found = crawl(tmp_path, [link, link], SITE_MAX_SEEDS_IN_FLIGHT=1)
+    assert site.visits == {"a": 2}
+    assert found.seeds["completed_with_failure"] == 2
+
+
+class Watched(SeedSpider):
+    """Notes the most that ever waited, and whether seeds were polled meanwhile."""
+
+    most = 0
+    rooms: ClassVar[set[int]] = set()
+
+    async def parse(self, response: Response) -> list[Any]:
+        service = SeedService.of(self.crawler)
+        assert service is not None
+        assert service.seeds is not None
+        load = service.waiting_room.load
+        Watched.most = max(Watched.most, load.requests)
+        if load.is_full:
+            Watched.rooms.add(service.seeds.room())
+        return await super().parse(response)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [{"SITE_FRONTIER_MAX_REQUESTS": 3}, {"SITE_FRONTIER_MAX_BYTES": 8_000}],
+    ids=["requests", "bytes"],
+)
+def test_links_beyond_a_limit_go_to_the_topic(tmp_path: Path, site: Site, limit: dict[str, int]) -> None:
+    """Nothing is dropped, nothing is fetched twice, no more than the limit waits, and it ends."""
+    has_tree(site, 6)
+    Watched.most = 0
+    Watched.rooms.clear()
+    found = crawl(tmp_path, [seed("root"), seed("0-0")], Watched, CONCURRENT_REQUESTS=1, **limit)
+    assert len(site.visits) == 43
+    assert len(found.documents) == 43
+    assert found.lag == 0
+    assert 0 < Watched.most <= 20
+    assert Watched.rooms == {0}
+    assert sum(site.visits.values()) <= 44  # the seed /0-0 may come after the link to it
+    assert 0 < found.stats["spill/sent"] < 43
+
+
+def test_links_beyond_the_share_of_their_host_go_to_the_topic(tmp_path: Path, site: Site) -> None:
+    """Those of other hosts find the memory as free as before."""
+    has_tree(site, 6)
+    Watched.most = 0
+    found = crawl(tmp_path, [seed("root")], Watched, CONCURRENT_REQUESTS=1, SITE_HOST_MAX_REQUESTS=3)
+    assert len(site.visits) == len(found.documents) == 43
+    assert set(site.visits.values()) == {1}
+    assert found.lag == 0
+    assert 0 < Watched.most <= 20
+    assert 0 < found.stats["spill/sent"] < 43
+
+
+def test_seeds_count_with_their_bytes(tmp_path: Path, site: Site) -> None:
+    """Seeds of nearly 1 MB: no more of them are polled than fit."""
+    most = 0
+
+    async def slow(request: Request) -> Response:
+        await asyncio.sleep(0.02)
+        return page(request)
+
+    def watch(crawler: Crawler) -> bool:
+        nonlocal most
+        service = SeedService.of(crawler)
+        assert service is not None
+        most = max(most, service.completion.ledger.in_flight)
+        return sum(service.completion.ledger.outcomes.values()) == 30
+
+    seeds = [seed(f"{number}", method="POST", body="x" * 900_000) for number in range(30)]
+    for number in range(30):
+        engine.ANSWERS[f"/{number}"] = slow
+    found = crawl(tmp_path, seeds, until=watch, SITE_FRONTIER_MAX_BYTES=6_000_000)
+    assert len(found.documents) == 30
+    assert 1 <= most <= 7
+
+
+# --- a topic that is slow, or refuses ------------------------------------------------------------
+
+
+def test_a_topic_that_does_not_answer_holds_the_crawl_up(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is on its way is bounded, too; it goes on when the topic answers."""
+    held: list[tuple[Any, ...]] = []
+    send = LocalProducer.send
+
+    def hold(self: LocalProducer, topic: str, key: bytes, value: bytes, headers: Any = ()) -> Future[None]:
+        if b"site_moved" not in value or site.visits["stop"]:
+            return send(self, topic, key, value, headers)
+        future: Future[None] = Future()
+        held.append((self, topic, key, value, future))
+        return future
+
+    def watch(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        if service is None or service.seeds is None:
+            return False
+        if held and len(held) >= service.waiting_room.load.sending > 5_000 and not site.visits["stop"]:
+            assert not service.may_download()
+            assert service.queues.lengths()["leaving"] > 5_000
+            assert service.seeds.room() == 0
+            site.visits["stop"] = 1
+            before = sum(site.visits.values())
+            for producer, topic, key, value, future in held:
+                send(producer, topic, key, value).add_done_callback(
+                    lambda _done, future=future: future.set_result(None)
+                )
+            assert sum(site.visits.values()) == before
+        return service.waiting_room.load.sending == 0 and site.visits["stop"] == 1
+
+    monkeypatch.setattr(LocalProducer, "send", hold)
+    for number in range(6):
+        site.has(f"hub{number}", *(f"hub{number}/{leaf}" for leaf in range(1_100)))
+    seeds = [seed(f"hub{number}") for number in range(6)]
+    found = crawl(tmp_path, seeds, until=watch, timeout_seconds=60, **TO_THE_TOPIC)
+    assert len(held) >= 5_000
+    assert found.stats["spill/sent"] >= 6_000
+
+
+def test_what_the_topic_refuses_is_crawled_here(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link is never dropped."""
+    send = LocalProducer.send
+
+    def refuse(self: LocalProducer, topic: str, key: bytes, value: bytes, headers: Any = ()) -> Future[None]:
+        if b"site_moved" not in value:
+            return send(self, topic, key, value, headers)
+        future: Future[None] = Future()
+        future.set_exception(SinkRejected("too large"))
+        return future
+
+    monkeypatch.setattr(LocalProducer, "send", refuse)
+    has_tree(site, 3)
+    found = crawl(tmp_path, [seed("root")], **TO_THE_TOPIC)
+    assert len(found.documents) == 13
+    assert set(site.visits.values()) == {1}
+    assert found.seeds["completed"] == 1
+
+
+class OwnSpider(SeedSpider):
+    """Its links have something that no message can say."""
+
+    async def parse(self, response: Response) -> list[Any]:
+        result, *links = await super().parse(response)
+        return [result, *(link.replace(cb_kwargs={"word": "said"}, callback=self.leaf) for link in links)]
+
+    async def leaf(self, response: Response, word: str) -> list[Any]:
+        result, *_ = await super().parse(response)
+        result.description = word
+        return [result]
+
+
+def test_what_a_seed_cannot_say_stays(tmp_path: Path, site: Site) -> None:
+    """A link with a callback of its own is crawled where it was found."""
+    site.has("root", "a")
+    site.has("a")
+    found = crawl(tmp_path, [seed("root")], OwnSpider, **TO_THE_TOPIC)
+    assert found.documents[url_id(f"{HOST}/a")]["description"] == "said"
+    assert found.seeds["completed"] == 1
+
+
+# --- hosts of other processes ------------------------------------------------------------------
+
+
+@pytest.fixture
+def foreign(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A host that is another process': what comes back from the topic is that process' work."""
+    monkeypatch.setattr(Ownership, "owns", lambda self, host: host != "other.test")
+    return "other.test"
+
+
+def test_a_redirect_to_another_process_keeps_its_document(tmp_path: Path, site: Site, foreign: str) -> None:
+    """One document under its own url_id, with where it ended and how often it was redirected."""
+    asked: Counter[str] = Counter()
+
+    def away(request: Request) -> Response:
+        asked[request.url] += 1
+        return page(request, status=302, Location="http://other.test/far", Set_Cookie="a=1; Domain=test")
+
+    def far(request: Request) -> Response:
+        asked[request.url] += 1
+        return page(request, "<a href=/next>n</a><a href=http://host.test/back>b</a>")
+
+    engine.ANSWERS |= {"/away": away, "/far": far}
+    site.has("next")
+    meta = {"url_id": "mine", "task_id": "t", "colour": "red", "max_retry_times": 3, "seen": None}
+    found = crawl(tmp_path, [seed("away", meta=meta)], SITE_HOST_OWNERSHIP=True)
+    document = found.documents["mine"]
+    assert asked == {"http://host.test/away": 1, "http://other.test/far": 1}
+    assert (document["url"], document["final_url"]) == ("http://host.test/away", "http://other.test/far")
+    assert (document["redirects"], document["task_id"]) == (1, "t")
+    assert document["meta"] == {"colour": "red", "seen": None}
+    assert document["status"] == 200
+    assert found.seeds["spilled"] == 1
+    assert found.seeds["completed_with_result"] == found.seeds["completed"] - 1
+    # its links are followed from where it ended
+    assert {d["url"] for d in found.documents.values()} == {"http://host.test/away", "http://other.test/next"}
+    assert sorted(message.get("priority", 0) for message in messages(tmp_path)) == [0, 1, 2]
+
+
+def test_a_retry_waits_where_it_would_have_waited_here(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A redirect raised its priority; a retry of it, in the other process, is placed behind the seeds."""
+    priorities: list[int] = []
+    # the process that has sent it takes the part of the other one from the first attempt there
+    monkeypatch.setattr(Ownership, "owns", lambda self, host: host != "other.test" or bool(priorities))
+
+    def far(request: Request) -> Response:
+        priorities.append(request.priority)
+        return page(request, status=503 if len(priorities) == 1 else 200)
+
+    engine.ANSWERS["/away"] = lambda request: page(request, status=302, Location="http://other.test/far")
+    engine.ANSWERS["/far"] = far
+    found = crawl(tmp_path, [seed("away")], SITE_HOST_OWNERSHIP=True)
+    assert found.seeds["spilled"] == 1
+    assert priorities == [2, -1]
+
+
+def test_a_redirected_link_keeps_its_document_too(tmp_path: Path, site: Site, foreign: str) -> None:
+    """Its seed completes, and what it leads to is not followed out of the seed's scope."""
+    site.has("root", "link", "link2")
+    for path in ("link", "link2"):
+        engine.ANSWERS[f"/{path}"] = lambda request: page(
+            request, status=301, Location="http://other.test/far"
+        )
+    engine.ANSWERS["/far"] = lambda request: page(request, "<a href=/next>n</a>")
+    site.has("next")
+    found = crawl(tmp_path, [seed("root", meta={"url_id": "r"})], SITE_HOST_OWNERSHIP=True)
+    documents = [found.documents[url_id(f"{HOST}/{path}")] for path in ("link", "link2")]
+    assert {(d["final_url"], d["parent_url_id"], d["seed_url_id"], d["depth"]) for d in documents} == {
+        ("http://other.test/far", "r", "r", 1)
+    }
+    assert len(found.documents) == 3
+    assert not site.visits["next"]
+    assert found.seeds["completed_with_result"] == 3
+
+
+def test_a_seed_that_was_polled_here_is_crawled_here_whatever_its_host(
+    tmp_path: Path, site: Site, foreign: str
+) -> None:
+    """A producer's wrong key makes no message go to and fro; its links go to the owner."""
+    site.has("a", "b")
+    site.has("b")
+    found = crawl(tmp_path, [{"url": f"http://{foreign}/a"}], SITE_HOST_OWNERSHIP=True, RETRY_TIMES=2)
+    assert site.visits == {"a": 1, "b": 1}
+    assert len(messages(tmp_path)) == 2
+    assert found.seeds["spilled"] == 0
+
+
+def test_a_redirect_loop_between_processes_ends(tmp_path: Path, site: Site, foreign: str) -> None:
+    """How often it was redirected travels with it."""
+    asked: Counter[str] = Counter()
+
+    def to(url: str) -> Any:
+        def answer(request: Request) -> Response:
+            asked[request.url] += 1
+            return page(request, status=302, Location=url)
+
+        return answer
+
+    engine.ANSWERS |= {"/here": to("http://other.test/there"), "/there": to("http://host.test/here")}
+    found = crawl(
+        tmp_path, [seed("here", meta={"url_id": "x"})], SITE_HOST_OWNERSHIP=True, REDIRECT_MAX_TIMES=5
+    )
+    assert sum(asked.values()) == 6
+    assert "redirect" in found.documents["x"]["description"]
+
+
+def test_cookies_of_the_seed_go_with_what_leaves(tmp_path: Path, site: Site) -> None:
+    """A session goes on where a link is crawled."""
+    sent: dict[str, bytes | None] = {}
+
+    def enter(request: Request) -> Response:
+        return page(request, "<a href=/inside>i</a>", Set_Cookie="session=42")
+
+    def inside(request: Request) -> Response:
+        sent["cookie"] = request.headers.get("Cookie")
+        return page(request)
+
+    engine.ANSWERS |= {"/enter": enter, "/inside": inside}
+    crawl(tmp_path, [seed("enter")], **TO_THE_TOPIC)
+    assert sent["cookie"] == b"session=42"
+
+
+def test_what_waits_is_sent_after_a_host_that_moves(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a rebalance: links to its pages are another process' now, and each is fetched once."""
+    ours = True
+    monkeypatch.setattr(Ownership, "owns", lambda self, host: ours or host != "other.test")
+    look = Ownership.look
+    changes: list[bool] = []
+
+    def look_again(self: Ownership) -> bool:
+        changes.append(ours)
+        return look(self) or changes[-2:] == [True, False]
+
+    monkeypatch.setattr(Ownership, "look", look_again)
+
+    async def slow(request: Request) -> Response:
+        nonlocal ours
+        site.visits[request.url] += 1
+        await asyncio.sleep(0.3)
+        ours = False
+        return page(request)
+
+    links = "".join(f"<a href=http://other.test/leaf{number}>x</a>" for number in range(20))
+    engine.ANSWERS["/root"] = lambda request: page(request, links)
+    engine.ANSWERS |= {f"/leaf{number}": slow for number in range(20)}
+    found = crawl(
+        tmp_path, [seed("root")], SITE_HOST_OWNERSHIP=True, SITE_LINK_SCOPE="any", CONCURRENT_REQUESTS=4
+    )
+    assert len(site.visits) == 20
+    assert set(site.visits.values()) == {1}
+    assert 8 <= found.stats["spill/sent"] <= 16  # up to 4 at a time were under way already
+    assert len(found.documents) == 21
+
+
+def test_a_long_queue_is_sent_in_portions(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop goes on in between; what no seed can say stays, and is looked at once."""
+    monkeypatch.setattr(spill, "_MOST_AT_ONCE", 7)
+    written: Counter[str] = Counter()
+    write = SeedWriter.write
+
+    def count(self: SeedWriter, request: Request, *arguments: Any, **keywords: Any) -> Any:
+        written[request.url] += 1
+        return write(self, request, *arguments, **keywords)
+
+    monkeypatch.setattr(SeedWriter, "write", count)
+
+    class Half(SeedSpider):
+        async def parse(self, response: Response) -> list[Any]:
+            result, *links = await super().parse(response)
+            return [result, *(link.replace(flags=["own"]) for link in links[::2]), *links[1::2]]
+
+    async def slow(request: Request) -> Response:
+        site.visits[request.url] += 1
+        await asyncio.sleep(0.2)
+        return page(request)
+
+    site.has("root", *(f"leaf{number}" for number in range(60)))
+    engine.ANSWERS |= {f"/leaf{number}": slow for number in range(60)}
+    found = crawl(tmp_path, [seed("root")], Half, SITE_SEED_MAX_OPEN_SECONDS=0.3, CONCURRENT_REQUESTS=5)
+    assert len(found.documents) == 61
+    assert set(site.visits.values()) == {1}
+    assert found.stats["spill/sent"] > 7  # more than one portion
+    assert set(written.values()) == {1}
+
+
+def test_a_partition_may_leave_while_messages_are_on_their_way(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are sent, or not; the next owner does the seed again, and the books are right."""
+    held: list[Future[None]] = []
+    send = LocalProducer.send
+
+    def hold(self: LocalProducer, topic: str, key: bytes, value: bytes, headers: Any = ()) -> Future[None]:
+        if b"site_moved" not in value:
+            return send(self, topic, key, value, headers)
+        held.append(Future())
+        return held[-1]
+
+    monkeypatch.setattr(LocalProducer, "send", hold)
+    state: list[tuple[int, int]] = []
+
+    def lose(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        if service is None or len(held) < 10:
+            return False
+        assert service.seeds is not None
+        if not state:
+            service.seeds.lost(service.completion.ledger.partitions())
+            for number, future in enumerate(held):
+                if number % 2:
+                    future.set_result(None)
+                else:
+                    future.set_exception(SinkRejected("no"))
+        state.append((service.waiting_room.load.sending, service.completion.ledger.in_flight))
+        return state[-1] == (0, 0)
+
+    site.has("root", *(f"{number}" for number in range(10)))
+    found = crawl(tmp_path, [seed("root")], until=lose, **TO_THE_TOPIC)
+    assert found.lag == 1
+    assert found.seeds["handed_back"] == 1
+    assert site.visits == {"root": 1}
+
+
+def test_a_slow_host_leaves_room_for_the_partitions_of_others(tmp_path: Path, site: Site) -> None:
+    """Its seeds come first and are many; those of others are done before them."""
+    log = LocalSeedLog(tmp_path)
+    producer = log.producer()
+    slow_key, fast_key = b"slow.test", b"host.test"
+    assert partition_of(slow_key, 4) != partition_of(fast_key, 4)
+    for number in range(240):
+        producer.send("seeds", slow_key, json.dumps({"url": f"http://slow.test/{number}"}).encode())
+    assert producer.flush(10) == 0
+    for number in range(120):
+        producer.send("seeds", fast_key, json.dumps({"url": f"{HOST}/fast{number}"}).encode())
+        site.has(f"fast{number}")
+    assert producer.flush(10) == 0
+    producer.close()
+
+    def fast_done(_crawler: object = None) -> int:
+        return sum(bool(site.visits[f"fast{number}"]) for number in range(120))
+
+    async def slow(request: Request) -> Response:
+        """As slow as ten of the others, which may have to wait for its end as well, so within limits."""
+        site.visits["slow"] += 1
+        target = fast_done() + 10
+        for _ in range(5):
+            await asyncio.sleep(0.05)
+            if target == 10 or fast_done() >= min(target, 120):
+                break
+        return page(request)
+
+    engine.ANSWERS |= {f"/{number}": slow for number in range(240)}
+    crawl(
+        tmp_path,
+        [],
+        until=lambda _crawler: fast_done() == 120,
+        SITE_MAX_SEEDS_IN_FLIGHT=40,
+        CONCURRENT_REQUESTS_PER_DOMAIN=1,
+    )
+    assert site.visits["slow"] < 40
+
+
+def test_a_host_that_hangs_leaves_room_for_the_partitions_of_others(tmp_path: Path, site: Site) -> None:
+    """Though its seeds alone, polled at once, would be as many as may be in flight."""
+    producer = LocalSeedLog(tmp_path).producer()
+    for number in range(200):
+        producer.send("seeds", b"slow.test", json.dumps({"url": f"http://slow.test/{number}"}).encode())
+    for number in range(5):
+        producer.send("seeds", b"host.test", json.dumps({"url": f"{HOST}/fast{number}"}).encode())
+        site.has(f"fast{number}")
+    assert producer.flush(10) == 0
+    producer.close()
+    may_answer = asyncio.Event()
+
+    async def hangs(request: Request) -> Response:
+        await may_answer.wait()
+        return page(request)
+
+    engine.ANSWERS |= {f"/{number}": hangs for number in range(200)}
+
+    def fast_done(_crawler: Crawler) -> bool:
+        if all(site.visits[f"fast{number}"] for number in range(5)):
+            may_answer.set()
+        return may_answer.is_set()
+
+    crawl(tmp_path, [], until=fast_done, SITE_MAX_SEEDS_IN_FLIGHT=40)
+    assert may_answer.is_set()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SITE_LINKS_TO", "rabbit"),
+        ("SITE_LINKS_TO", ""),
+        ("SITE_HOST_OWNERSHIP", "perhaps"),
+        ("SITE_FRONTIER_MAX_REQUESTS", 0),
+        ("SITE_FRONTIER_MAX_BYTES", "much"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_ends_the_process(tmp_path: Path, name: str, value: object) -> None:
+    """With its name, the value and the remedy, before any seed is taken."""
+    with pytest.raises(ConfigError, match=f"{name} is {value!r}, but must be"):
+        asyncio.run(_read(settings_for(tmp_path, **{name: value})))
+
+
+async def _read(settings: Settings) -> None:
+    ServiceSettings.read(settings)
+    assert Queues(Crawler(SeedSpider, settings), Completion(Ledger()), lambda: None).room is not None

@@ -1,0 +1,99 @@
+"""How a host is visited, in its own log: the real engine against a scripted site."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from site_spider.service.assembly import SeedService
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page
+
+
+class Log:
+    """What each host saw."""
+
+    def __init__(self) -> None:
+        self.begins: dict[str, list[float]] = defaultdict(list)
+        self.under_way: dict[str, int] = defaultdict(int)
+        self.most: dict[str, int] = defaultdict(int)
+        self.takes_seconds: dict[str, float] = defaultdict(lambda: 0.02)
+
+    async def answer(self, request: Request) -> Response:
+        host = request.url.split("/")[2]
+        self.begins[host].append(asyncio.get_running_loop().time())
+        self.under_way[host] += 1
+        self.most[host] = max(self.most[host], self.under_way[host])
+        await asyncio.sleep(self.takes_seconds[host])
+        self.under_way[host] -= 1
+        request.meta["download_latency"] = self.takes_seconds[host]
+        return page(request)
+
+    def gaps(self, host: str) -> list[float]:
+        return [after - before for before, after in pairwise(self.begins[host])]
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    made = Log()
+    monkeypatch.setattr(engine, "ANSWERS", {f"/{number}": made.answer for number in range(30)})
+    return made
+
+
+def seeds(host: str, count: int) -> list[dict[str, Any]]:
+    return [{"url": f"http://{host}/{n}", "meta": {"url_id": f"{host}/{n}"}} for n in range(count)]
+
+
+def test_the_limits_of_a_host_hold(tmp_path: Path, log: Log) -> None:
+    """DOWNLOAD_DELAY and the number at a time; DOWNLOAD_SLOTS for one host."""
+    log.takes_seconds["one.test"] = 0.5
+    slots = {"own.test": {"delay": 0.25}, "narrow.test": {"concurrency": 1}}
+    crawl(
+        tmp_path,
+        [*seeds("one.test", 9), *seeds("own.test", 4), *seeds("narrow.test", 9)],
+        DOWNLOAD_DELAY=0.1,
+        DOWNLOAD_DELAY_JITTER=0,
+        CONCURRENT_REQUESTS_PER_DOMAIN=3,
+        DOWNLOAD_SLOTS=slots,
+    )
+    assert min(log.gaps("one.test")) >= 0.08
+    assert log.most["one.test"] == 3
+    assert min(log.gaps("own.test")) >= 0.22
+    assert log.most["narrow.test"] == 1
+
+
+def test_autothrottle_sets_the_delay_in_the_frontier(tmp_path: Path, log: Log) -> None:
+    """Its delay follows the latency, and a host that waits for it takes no place of the others."""
+    log.takes_seconds["slow.test"] = 0.4
+    active: list[int] = []
+
+    def until(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        assert service is not None
+        active.append(len(crawler.engine.downloader.active))
+        return service.completion.ledger.consumed == 36 and service.completion.ledger.in_flight == 0
+
+    found = crawl(
+        tmp_path,
+        [*seeds("slow.test", 6), *seeds("fast.test", 30)],
+        until=until,
+        CONCURRENT_REQUESTS=3,
+        AUTOTHROTTLE_ENABLED=True,
+        AUTOTHROTTLE_START_DELAY=0.1,
+        AUTOTHROTTLE_TARGET_CONCURRENCY=1.0,
+        DOWNLOAD_DELAY_JITTER=0,
+    )
+    assert len(found.documents) == 36
+    assert log.gaps("slow.test")[0] < 0.19  # the delay to begin with
+    assert min(log.gaps("slow.test")[-2:]) >= 0.37  # the latency
+    assert sum(log.gaps("fast.test")[-5:]) < sum(log.gaps("fast.test")[:5])
+    assert log.begins["fast.test"][-1] < log.begins["slow.test"][-1]
+    assert sum(active) / len(active) < 2.5  # they do not wait there

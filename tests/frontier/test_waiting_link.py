@@ -1,0 +1,194 @@
+"""Links that wait as tuples, and requests that become messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scrapy import FormRequest, Request
+from scrapy.utils.request import fingerprint
+
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.engine.guard import guarded
+from site_spider.frontier.spill.writer import SeedWriter
+from site_spider.frontier.waiting_link import as_link, as_request
+from site_spider.intake.seed_queue import Waiting, seed_request
+from site_spider.ledger import lineage
+from site_spider.ledger.ledger import Entry
+from site_spider.ledger.lineage import Job, Root
+from site_spider.seed.moved import Moved
+from site_spider.seed.seed import parse_seed
+from site_spider.spiders.crawl_spider import SeedSpider
+
+URL = "http://h.test/leaf?a=1"
+PARTITION = Partition("seeds", 0)
+
+
+class Spider(SeedSpider):
+    """With a second callback that seeds may name."""
+
+    seed_callbacks = ("parse", "parse_list")
+
+    def parse_list(self, response: Any) -> None:
+        """As a user's."""
+
+
+def root_of(value: bytes = b'{"url": "http://h.test/", "meta": {"url_id": "r", "task_id": "t"}}') -> Root:
+    seed = parse_seed(value, frozenset(Spider.seed_callbacks))
+    message = Message(PARTITION, 0, None, value)
+    return seed_request(Waiting(Entry(PARTITION, 0, 1), message, seed), Spider())[1]
+
+
+def link(kind: type[Request] = Request, **fields: Any) -> tuple[Request, Job]:
+    meta = {"depth": 2, **fields.pop("meta", {})}
+    request = kind(URL, meta=meta, priority=fields.pop("priority", 1), **fields)
+    job = request.meta[lineage.JOB] = Job(request, root_of())
+    return request, job
+
+
+def callback(response: Any) -> None:
+    """Somebody's."""
+
+
+@pytest.mark.parametrize("headers", [{}, {"Referer": "http://h.test/"}])
+def test_a_plain_link_comes_out_as_it_went_in(headers: dict[str, str]) -> None:
+    """URL, depth, level, Referer, and so the fingerprint; the job begins anew under the same parent."""
+    request, job = link(headers=headers, priority=3)
+    waiting = as_link(request, job)
+    assert waiting is not None
+    made, its_job = as_request(waiting)
+    assert made.to_dict() | {"meta": 0} == request.to_dict() | {"meta": 0}
+    assert fingerprint(made) == fingerprint(request)
+    assert made.meta.keys() == request.meta.keys()
+    assert made.meta["depth"] == 2
+    assert lineage.job_of(made) is its_job
+    assert (its_job.parent, its_job.root, its_job.depth) == (job.parent, job.root, job.depth)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"callback": callback},
+        {"errback": callback},
+        {"method": "POST"},
+        {"body": b"x"},
+        {"dont_filter": True},
+        {"encoding": "latin-1"},
+        {"meta": {"own": 1}},
+        {"cookies": {"a": "1"}},
+        {"flags": ["own"]},
+        {"cb_kwargs": {"a": 1}},
+        {"headers": {"X-Own": "1"}},
+        {"headers": {"Referer": "http://h.test/", "X-Own": "1"}},
+        {"headers": {"Referer": ["http://h.test/", "http://h.test/2"]}},
+        {"headers": {"Referer": "http://h.test/ö".encode()}},
+        {"kind": FormRequest},
+    ],
+    ids=str,
+)
+def test_whatever_has_something_of_its_own_waits_as_it_is(fields: dict[str, Any]) -> None:
+    """Nothing of a request is lost on the way through the queue."""
+    request, job = link(**fields)
+    assert as_link(request, job) is None
+
+
+# --- messages ------------------------------------------------------------------------------------
+
+
+def writer(cookies: dict[str, str] | None = None) -> SeedWriter:
+    return SeedWriter(SPIDER, lambda request, entry: cookies or {})
+
+
+SPIDER = Spider()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"callback": callback},
+        {"errback": callback},
+        {"meta": {"own": 1}},
+        {"meta": {"proxy": "http://p.test"}},
+        {"meta": {"download_slot": "elsewhere"}},
+        {"meta": {"cookiejar": "mine"}},
+        {"cookies": {"a": "1"}},
+        {"flags": ["own"]},
+        {"cb_kwargs": {"a": 1}},
+        {"headers": {"Host": "other.test"}},
+        {"headers": {"X-Own": b"\xff"}},
+        {"body": b"\xff\xfe", "method": "POST"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_link", [True, False])
+def test_what_a_seed_cannot_say_has_no_message(fields: dict[str, Any], is_link: bool) -> None:
+    """It stays in the process where nothing of it is lost."""
+    request, job = link(**fields)
+    assert writer().write(request, job, is_link=is_link) is None
+
+
+def test_a_link_is_said_with_all_that_it_has() -> None:
+    """Key, level, lineage, headers, directives, a callback of the allow-list, its seed's cookies."""
+    request, job = link(
+        callback=SPIDER.parse_list,
+        method="POST",
+        body="größe".encode("latin-1"),
+        encoding="latin-1",
+        headers={"X-Own": ["1", "2"], "Cookie": "old=1"},
+        meta={"max_retry_times": 5, "dont_redirect": True},
+        priority=-7,
+    )
+    job.root.anchor_host = "anchor.test"
+    message = writer({"session": "42"}).write(request, job, is_link=True)
+    assert message is not None
+    key, value = message
+    seed = parse_seed(value, frozenset(Spider.seed_callbacks))
+    assert key == b"h.test"
+    assert (seed.url, seed.method, seed.body, seed.encoding) == (URL, "POST", request.body, "latin-1")
+    assert (seed.priority, seed.callback, seed.depth) == (-7, "parse_list", 2)
+    assert seed.headers == (("X-Own", "1"), ("X-Own", "2"))
+    assert seed.cookies == {"session": "42"}
+    assert seed.directives == {"max_retry_times": 5, "dont_redirect": True}
+    assert (seed.url_id, seed.parent_url_id, seed.seed_url_id, seed.task_id) == (job.url_id, "r", "r", "t")
+    assert seed.moved == Moved(anchor_host="anchor.test", scope_host=".")
+    assert seed.extra == {}
+
+
+def test_an_attempt_goes_on_with_its_document_and_its_counts() -> None:
+    """What the downloader's middlewares left on it is no hindrance; guarded callbacks are seen through."""
+    value = b'{"url": "http://h.test/first", "meta": {"url_id": "mine", "NotExtract": true, "colour": null}}'
+    root = root_of(value)
+    request = Request(
+        "http://other.test/",
+        method="HEAD",
+        callback=guarded(SPIDER.parse, 1),
+        errback=guarded(SPIDER.failed, 1),
+        headers={"User-Agent": "us"},
+        priority=2,
+        dont_filter=True,
+        meta={
+            "depth": 0,
+            "download_timeout": 30.0,
+            "download_latency": 0.1,
+            "cookiejar": root.entry,
+            "retry_times": 1,
+            "site_retry_reasons": ["500 Internal Server Error"],
+            "redirect_times": 1,
+            "redirect_ttl": 19,
+            "redirect_urls": ["http://h.test/first"],
+            "redirect_reasons": [302],
+            lineage.JOB: root,
+        },
+    )
+    message = writer().write(request, root, is_link=False)
+    assert message is not None
+    seed = parse_seed(message[1])
+    made, job = seed_request(Waiting(root.entry, Message(PARTITION, 1, None, message[1]), seed), SPIDER)
+    gone = {"cookiejar", "download_latency", lineage.JOB}
+    assert made.meta == {key: value for key, value in request.meta.items() if key not in gone}
+    assert (made.url, made.method, made.priority) == (request.url, "HEAD", 2)
+    assert (job.url, job.method, job.url_id) == ("http://h.test/first", "GET", "mine")
+    assert seed.not_extract
+    assert seed.extra == {"colour": None}
+    first = lineage.first_request(made, job)
+    assert fingerprint(first) == fingerprint(Request("http://h.test/first"))

@@ -1,0 +1,154 @@
+"""Crawls in this process: the real engine, seed log and sink, and a scripted site for a network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from scrapy import Request
+from scrapy.core.downloader.handlers.base import BaseDownloadHandler
+from scrapy.crawler import AsyncCrawlerRunner, Crawler
+from scrapy.http import HtmlResponse, Response
+from scrapy.settings import Settings
+
+from site_spider.contracts.seed_log import Message, SeedLog
+from site_spider.errors import TopicMissing
+from site_spider.service import plugins as parts
+from site_spider.service.assembly import SeedService
+from site_spider.spiders.crawl_spider import SeedSpider
+
+Answer = Callable[[Request], Awaitable[Response] | Response]
+ANSWERS: dict[str, Answer] = {}  # path -> what the site does; filled by the tests
+
+
+def page(request: Request, body: str = "<p>page", status: int = 200, **headers: str) -> Response:
+    """An HTML answer."""
+    fields = {"Content-Type": "text/html; charset=utf-8"} | {
+        k.replace("_", "-"): v for k, v in headers.items()
+    }
+    return HtmlResponse(request.url, status=status, headers=fields, body=body.encode())
+
+
+class ScriptedHandler(BaseDownloadHandler):
+    """Downloads from ANSWERS."""
+
+    async def download_request(self, request: Request) -> Response:
+        answer = ANSWERS.get(urlsplit(request.url).path, page)(request)
+        return answer if isinstance(answer, Response) else await answer
+
+
+@dataclass
+class Crawled:
+    """What a crawl left behind."""
+
+    documents: dict[str, dict[str, Any]]
+    dead_letters: list[Message]
+    lag: int
+    seeds: dict[str, int]
+    stats: dict[str, Any]
+
+
+def settings_for(folder: Path, **overrides: Any) -> Settings:
+    """The project's settings on the embedded default, without a reactor."""
+    settings = Settings()
+    settings.setmodule("site_spider.settings", priority="project")
+    scripted = f"{__name__}.ScriptedHandler"
+    settings.setdict(
+        {
+            "TWISTED_REACTOR_ENABLED": False,
+            "DOWNLOAD_HANDLERS": {"http": scripted, "https": scripted},
+            "LOG_ENABLED": False,
+            "SITE_DATA_DIR": str(folder),
+            "SITE_SINK_FLUSH_SECONDS": 0.02,
+            "SITE_STATS_INTERVAL_SECONDS": 0.1,
+            "SITE_STOP_GRACE_SECONDS": 5,
+            "RETRY_TIMES": 1,
+            "SITE_RETRY_PAUSE_SECONDS": 0.02,
+            **overrides,
+        },
+        priority="cmdline",
+    )
+    return settings
+
+
+def produce(log: SeedLog, topic: str, seeds: Sequence[Mapping[str, Any] | bytes]) -> None:
+    """Put seeds, or raw messages, on the topic."""
+    producer = log.producer()
+    for seed in seeds:
+        value = seed if isinstance(seed, bytes) else json.dumps(seed).encode()
+        producer.send(topic, b"host.test", value)
+    assert producer.flush(10) == 0
+    producer.close()
+
+
+def lag(log: SeedLog, topic: str, group: str) -> int:
+    """Offsets that are not committed."""
+    return sum(p.end - (p.committed.offset if p.committed else p.start) for p in log.progress(topic, group))
+
+
+def crawl(
+    folder: Path,
+    seeds: Sequence[Mapping[str, Any] | bytes],
+    spider: type[SeedSpider] = SeedSpider,
+    until: Callable[[Crawler], bool] | None = None,
+    timeout_seconds: float = 60,
+    **overrides: Any,
+) -> Crawled:
+    """Crawl the seeds until all are committed, or until `until` says so, and stop gracefully."""
+    return asyncio.run(_crawl(settings_for(folder, **overrides), seeds, spider, until, timeout_seconds))
+
+
+async def _crawl(
+    settings: Settings,
+    seeds: Sequence[Mapping[str, Any] | bytes],
+    spider: type[SeedSpider],
+    until: Callable[[Crawler], bool] | None,
+    timeout_seconds: float,
+) -> Crawled:
+    log = parts.seed_log(settings)
+    topic, group = settings["SITE_SEED_TOPIC"], settings["SITE_CONSUMER_GROUP"]
+    await asyncio.to_thread(produce, log, topic, seeds)
+    runner = AsyncCrawlerRunner(settings)
+    crawler = runner.create_crawler(spider)
+    crawling = runner.crawl(crawler)
+
+    async def done() -> None:
+        while not crawling.done():
+            if until is not None and crawler._engine is not None and until(crawler):
+                return
+            if until is None and await asyncio.to_thread(lag, log, topic, group) == 0:
+                return
+            await asyncio.sleep(0.02)
+
+    try:
+        await asyncio.wait_for(done(), timeout_seconds)
+    finally:
+        await crawler.stop_async()
+        await asyncio.wait_for(crawling, timeout_seconds)
+    return await asyncio.to_thread(_left_behind, crawler, log, topic, group)
+
+
+def _left_behind(crawler: Crawler, log: SeedLog, topic: str, group: str) -> Crawled:
+    reader = parts.reader(crawler.settings)
+    try:
+        dead_letters = list(log.read(f"{topic}.dead-letters"))
+    except TopicMissing:
+        dead_letters = []
+    service = SeedService.of(crawler)
+    assert service is not None
+    stats = crawler.stats.get_stats()
+    found = Crawled(
+        {document["url_id"]: document for document in reader.search(limit=None)},
+        dead_letters,
+        lag(log, topic, group),
+        {key.removeprefix("seeds/"): value for key, value in stats.items() if key.startswith("seeds/")},
+        stats,
+    )
+    reader.close()
+    log.close()
+    return found

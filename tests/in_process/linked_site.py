@@ -1,0 +1,59 @@
+"""What tests of dupefilters need: pages with links whose visits are counted, and each kind's settings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.http import Response
+
+from tests.contracts.dupefilters import ELSEWHERE, KINDS, Case, case
+from tests.in_process import engine
+from tests.in_process.engine import Crawled, page
+
+__all__ = ["case"]
+
+HOST = "http://host.test"
+
+
+def seed(path: str, **fields: Any) -> dict[str, Any]:
+    return {"url": f"{HOST}/{path}", **fields}
+
+
+class Site:
+    """Pages with links, and what was asked for."""
+
+    def __init__(self) -> None:
+        self.visits: Counter[str] = Counter()
+
+    def has(self, path: str, *links: str, status: int = 200) -> None:
+        def answer(request: Request) -> Response:
+            self.visits[path] += 1
+            return page(request, "".join(f'<a href="/{link}">x</a>' for link in links), status)
+
+        engine.ANSWERS[f"/{path}"] = answer
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    engine.ANSWERS.clear()
+    yield Site()
+    engine.ANSWERS.clear()
+
+
+@pytest.fixture
+def settings(case: Case) -> dict[str, Any]:
+    """Of the kind of dupefilter that the test is parametrized with."""
+    return case.settings
+
+
+every_kind = pytest.mark.parametrize("case", KINDS, indirect=True)
+kinds_elsewhere = pytest.mark.parametrize("case", ELSEWHERE, indirect=True)
+
+
+def outcomes(crawled: Crawled) -> dict[str, int]:
+    names = ("completed_with_result", "completed_with_failure", "filtered", "dead_lettered")
+    return {name: crawled.seeds[name] for name in names if crawled.seeds[name]}

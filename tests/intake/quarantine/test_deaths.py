@@ -1,0 +1,312 @@
+"""What the next owner of a partition does with seeds that were at the death of its last one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from site_spider.contracts.seed_log import Listener, Message, Partition, Position
+from site_spider.intake.owner import Arrival
+from site_spider.ledger import metadata as commit_metadata
+from site_spider.ledger.metadata import Ahead
+from site_spider.ledger.suspicion import Suspicion
+from site_spider.seed.seed import parse_seed
+from site_spider.service import plugins as parts
+from site_spider.service.assembly import SeedService
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page, produce, settings_for
+
+SEEDS = 40
+SLOW = "slow.test"
+
+
+@pytest.fixture(autouse=True)
+def no_answers_of_others() -> None:
+    engine.ANSWERS.clear()
+
+
+def seed(number: int, host: str = "host.test") -> dict[str, Any]:
+    return {"url": f"http://{host}/{number}", "meta": {"url_id": str(number), "NotExtract": True}}
+
+
+class Joining(Listener):
+    """Notes what is assigned."""
+
+    def __init__(self) -> None:
+        self.mine: list[Partition] = []
+
+    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
+        self.mine += positions
+
+    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
+        return {}
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        pass
+
+    def reached(self, partition: Partition, offset: int) -> None:
+        pass
+
+
+def leave_behind(folder: Path, seeds: Sequence[Mapping[str, Any]], suspicion: Suspicion) -> None:
+    """The seeds are on the topic, and the last commit is that of a process which then died."""
+    settings = settings_for(folder)
+    log = parts.seed_log(settings)
+    topic, group = settings["SITE_SEED_TOPIC"], settings["SITE_CONSUMER_GROUP"]
+    produce(log, topic, seeds)
+    (partition,) = [each.partition for each in log.progress(topic, group) if each.end]
+    joining = Joining()
+    consumer = log.consumer(topic, group, joining)
+    while partition not in joining.mine:
+        consumer.poll(0.05, 1)
+    # nobody is named as the owner: what is under suspicion stands as it is, without one death more
+    text = commit_metadata.encode(0, Ahead(len(seeds), (), "", suspicion))
+    consumer.commit({partition: Position(0, text)})
+    consumer.close()
+    log.close()
+
+
+def committed(folder: Path) -> Ahead:
+    settings = settings_for(folder)
+    log = parts.seed_log(settings)
+    found = log.progress(settings["SITE_SEED_TOPIC"], settings["SITE_CONSUMER_GROUP"])
+    (position,) = [each.committed for each in found if each.end]
+    log.close()
+    assert position is not None
+    return commit_metadata.decode(*position)
+
+
+class Site:
+    """Pages that take a moment, and who was under way with whom."""
+
+    def __init__(self) -> None:
+        self.under_way: set[int] = set()
+        self.company: dict[int, set[int]] = {}
+
+    async def answer(self, request: Request) -> Response:
+        number = int(request.url.rpartition("/")[2])
+        self.under_way.add(number)
+        for each in self.under_way:
+            self.company[each] = self.company.get(each, set()) | self.under_way
+        await asyncio.sleep(0.01)
+        self.under_way.discard(number)
+        return page(request)
+
+
+def test_suspects_are_done_one_by_one_and_nobody_is_lost(tmp_path: Path) -> None:
+    """The others wait meanwhile, those that were polled before the suspects included."""
+    site = Site()
+    engine.ANSWERS.update({f"/{number}": site.answer for number in range(SEEDS)})
+    leave_behind(tmp_path, [seed(n) for n in range(SEEDS)], Suspicion(SEEDS, thrice=(3, 17)))
+    found = crawl(tmp_path, [])
+    assert set(found.documents) == set(map(str, range(SEEDS)))
+    assert site.company[3] == {3}
+    assert site.company[17] == {17}
+    assert max(map(len, site.company.values())) > 1
+    assert found.dead_letters == []
+    assert found.lag == 0
+
+
+def test_one_that_was_alone_at_two_deaths_is_set_aside(tmp_path: Path) -> None:
+    """The others are under no suspicion any more."""
+    leave_behind(
+        tmp_path, [seed(n) for n in range(SEEDS)], Suspicion(SEEDS, (), (3,), alone=3, alone_deaths=2)
+    )
+    found = crawl(tmp_path, [])
+    assert set(found.documents) == {str(n) for n in range(SEEDS) if n != 3}
+    (letter,) = found.dead_letters
+    assert b"/3" in (letter.value or b"")
+    assert found.lag == 0
+
+
+@pytest.mark.parametrize("alone_deaths", [0, 2])
+def test_nothing_begins_before_it_is_committed_that_a_suspect_has_ended(
+    tmp_path: Path, alone_deaths: int
+) -> None:
+    """Else it would count as alone at a death that the next one causes, or its dead letter be repeated."""
+    told: list[bool] = []
+
+    async def answer(request: Request) -> Response:
+        ahead = await asyncio.to_thread(committed, tmp_path)
+        told.append(ahead.suspicion.alone == -1 and (3, 4) in ahead.complete)
+        return page(request)
+
+    engine.ANSWERS.update({f"/{number}": answer for number in range(SEEDS) if number != 3})
+    alone = Suspicion(SEEDS, (), (3,), alone=3, alone_deaths=alone_deaths)
+    leave_behind(tmp_path, [seed(n) for n in range(SEEDS)], alone)
+    found = crawl(tmp_path, [], CONCURRENT_REQUESTS=2)
+    assert told[0]
+    assert len(told) == SEEDS - 1
+    assert len(found.dead_letters) == (alone_deaths == 2)
+    assert found.lag == 0
+
+
+def test_suspects_are_done_one_by_one_after_a_culprit_too(tmp_path: Path) -> None:
+    """A second one among them need not die with others again."""
+    site = Site()
+    engine.ANSWERS.update({f"/{number}": site.answer for number in range(SEEDS)})
+    suspicion = Suspicion(SEEDS, (), (3, 17), alone=3, alone_deaths=2)
+    leave_behind(tmp_path, [seed(n) for n in range(SEEDS)], suspicion)
+    found = crawl(tmp_path, [])
+    assert site.company[17] == {17}
+    assert len(found.dead_letters) == 1
+    assert found.lag == 0
+
+
+def test_after_two_deaths_few_are_under_way_and_each_is_committed_before(tmp_path: Path) -> None:
+    """At most 16, and of a slow host at most a quarter, so that the others get through."""
+    slow_may_answer = asyncio.Event()
+    unnamed: list[int] = []
+    most = 0
+    under_way: set[int] = set()
+
+    async def answer(request: Request) -> Response:
+        nonlocal most
+        number = int(request.url.rpartition("/")[2])
+        under_way.add(number)
+        most = max(most, len(under_way))
+        if number not in (await asyncio.to_thread(committed, tmp_path)).admitted:
+            unnamed.append(number)
+        if SLOW in request.url:
+            await slow_may_answer.wait()
+        under_way.discard(number)
+        return page(request)
+
+    engine.ANSWERS.update({f"/{number}": answer for number in range(2 * SEEDS)})
+    seeds = [seed(n, SLOW) for n in range(SEEDS)] + [seed(n, f"h{n}.test") for n in range(SEEDS, 2 * SEEDS)]
+    leave_behind(tmp_path, seeds, Suspicion(2 * SEEDS, twice=(0,)))
+
+    def fast_ones_are_through(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        assert service is not None
+        ended = sum(service.completion.ledger.outcomes.values())
+        if ended == SEEDS and not slow_may_answer.is_set():
+            assert len(under_way) == 4
+            slow_may_answer.set()
+        return ended == 2 * SEEDS
+
+    found = crawl(tmp_path, [], until=fast_ones_are_through)
+    assert unnamed == []
+    assert 4 < most <= 16
+    assert len(found.documents) == 2 * SEEDS
+    assert found.lag == 0
+
+
+@pytest.mark.parametrize(
+    "suspicion", [Suspicion(SEEDS, twice=(0,)), Suspicion(SEEDS, thrice=tuple(range(SEEDS)))]
+)
+def test_a_topic_that_is_made_anew_ends_the_care_for_what_was_on_it(
+    tmp_path: Path, suspicion: Suspicion
+) -> None:
+    """Those that waited for their turn are gone, and the new ones begin."""
+    may_answer = asyncio.Event()
+    is_new = False
+
+    async def wait(request: Request) -> Response:
+        await may_answer.wait()
+        return page(request)
+
+    engine.ANSWERS.update({f"/{number}": wait for number in range(SEEDS)})
+    leave_behind(tmp_path, [seed(n) for n in range(SEEDS)], suspicion)
+
+    def a_new_one_is_through(crawler: Crawler) -> bool:
+        nonlocal is_new
+        service = SeedService.of(crawler)
+        assert service is not None
+        ledger = service.completion.ledger
+        if service.completion.roots() and not is_new and ledger.in_flight == SEEDS:
+            (old,) = (root.message for root in service.completion.roots()[:1])
+            new = Message(old.partition, 0, None, json.dumps(seed(1_000)).encode())
+            assert service.seeds is not None
+            service.seeds.arrived([Arrival(new, parse_seed(new.value, frozenset()))])
+            is_new = True
+            may_answer.set()
+        return is_new and sum(ledger.outcomes.values()) == 1 and ledger.in_flight == 0
+
+    found = crawl(tmp_path, [], until=a_new_one_is_through)
+    assert "1000" in found.documents
+
+
+def test_seeds_that_were_not_there_do_not_wait_for_those_that_were(tmp_path: Path) -> None:
+    """What comes later in their partition begins as it comes."""
+    may_answer = asyncio.Event()
+
+    async def wait(request: Request) -> Response:
+        await may_answer.wait()
+        return page(request)
+
+    engine.ANSWERS.update({f"/{number}": wait for number in range(SEEDS)})
+    leave_behind(tmp_path, [seed(n, f"h{n}.test") for n in range(SEEDS)], Suspicion(SEEDS, twice=(0,)))
+    others = [seed(n, f"h{n % 50}.test") for n in range(SEEDS, SEEDS + 2_200)]
+
+    def the_last_are_through(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        assert service is not None
+        ended = sum(service.completion.ledger.outcomes.values())
+        if ended >= 200:  # beyond those that care is taken with
+            may_answer.set()
+        return ended == SEEDS + 2_200
+
+    found = crawl(tmp_path, others, until=the_last_are_through, timeout_seconds=60)
+    assert found.lag == 0
+
+
+def test_seeds_of_other_hosts_are_polled_though_a_slow_one_has_a_thousand_before_them(tmp_path: Path) -> None:
+    """Nothing that is here can be served, so more is polled than is enough otherwise."""
+    slow_may_answer = asyncio.Event()
+    most = 0
+
+    async def wait(request: Request) -> Response:
+        await slow_may_answer.wait()
+        return page(request)
+
+    engine.ANSWERS.update({f"/{number}": wait for number in range(1_500)})
+    seeds = [seed(n, SLOW) for n in range(1_500)] + [seed(n) for n in range(1_500, 1_530)]
+
+    def fast_ones_are_through(crawler: Crawler) -> bool:
+        nonlocal most
+        service = SeedService.of(crawler)
+        assert service is not None
+        most = max(most, service.completion.ledger.in_flight)
+        ended = sum(service.completion.ledger.outcomes.values())
+        if ended == 30:
+            slow_may_answer.set()
+        return ended >= 30
+
+    found = crawl(tmp_path, seeds, until=fast_ones_are_through)
+    assert most > 1_400
+    assert {str(n) for n in range(1_500, 1_530)} <= set(found.documents)
+
+
+def test_the_setting_is_a_limit_all_the_same(tmp_path: Path) -> None:
+    """However many hosts make wait."""
+    most = 0
+
+    def all_are_through(crawler: Crawler) -> bool:
+        nonlocal most
+        service = SeedService.of(crawler)
+        assert service is not None
+        most = max(most, service.completion.ledger.in_flight)
+        return sum(service.completion.ledger.outcomes.values()) == 100
+
+    async def slow(request: Request) -> Response:
+        await asyncio.sleep(0.005)
+        return page(request)
+
+    engine.ANSWERS.update({f"/{number}": slow for number in range(100)})
+    crawl(
+        tmp_path,
+        [seed(n) for n in range(100)],
+        until=all_are_through,
+        SITE_MAX_SEEDS_IN_FLIGHT=10,
+        CONCURRENT_REQUESTS_PER_DOMAIN=1,
+    )
+    assert 1 < most <= 10

@@ -1,0 +1,120 @@
+"""What the intake commits, and of which assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from site_spider.contracts.seed_log import Partition, Position
+from site_spider.errors import LogUnavailable
+from site_spider.intake.commits import OffsetCommits
+from site_spider.ledger.ledger import Ledger, Outcome
+
+P, Q = Partition("seeds", 0), Partition("seeds", 1)
+
+
+class Scene:
+    """A ledger on the loop, and the intake's thread, whose calls reach the loop when the test lets them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("site_spider.intake.commits._COMMIT_SECONDS", 0.0)
+        monkeypatch.setattr("site_spider.intake.commits._RETRY_SECONDS", 0.0)
+        self.ledger = Ledger()
+        self.commits = OffsetCommits(lambda: self.ledger.positions([P, Q]), lambda _positions: None)
+        self.told: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self.commits.tell = lambda call, *arguments: self.told.append((call, arguments))
+        self.mine: set[Partition] = set()
+        self.committed: list[tuple[Partition, int]] = []
+        self.is_away = False
+
+    def commit(self, positions: Mapping[Partition, Position]) -> None:
+        if self.is_away:
+            raise LogUnavailable("away")
+        self.committed += [(partition, position.offset) for partition, position in positions.items()]
+
+    def assign(self, partition: Partition, offset: int) -> None:
+        """The group gives a partition, and the loop hears of it."""
+        self.mine.add(partition)
+        self.told.append((self.ledger.assign, (partition, Position(offset))))
+
+    def leave(self, partition: Partition) -> None:
+        """The group takes it; the loop hears of it later."""
+        self.mine.discard(partition)
+        self.told.append((self.ledger.revoke, (partition,)))
+        self.commits.forget([partition])
+
+    def do(self, partition: Partition, offset: int) -> None:
+        entry = self.ledger.take(partition, offset)
+        assert entry is not None
+        self.ledger.decide(entry, Outcome.RESULT)
+        self.ledger.release(entry)
+
+    def reach_the_loop(self) -> None:
+        told, self.told = self.told, []
+        for call, arguments in told:
+            call(*arguments)
+
+    def look(self) -> list[tuple[Partition, int]]:
+        self.committed = []
+        self.commits.look(self, self.mine)  # type: ignore[arg-type]
+        return self.committed
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+def test_what_was_wanted_before_a_partition_left_is_not_committed_when_it_is_back(scene: Scene) -> None:
+    """Another process may have gone further meanwhile; and the loop is late to hear of all that."""
+    scene.assign(P, 0)
+    scene.assign(Q, 0)
+    scene.reach_the_loop()
+    scene.do(P, 0)
+    scene.commits.tick()  # P 1, Q 0
+    scene.leave(P)
+    scene.assign(P, 7)
+    assert scene.look() == []
+    scene.commits.tick()  # the loop knows no better yet
+    assert scene.look() == []
+    scene.reach_the_loop()
+    assert (P, 1) not in scene.look()
+    scene.do(P, 7)
+    scene.commits.tick()
+    assert (P, 8) in scene.look()
+    assert scene.look() == []
+
+
+def test_a_first_commit_of_an_earlier_assignment_commits_nothing_of_it(scene: Scene) -> None:
+    """What waits for it is told all the same, and finds its seeds fenced."""
+    done: list[str] = []
+    scene.assign(P, 0)
+    scene.reach_the_loop()
+    scene.do(P, 0)
+    scene.is_away = True
+    scene.commits.commit_first(scene.ledger.positions([P]), lambda: done.append("then"))
+    assert scene.look() == []
+    assert scene.commits.is_awaited
+    scene.is_away = False
+    scene.leave(P)
+    scene.assign(P, 7)
+    assert scene.look() == []
+    scene.reach_the_loop()
+    scene.commits.tick()
+    assert set(scene.look()) <= {(P, 7)}
+    scene.reach_the_loop()
+    assert done == ["then"]
+
+
+def test_partitions_that_stay_are_committed_on(scene: Scene) -> None:
+    """As soon as the loop has heard who left."""
+    scene.assign(P, 0)
+    scene.assign(Q, 0)
+    scene.reach_the_loop()
+    scene.leave(P)
+    scene.do(Q, 0)
+    scene.reach_the_loop()
+    scene.commits.tick()
+    assert scene.look() == [(Q, 1)]

@@ -1,0 +1,333 @@
+"""Partitions that leave and come back in the middle of a crawl: what was done is not done again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.adapters.local.log_consumer import LocalConsumer
+from site_spider.contracts.seed_log import Listener, Message, Partition, Position
+from site_spider.errors import LogUnavailable
+from site_spider.service.assembly import SeedService
+from tests.in_process import engine
+from tests.in_process.engine import Crawled, crawl, page
+
+
+class Log(LocalSeedLog):
+    """Its consumer does as the test says."""
+
+    def consumer(self, topic: str, group: str, listener: Listener) -> LocalConsumer:
+        return ScriptedConsumer(self._folder, topic, group, listener)
+
+
+class ScriptedConsumer(LocalConsumer):
+    """The group takes the partitions away and gives them back."""
+
+    lose: ClassVar[bool] = False  # now, once
+    revoke: ClassVar[bool] = False  # now, once
+    again: ClassVar[bool] = False  # they are given without having been taken, once
+    refuses: ClassVar[bool] = False  # commits
+    revoked: ClassVar[list[Mapping[Partition, Position]]] = []
+
+    def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
+        mine = list(self._offsets)
+        if type(self).lose:
+            type(self).lose = False
+            self._listener.lost(mine)
+            self._begin_anew(dict.fromkeys(mine))
+        if type(self).again:
+            type(self).again = False
+            self._begin_anew(dict.fromkeys(mine))
+        if type(self).revoke:
+            type(self).revoke = False
+            positions = self._listener.revoked(mine)
+            self.revoked.append(positions)
+            self._begin_anew({partition: positions.get(partition) for partition in mine})
+        return super().poll(timeout_seconds, limit)
+
+    def _begin_anew(self, positions: Mapping[Partition, Position | None]) -> None:
+        for partition, position in positions.items():
+            self._offsets[partition] = position.offset if position else 0
+        self._announced.clear()
+        self._listener.assigned(positions)
+
+    def commit(self, positions: Mapping[Partition, Position]) -> None:
+        if self.refuses:
+            raise LogUnavailable("the script refuses commits")
+        super().commit(positions)
+
+
+@pytest.fixture(autouse=True)
+def script() -> Iterator[type[ScriptedConsumer]]:
+    yield ScriptedConsumer
+    ScriptedConsumer.lose = ScriptedConsumer.revoke = ScriptedConsumer.refuses = False
+    ScriptedConsumer.revoked.clear()
+    engine.ANSWERS.clear()
+
+
+class Site:
+    """Pages that wait until they are let go, and a count of what was asked for."""
+
+    def __init__(self, *paths: str, slow: frozenset[str] = frozenset(), body: str = "") -> None:
+        self.asked: Counter[str] = Counter()
+        self._slow = slow
+        self._body = body
+        self._gate: asyncio.Event | None = None
+        for path in paths:
+            engine.ANSWERS[path] = self._answer
+
+    async def _answer(self, request: Request) -> Response:
+        path = request.url.removeprefix("http://h.test")
+        self.asked[path] += 1
+        if path in self._slow:
+            await self._wait()
+        return page(request, self._body if path == "/root" else "")
+
+    async def _wait(self) -> None:
+        self._gate = self._gate or asyncio.Event()
+        await self._gate.wait()
+
+    def let_go(self) -> None:
+        if self._gate is not None:
+            self._gate.set()
+
+
+def seeds(*paths: str) -> list[dict[str, Any]]:
+    return [{"url": f"http://h.test{path}", "meta": {"url_id": path}} for path in paths]
+
+
+def run(
+    folder: Path, paths: list[str], steps: list[Callable[[SeedService], bool]], **settings: Any
+) -> Crawled:
+    """Crawl; each step is tried until it says that it is done."""
+
+    def until(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        if service is None or service.seeds is None:
+            return False
+        if steps and steps[0](service):
+            steps.pop(0)
+        positions = service.completion.positions().values()
+        return (
+            not steps
+            and service.completion.ledger.in_flight == 0
+            and sum(p.offset for p in positions) == len(paths)
+        )
+
+    logs = {"kafka": "unused", "local": f"{__name__}.Log"}
+    return crawl(folder, seeds(*paths), until=until, SITE_SEED_LOG_CLASSES=logs, **settings)
+
+
+def completed(service: SeedService) -> int:
+    return sum(service.completion.ledger.outcomes.values())
+
+
+def do(action: Callable[[], None]) -> Callable[[SeedService], bool]:
+    def step(_service: SeedService) -> bool:
+        action()
+        return True
+
+    return step
+
+
+def lose() -> None:
+    ScriptedConsumer.lose = True
+
+
+def revoke() -> None:
+    ScriptedConsumer.revoke = True
+
+
+def refuse_commits() -> None:
+    ScriptedConsumer.refuses = True
+
+
+def allow_commits() -> None:
+    ScriptedConsumer.refuses = False
+
+
+def has_been_lost(service: SeedService) -> bool:
+    return not ScriptedConsumer.lose
+
+
+def has_been_revoked(_service: SeedService) -> bool:
+    return bool(ScriptedConsumer.revoked)
+
+
+def test_what_was_done_but_not_committed_is_not_fetched_again(tmp_path: Path) -> None:
+    """An outage of the broker: no commit goes through, then the partitions are lost, and come back."""
+    paths = [f"/{number}" for number in range(12)]
+    site = Site(*paths, slow=frozenset(paths))
+    steps = [
+        lambda _s: site.asked.total() > 0,  # the first commit of an epoch lets its seeds begin
+        do(refuse_commits),
+        do(site.let_go),
+        lambda s: completed(s) == 12,
+        do(lose),
+        has_been_lost,
+        do(allow_commits),
+    ]
+    found = run(tmp_path, paths, steps)
+    assert site.asked == Counter(paths)
+    assert set(found.documents) == set(paths)
+    assert found.lag == 0
+
+
+def test_what_is_downloading_as_its_partition_is_lost_is_not_fetched_again(tmp_path: Path) -> None:
+    site = Site("/slow", slow=frozenset({"/slow"}))
+    steps = [lambda _s: site.asked["/slow"] == 1, do(lose), has_been_lost, taken_again, do(site.let_go)]
+    found = run(tmp_path, ["/slow"], steps)
+    assert site.asked == {"/slow": 1}
+    assert found.documents["/slow"]["status"] == 200
+    assert found.lag == 0
+    assert found.seeds["completed"] == 1
+
+
+def taken_again(service: SeedService) -> bool:
+    return service.completion.ledger.in_flight == 1
+
+
+def test_what_waits_as_its_partition_is_lost_is_fetched_once(tmp_path: Path) -> None:
+    paths = ["/slow", *(f"/{number}" for number in range(10))]
+    site = Site(*paths, slow=frozenset({"/slow"}))
+    steps = [lambda _s: site.asked["/slow"] == 1, do(lose), has_been_lost, do(site.let_go)]
+    found = run(tmp_path, paths, steps, CONCURRENT_REQUESTS=1)
+    assert site.asked == Counter(paths)
+    assert set(found.documents) == set(paths)
+
+
+def test_a_tree_that_lost_a_link_is_done_again(tmp_path: Path) -> None:
+    """The root is downloading; its link is refused as it comes, for the seed has no epoch any more."""
+    site = Site("/root", "/link", slow=frozenset({"/root"}), body="<a href=/link>")
+    steps = [lambda _s: site.asked["/root"] == 1, do(lose), has_been_lost, taken_again, do(site.let_go)]
+    found = run(tmp_path, ["/root"], steps)
+    assert site.asked == {"/root": 2, "/link": 1}
+    assert {document["url"] for document in found.documents.values()} == {
+        "http://h.test/root",
+        "http://h.test/link",
+    }
+    assert found.lag == 0
+
+
+def test_a_tree_whose_link_waited_is_done_again(tmp_path: Path) -> None:
+    """One link is downloading, one waits as the partition is lost: the second is dropped with its epoch."""
+    site = Site("/root", "/slow", "/waits", slow=frozenset({"/slow"}), body="<a href=/slow><a href=/waits>")
+    steps = [lambda _s: site.asked["/slow"] == 1, do(lose), has_been_lost, taken_again, do(site.let_go)]
+    found = run(tmp_path, ["/root"], steps, CONCURRENT_REQUESTS=1)
+    assert site.asked["/waits"] == 1
+    assert len(found.documents) == 3
+    assert found.lag == 0
+
+
+def test_partitions_that_are_asked_back_wait_for_their_downloads(tmp_path: Path) -> None:
+    """What is downloading ends within the grace, and what has not begun does not begin."""
+    paths = ["/slow", *(f"/{number}" for number in range(10))]
+    site = Site(*paths, slow=frozenset({"/slow"}))
+    handing_over: list[int] = []
+
+    def waits(service: SeedService) -> bool:
+        assert service.handover is not None
+        if service.handover.active:
+            handing_over.append(site.asked.total())
+        return len(handing_over) == 5
+
+    steps = [
+        lambda _s: site.asked["/slow"] == 1,
+        do(revoke),
+        waits,
+        do(site.let_go),
+        lambda _s: bool(ScriptedConsumer.revoked),
+    ]
+    found = run(tmp_path, paths, steps, CONCURRENT_REQUESTS=1, SITE_REVOKE_GRACE_SECONDS=10)
+    assert set(handing_over) == {1}
+    assert sum(position.offset for position in ScriptedConsumer.revoked[0].values()) == 1
+    assert site.asked == Counter(paths)
+    assert found.lag == 0
+
+
+def test_a_download_that_outlasts_the_grace_is_left_to_the_next_owner(tmp_path: Path) -> None:
+    site = Site("/slow", slow=frozenset({"/slow"}))
+    steps = [
+        lambda _s: site.asked["/slow"] == 1,
+        do(revoke),
+        lambda _s: bool(ScriptedConsumer.revoked),
+        do(site.let_go),
+    ]
+    found = run(tmp_path, ["/slow"], steps, SITE_REVOKE_GRACE_SECONDS=0.1)
+    assert [p.offset for p in ScriptedConsumer.revoked[0].values() if p.offset] == []
+    assert found.lag == 0
+    assert set(found.documents) == {"/slow"}
+
+
+@pytest.mark.parametrize("grace_seconds", [0, 10])
+def test_partitions_that_come_back_before_the_loop_has_answered_are_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, grace_seconds: float
+) -> None:
+    """The event loop is so late that the intake went on: twice, and with something under way."""
+    paths = ["/slow", *(f"/{number}" for number in range(10))]
+    site = Site(*paths, slow=frozenset({"/slow"}))
+
+    def wait_for_answers(seconds: float) -> Callable[[SeedService], bool]:
+        def step(service: SeedService) -> bool:
+            assert service._intake is not None
+            service._intake._revoke_wait_seconds = seconds
+            return True
+
+        return step
+
+    def revoked(times: int) -> Callable[[SeedService], bool]:
+        return lambda _service: len(ScriptedConsumer.revoked) == times
+
+    steps = [
+        lambda _s: site.asked["/slow"] == 1,
+        wait_for_answers(0),
+        do(revoke),
+        revoked(1),
+        taken_all_again,
+        do(revoke),
+        revoked(2),
+        taken_all_again,
+        wait_for_answers(10),
+        do(site.let_go),
+    ]
+    found = run(tmp_path, paths, steps, CONCURRENT_REQUESTS=1, SITE_REVOKE_GRACE_SECONDS=grace_seconds)
+    assert ScriptedConsumer.revoked == [{}, {}]
+    assert set(found.documents) == set(paths)
+    assert found.lag == 0
+    assert found.seeds["completed"] == len(paths)
+    assert [item.getMessage() for item in caplog.records if item.levelno > logging.WARNING] == []
+
+
+def taken_all_again(service: SeedService) -> bool:
+    return service.completion.ledger.in_flight == 11
+
+
+def test_partitions_that_are_assigned_twice_begin_anew(tmp_path: Path) -> None:
+    """What the group says last counts."""
+    paths = ["/slow", *(f"/{number}" for number in range(10))]
+    site = Site(*paths, slow=frozenset({"/slow"}))
+
+    def assign_again() -> None:
+        ScriptedConsumer.again = True
+
+    steps = [
+        lambda _s: site.asked["/slow"] == 1 and _s.completion.ledger.in_flight == 11,
+        do(assign_again),
+        lambda s: s.completion.ledger.handed_back == 11,
+        taken_all_again,
+        do(site.let_go),
+    ]
+    found = run(tmp_path, paths, steps, CONCURRENT_REQUESTS=1)
+    assert site.asked == Counter(paths)
+    assert set(found.documents) == set(paths)
+    assert found.lag == 0

@@ -1,0 +1,101 @@
+"""Progress: the arithmetic from commits to done, in flight and lag."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_spider.contracts.seed_log import Partition, PartitionProgress, Position
+from site_spider.ledger.metadata import Ahead, encode
+from site_spider.observe.progress import Progress, Rate, of_partition, total
+
+SEEDS = Partition("seeds", 0)
+
+
+def partition(
+    start: int, end: int, offset: int | None = None, ahead: Ahead | None = None
+) -> PartitionProgress:
+    if offset is None:
+        return PartitionProgress(SEEDS, start, end, None)
+    metadata = encode(offset, ahead) if ahead else ""
+    return PartitionProgress(SEEDS, start, end, Position(offset, metadata))
+
+
+@pytest.mark.parametrize(
+    ("given_partition", "expected"),
+    [
+        (partition(0, 0), Progress(0, 0, 0, 0)),
+        (partition(0, 10), Progress(0, 0, 10, 10)),
+        (partition(4, 10), Progress(0, 0, 6, 10)),
+        (partition(0, 10, 10), Progress(10, 0, 0, 10)),
+        (partition(0, 10, 4), Progress(4, 0, 6, 10)),
+        (partition(0, 10, 4, Ahead(8, ((5, 7),))), Progress(6, 2, 4, 10)),
+        (partition(0, 10, 4, Ahead(4, ((5, 7),))), Progress(6, 0, 4, 10)),
+        (partition(0, 10, 0, Ahead(10, ((1, 10),))), Progress(9, 1, 1, 10)),
+    ],
+)
+def test_progress_follows_from_what_is_committed(
+    given_partition: PartitionProgress, expected: Progress
+) -> None:
+    """Done is what lies before the offset or in a complete run; the rest is lag, a part of it in flight."""
+    assert of_partition(given_partition) == expected
+
+
+def test_a_commit_below_the_start_counts_from_the_start() -> None:
+    """What retention has removed is neither done nor lag."""
+    assert of_partition(partition(6, 10, 2, Ahead(8, ((4, 7),)))) == Progress(1, 1, 3, 10)
+
+
+def test_a_commit_beyond_the_end_counts_as_the_end() -> None:
+    """The group went on between the two questions."""
+    assert of_partition(partition(0, 10, 12, Ahead(15, ((13, 14),)))) == Progress(10, 0, 0, 10)
+
+
+def test_unreadable_metadata_counts_as_none() -> None:
+    """Another program's metadata does not stop the sum."""
+    found = PartitionProgress(SEEDS, 0, 10, Position(4, "something else"))
+    assert of_partition(found) == Progress(4, 0, 6, 10)
+
+
+@given(st.integers(0, 50), st.lists(st.booleans(), max_size=60), st.integers(0, 60))
+def test_the_numbers_agree_with_counting_one_by_one(
+    start: int, complete: list[bool], handed_out: int
+) -> None:
+    """A brute-force count over the offsets gives the same."""
+    end = start + len(complete)
+    watermark = next((start + i for i, is_complete in enumerate(complete) if not is_complete), end)
+    position = max(watermark, min(start + handed_out, end))
+    done = {start + i for i, is_complete in enumerate(complete) if is_complete}
+    runs = tuple((offset, offset + 1) for offset in sorted(done) if offset > watermark)
+    found = of_partition(partition(start, end, watermark, Ahead(position, runs)))
+    waiting = set(range(watermark, position)) - done
+    assert found == Progress(len(done), len(waiting), len(complete) - len(done), end)
+
+
+def test_a_total_is_the_sum_of_its_partitions() -> None:
+    """Every number adds up, and it is done only when nothing is left anywhere."""
+    parts = [Progress(1, 2, 3, 4), Progress(10, 20, 30, 40)]
+    assert total(parts) == Progress(11, 22, 33, 44)
+    assert not total(parts).is_done
+    assert total([]).is_done
+
+
+def test_the_rate_is_measured_over_the_window() -> None:
+    """Older moments are forgotten, but for one to measure from."""
+    rate = Rate(window_seconds=10)
+    assert rate.per_second is None
+    for now, passed in ((0, 0), (5, 500), (10, 510), (20, 610)):
+        rate.add(now, passed)
+    assert rate.per_second == 10
+    assert rate.seconds_left(100) == 10
+
+
+def test_time_left_is_unknown_without_a_rate() -> None:
+    """Nothing left takes no time; something left at no speed cannot be told."""
+    rate = Rate()
+    rate.add(0, 5)
+    assert rate.seconds_left(0) == 0
+    assert rate.seconds_left(1) is None
+    rate.add(1, 5)
+    assert rate.seconds_left(1) is None

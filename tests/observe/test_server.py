@@ -1,0 +1,280 @@
+"""`scrapy frontier` and the process that it asks: what is said, who may ask, and what asking costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.http import Response
+
+from site_spider.commands import frontier as command
+from site_spider.errors import SiteSpiderError
+from site_spider.frontier.frontier import Frontier, HostPolicy
+from site_spider.observe import look as frontier_look
+from site_spider.observe import sockets as frontier_sockets
+from site_spider.observe.survey import Survey
+from tests.commands.project import Project
+from tests.in_process import engine
+from tests.in_process.engine import Crawled, crawl, page
+
+
+@pytest.fixture(autouse=True)
+def sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """The folder of this test's sockets."""
+    engine.ANSWERS.clear()
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "no-such-folder"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))  # for commands: other crawls may run on this machine
+    yield tmp_path / "site_spider"
+    engine.ANSWERS.clear()
+
+
+def while_crawling(
+    folder: Path, ask: Callable[[], Any], seeds: int = 6, **overrides: Any
+) -> tuple[Any, Crawled]:
+    """What `ask` gets, in a thread, while the first page of a host is downloading and the others wait."""
+    answers: list[Any] = []
+    began = asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        if not began.is_set():
+            began.set()
+            await asyncio.sleep(0.1)  # the other seeds have arrived
+            answers.append(await asyncio.to_thread(ask))
+        return page(request)
+
+    for number in range(seeds):
+        engine.ANSWERS[f"/{number}"] = slow
+    produced = [{"url": f"http://h.test/{number}"} for number in range(seeds)]
+    crawled = crawl(folder, produced, CONCURRENT_REQUESTS_PER_DOMAIN=1, **overrides)
+    return answers[0], crawled
+
+
+def asked(question: bytes = b"5\n") -> bytes:
+    (path,) = frontier_sockets.running()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(str(path))
+        connection.sendall(question)
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+        return answer
+
+
+def test_a_running_process_says_what_waits_and_why(tmp_path: Path, sockets: Path) -> None:
+    """One host with one request out, the other seeds waiting for it."""
+
+    def ask() -> tuple[dict[str, Any], int]:
+        (path,) = sockets.iterdir()
+        return json.loads(asked()), path.stat().st_mode
+
+    (found, mode), crawled = while_crawling(tmp_path / "data", ask)
+    assert stat.S_ISSOCK(mode)
+    assert stat.S_IMODE(mode) == 0o600
+    assert stat.S_IMODE(sockets.stat().st_mode) == 0o700
+    assert (found["pid"], found["group"], found["topic"]) == (os.getpid(), "site_spider", "seeds")
+    assert found["queues"].pop("bytes") > 0
+    nothing = dict.fromkeys(("redirected", "discovered", "retried", "proxied", "leaving"), 0)
+    assert found["queues"] == {**nothing, "seeds": 5}
+    assert found["levels"] == {"0": 5}
+    assert (found["waiting"], found["waiting_for_their_moment"], found["requests_out"]) == (5, 0, 1)
+    assert found["hosts"] == {"waiting": 1, "busy": 1}
+    assert found["largest_hosts"] == [
+        {"host": "h.test", "waiting": 5, "out": 1, "reason": "busy", "next_in_seconds": None}
+    ]
+    assert sum(found["seeds_in_flight"].values()) == 6
+    assert found["paused"] == {}
+    assert found["sinks"] == [{"name": "local", "available": True, "backlog": 0, "backlog_bytes": 0}]
+    assert found["proxies"] is None
+    assert crawled.lag == 0
+    assert list(sockets.iterdir()) == []
+
+
+def test_the_command_shows_it(tmp_path: Path) -> None:
+    """As a table, and as one JSON object a line; --process chooses."""
+    project = Project(tmp_path / "data")
+
+    def ask() -> list[Any]:
+        pid = str(os.getpid())
+        return [
+            project.scrapy("frontier"),
+            project.scrapy("frontier", "--process", pid, "--format", "json", "--hosts", "0"),
+            project.scrapy("frontier", "--process", "1"),
+            project.scrapy("frontier", "--hosts", "1001"),
+        ]
+
+    (table, document, other, too_many), _ = while_crawling(tmp_path / "data", ask, timeout_seconds=60)
+    assert table.returncode == 0, table.stderr
+    assert f"Process {os.getpid()}: crawl_spider of group site_spider on topic seeds\n" in table.stdout
+    assert "  queues           redirected 0, discovered 0, seeds 5, retried 0, proxied 0, " in table.stdout
+    assert table.stdout.splitlines()[-1].split() == ["h.test", "5", "1", "busy", "-"]
+    assert json.loads(document.stdout)["largest_hosts"] == []
+    assert (other.returncode, other.stdout) == (1, "")
+    assert other.stderr.startswith("scrapy frontier: no crawl runs as process 1 that could be asked: ")
+    assert too_many.returncode == 2
+
+
+def test_without_a_crawl_there_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    """Also where a killed process has left its socket."""
+    project = Project(tmp_path / "data")
+    ran = project.scrapy("frontier")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.count("\n") == 1
+    assert "no crawl runs that could be asked" in ran.stderr
+
+
+def test_a_process_that_does_not_answer_is_named(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the others are shown."""
+    monkeypatch.setattr(command, "_SECONDS", 0.2)
+    sockets.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(sockets / f"{os.getpid()}-abc.frontier"))
+        silent.listen()
+        (path,) = command._wanted(None)
+        with pytest.raises(TimeoutError):
+            command._asked(path, 1)
+
+
+def test_sockets_of_ended_processes_are_removed(tmp_path: Path, sockets: Path) -> None:
+    """By the next process that starts; those of living ones, and other files, stay."""
+    sockets.mkdir(mode=0o700)
+    ended = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitpid(ended, 0)
+    names = {f"{ended}-abc.frontier", f"{os.getpid()}-abc.frontier", "1-abc.frontier", "other.lock"}
+    for name in names:
+        (sockets / name).touch()
+    assert len(frontier_sockets.running()) == 3
+    with pytest.raises(SiteSpiderError, match="no crawl runs as process"):
+        command._wanted(ended)
+    while_crawling(tmp_path / "data", lambda: None, seeds=1)
+    assert {path.name for path in sockets.iterdir()} == names - {f"{ended}-abc.frontier"}
+
+
+@pytest.mark.parametrize("name", ["open", "link", "foreign", "long"])
+def test_a_folder_of_others_is_not_used(
+    tmp_path: Path, sockets: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that others may write to, a link, another user's, or one whose name is too long."""
+    if name == "open":
+        sockets.mkdir()
+        sockets.chmod(0o777)
+    elif name == "link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        sockets.symlink_to(tmp_path / "elsewhere")
+    elif name == "foreign":
+        if os.getuid():
+            pytest.skip("only root can give a folder away")
+        sockets.mkdir(mode=0o700)
+        os.chown(sockets, 12345, -1)
+    else:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 100)))
+    with pytest.raises(OSError, match=r"not this user's alone|too long a name"):
+        frontier_sockets.new_path()
+    assert not frontier_sockets.running()
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    assert frontier_sockets.new_path().parent == tmp_path / f"site_spider-{os.getuid()}"
+
+
+def test_that_it_cannot_listen_does_not_stop_a_crawl(tmp_path: Path, sockets: Path) -> None:
+    """Nor does SITE_FRONTIER_SOCKET=false."""
+    sockets.write_text("a file in the place of the folder")
+    _, crawled = while_crawling(tmp_path / "data", lambda: None)
+    assert len(crawled.documents) == 6
+    sockets.unlink()
+    seen, crawled = while_crawling(tmp_path / "more", frontier_sockets.running, SITE_FRONTIER_SOCKET="false")
+    assert (seen, len(crawled.documents)) == ({}, 6)
+
+
+@pytest.mark.parametrize("question", [b"-1\n", b"1001\n", b"1 2\n", b"\xff\xfe\n", "²\n".encode(), b"\n"])
+def test_a_question_that_is_none_is_refused(tmp_path: Path, question: bytes) -> None:
+    """With what could be asked."""
+    answer, _ = while_crawling(tmp_path / "data", lambda: asked(question))
+    assert json.loads(answer) == {"error": "the question is a number of hosts, 0 to 1000"}
+
+
+def test_hostile_clients_do_not_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent ones, a flood of bytes, one that never reads: all are thrown out, and the crawl goes on."""
+    monkeypatch.setattr("site_spider.observe.server._SECONDS", 0.3)
+
+    def ask() -> tuple[bytes, list[bytes], bytes]:
+        (path,) = frontier_sockets.running()
+        clients = [socket.socket(socket.AF_UNIX) for _ in range(10)]
+        for number, client in enumerate(clients):
+            client.settimeout(5)
+            client.connect(str(path))
+            if number == 1:
+                client.sendall(b"1000\n")  # and never reads
+        with socket.socket(socket.AF_UNIX) as flood:
+            flood.settimeout(5)
+            flood.connect(str(path))
+            try:
+                for _ in range(1000):
+                    flood.sendall(b"x" * 100_000)
+                flooded = b"taken"
+            except OSError:
+                flooded = b""
+        time.sleep(0.7)
+        ends = []
+        for number, client in enumerate(clients):
+            try:
+                ends.append(b"" if number == 1 else client.recv(10))
+            except ConnectionResetError:
+                ends.append(b"")
+            client.close()
+        return flooded, ends, asked()
+
+    (flooded, ends, answer), crawled = while_crawling(tmp_path / "data", ask, timeout_seconds=60)
+    assert (flooded, ends) == (b"", [b""] * 10)
+    assert json.loads(answer)["waiting"] == 5
+    assert len(crawled.documents) == 6
+
+
+def test_a_look_at_many_hosts_does_not_hold_up_the_loop() -> None:
+    """100,000 hosts: the loop gets its turn every few milliseconds."""
+
+    async def looked() -> tuple[Survey, float]:
+        frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(1))
+        for number in range(100_000):
+            frontier.push(0, f"host{number}.test", number, 0.0)
+        service = SimpleNamespace(queues=SimpleNamespace(room=SimpleNamespace(frontier=frontier)))
+        looking = asyncio.create_task(frontier_look.survey(service, 1000))  # type: ignore[arg-type]
+        longest = 0.0
+        while not looking.done():
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - before)
+        return looking.result(), longest
+
+    found, longest = asyncio.run(looked())
+    assert found.counts() == {"waiting": 100_000, "ready": 100_000}
+    assert len(found.largest(0.0)) == 1000
+    assert len(json.dumps(found.largest(0.0))) < 200_000
+    assert longest < 0.1  # some 6 ms of CPU; 200 ms when all is looked at in one go
+
+
+def test_statistics_have_the_waiting_hosts_by_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the queue lengths."""
+    documents: list[dict[str, Any]] = []
+    made = frontier_look.survey
+
+    async def kept(*arguments: Any) -> Any:
+        found = await made(*arguments)
+        documents.append(found.counts())
+        return found
+
+    monkeypatch.setattr("site_spider.observe.statistics.survey", kept)
+    while_crawling(tmp_path / "data", lambda: time.sleep(0.5))
+    assert {"waiting": 1, "busy": 1} in documents
+    assert documents[-1] == {"waiting": 0}

@@ -1,0 +1,269 @@
+"""Bodies become text as they do in browsers, whatever the server says and sends."""
+
+import codecs
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from webencodings.labels import LABELS
+
+from site_spider.page.decode import is_html, is_text, media_type, python_codec
+from tests.page.reading import decode_body
+
+CHINESE = "这是一个中文网页，介绍北京的历史与文化，欢迎访问。"
+JAPANESE = "これは日本語のページです。今日は天気がいいですね。"
+KOREAN = "이것은 한국어 웹 페이지입니다. 오늘은 날씨가 좋습니다."
+RUSSIAN = "Это русская страница. Сегодня хорошая погода."
+FRENCH = "Où êtes-vous allé cet été ? Garçon, ça coûte 5 € à l’hôtel."
+PAGES = [
+    ("gb18030", "gb18030", CHINESE),
+    ("shift_jis", "cp932", JAPANESE),
+    ("euc-jp", "euc_jp", JAPANESE),
+    ("euc-kr", "cp949", KOREAN),
+    ("windows-1251", "cp1251", RUSSIAN),
+    ("windows-1252", "cp1252", FRENCH),
+    ("utf-8", "utf-8", CHINESE + RUSSIAN + FRENCH),
+]
+
+
+def page(text: str, head: str = "") -> str:
+    return f"<!DOCTYPE html><html><head>{head}<title>{text}</title></head><body><p>{text}</p></body></html>"
+
+
+@pytest.mark.parametrize(("name", "codec", "text"), PAGES)
+def test_the_header_names_the_encoding(name: str, codec: str, text: str) -> None:
+    """A charset in Content-Type decides."""
+    body = page(text).encode(codec)
+    assert decode_body(body, f"text/html; charset={name}") == (page(text), name)
+
+
+@pytest.mark.parametrize(("name", "codec", "text"), PAGES)
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        '<meta charset="{}">',
+        "<META CHARSET={} />",
+        '<meta http-equiv="Content-Type" content="text/html; charset={}">',
+        "<!-- <meta charset=koi8-r> --><meta name='a' content='charset=big5'><meta charset='{}'>",
+        "<meta charset=no-such-thing><meta content='a; charset = \"{}\" x' http-equiv=content-type>",
+    ],
+)
+def test_the_page_names_the_encoding(name: str, codec: str, text: str, declaration: str) -> None:
+    """A meta tag decides where the header is silent, in all the ways it can be written."""
+    markup = page(text, declaration.format(name))
+    assert decode_body(markup.encode(codec), "text/html") == (markup, name)
+
+
+@pytest.mark.parametrize(("name", "codec", "text"), PAGES)
+def test_an_xml_declaration_names_the_encoding(name: str, codec: str, text: str) -> None:
+    """XML says it in its first line."""
+    document = f'<?xml version="1.0" encoding="{name}"?><a>{text}</a>'
+    assert decode_body(document.encode(codec), "application/xml") == (document, name)
+
+
+@pytest.mark.parametrize(("name", "codec", "text"), PAGES)
+def test_an_undeclared_encoding_is_detected(name: str, codec: str, text: str) -> None:
+    """Nothing is said, and the text still comes out right."""
+    assert decode_body(page(text).encode(codec), "text/html") == (page(text), name)
+
+
+@pytest.mark.parametrize(
+    ("bom", "codec", "name"),
+    [
+        (codecs.BOM_UTF8, "utf-8", "utf-8"),
+        (codecs.BOM_UTF16_LE, "utf-16-le", "utf-16le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be", "utf-16be"),
+    ],
+)
+def test_a_byte_order_mark_outranks_the_header(bom: bytes, codec: str, name: str) -> None:
+    """The mark is right and the header is not; the mark itself is no text."""
+    body = bom + page(CHINESE).encode(codec)
+    assert decode_body(body, "text/html; charset=windows-1251") == (page(CHINESE), name)
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("latin-1", "windows-1251"),  # no label of the standard, so the next step has its turn
+        ("latin1", "windows-1252"),
+        ("ISO-8859-1", "windows-1252"),
+        ("us-ascii", "windows-1252"),
+        ("gb2312", "gb18030"),
+        ("GBK", "gb18030"),
+        ("x-sjis", "shift_jis"),
+        ("ks_c_5601-1987", "euc-kr"),
+        ("utf-16", "utf-16le"),
+        ("x-user-defined", "x-user-defined"),
+        ("utf-7", "windows-1251"),
+        ("iso-2022-kr", "windows-1251"),  # `replacement` in the standard
+        ("idna", "windows-1251"),  # codecs of Python are no labels
+        ("unicode_escape", "windows-1251"),
+        ("hex", "windows-1251"),
+    ],
+)
+def test_labels_mean_what_the_standard_says(label: str, name: str) -> None:
+    """Header labels are those of the Encoding Standard, and no others."""
+    body = b"<meta charset=windows-1251>text"
+    assert decode_body(body, f'text/html; Charset="{label}"').encoding == name
+
+
+@pytest.mark.parametrize(
+    ("label", "name"), [("utf-16", "utf-8"), ("utf-16be", "utf-8"), ("x-user-defined", "windows-1252")]
+)
+def test_a_meta_tag_cannot_name_what_it_is_not_written_in(label: str, name: str) -> None:
+    """A tag that was read as ASCII is not in UTF-16."""
+    assert decode_body(f"<meta charset={label}>".encode(), "text/html").encoding == name
+
+
+def test_a_lying_header_yields_replacement_characters() -> None:
+    """What the bytes cannot mean becomes U+FFFD, and the rest of the page stays."""
+    decoded = decode_body("<p>café</p>".encode("cp1252"), "text/html; charset=utf-8")
+    assert decoded == ("<p>caf\ufffd</p>", "utf-8")
+
+
+def test_single_byte_encodings_have_no_gaps() -> None:
+    """All 256 bytes of windows-1252 mean something in the standard, five of them more than in Python."""
+    text = decode_body(bytes(range(256)), "text/html; charset=windows-1252").text
+    assert "\ufffd" not in text
+    assert text[0x80:0x82] == "€\x81"
+
+
+@pytest.mark.parametrize(
+    ("body", "charset", "text"),
+    [
+        (b"5 \x80", "gbk", "5 €"),
+        (b"\xad\xa1\xad\xea", "euc-jp", "①㈱"),
+        (b"\xad\xa1\xff!", "euc-jp", "①\ufffd!"),
+        (b"\x87\x40", "shift_jis", "①"),
+        (b"\xfa", "x-user-defined", "\uf7fa"),
+    ],
+)
+def test_signs_that_python_lacks_are_there(body: bytes, charset: str, text: str) -> None:
+    """Characters of the standard's tables that Python's codecs of that name do not know."""
+    assert decode_body(body, f"text/plain; charset={charset}").text == text
+
+
+def test_a_few_broken_characters_do_not_make_a_page_legacy() -> None:
+    """UTF-8 with a fault, or cut in the middle of a character, is still UTF-8."""
+    body = (CHINESE * 3).encode()
+    assert decode_body(body[:-1], None).encoding == "utf-8"
+    assert decode_body(body[:60] + b"\xff" + body[60:], None).text.count("\ufffd") == 1
+
+
+def test_utf16_xml_needs_no_mark() -> None:
+    """An XML declaration is recognised by its zeros."""
+    document = f'<?xml version="1.0"?><a>{KOREAN}</a>'
+    assert decode_body(document.encode("utf-16-be"), "text/xml") == (document, "utf-16be")
+
+
+def test_plain_text_and_json_declare_nothing() -> None:
+    """What looks like a meta tag in JSON is data."""
+    assert decode_body(b'{"a": "<meta charset=koi8-r>"}', "application/json").encoding == "utf-8"
+
+
+@given(st.binary(max_size=300), st.sampled_from(sorted(LABELS)))
+def test_decoding_never_fails_and_the_text_can_be_stored(body: bytes, label: str) -> None:
+    """No bytes and no label raise, and no lone surrogates come out."""
+    for content_type in (f"text/html; charset={label}", "text/html", None):
+        decode_body(body, content_type).text.encode("utf-8")
+
+
+@given(st.binary(max_size=200), st.text())
+def test_any_header_is_survived(body: bytes, content_type: str) -> None:
+    """Headers hold anything."""
+    decode_body(body, content_type)
+    decode_body(body, "text/html;charset=" + content_type)
+    is_text(body, content_type)
+    is_html(body, content_type)
+    assert media_type(content_type) == media_type(content_type).lower()
+
+
+@given(st.sampled_from(sorted(set(LABELS.values()))))
+def test_every_encoding_has_a_codec_for_queries(name: str) -> None:
+    """Python knows the codec, and it is no UTF-16."""
+    assert "é?中".encode(python_codec(name), "xmlcharrefreplace").isascii() is not None
+    assert not python_codec(name).startswith("utf-16")
+
+
+@pytest.mark.parametrize(
+    ("content_type", "expected"),
+    [
+        ("Text/HTML; charset=utf-8", "text/html"),
+        (" application/json ", "application/json"),
+        ("text/html, text/html", "text/html"),
+        ("html", ""),
+        ("text/ht ml", ""),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_the_media_type_is_read_from_the_header(content_type: str | None, expected: str) -> None:
+    """Lower case, without parameters; empty if it is none."""
+    assert media_type(content_type) == expected
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        *("text/html", "text/css", "application/json", "application/ld+json", "application/rss+xml"),
+        *("application/javascript", "image/svg+xml", "application/x-www-form-urlencoded", "text/csv"),
+    ],
+)
+def test_text_types_are_text_whatever_they_hold(content_type: str) -> None:
+    """Their type is believed."""
+    assert is_text(b"\x89PNG\r\n\x1a\n\0\0", content_type)
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["image/png", "audio/mpeg", "video/mp4", "font/woff2", "application/octet-stream", "application/pdf"],
+)
+def test_binary_types_are_binary_whatever_they_hold(content_type: str) -> None:
+    """Their type is believed, too."""
+    assert not is_text(b"<html>", content_type)
+
+
+@pytest.mark.parametrize("content_type", [None, "", "nonsense", "*/*", "text/plain", "application/x-what"])
+def test_bytes_decide_where_the_type_says_little(content_type: str | None) -> None:
+    """Magic numbers and control bytes make a body binary, byte order marks make it text."""
+    magic = (b"\x89PNG\r\n\x1a\n", b"GIF89a", b"\xff\xd8\xff\xe0", b"%PDF-1.7", b"PK\x03\x04", b"\x1f\x8b")
+    assert not any(is_text(start + b"abc", content_type) for start in magic)
+    assert not is_text(b"some\0thing", content_type)
+    assert is_text(b"", content_type)
+    assert is_text("Grüße\tund\r\n\x1b[1mmehr\f".encode("latin-1"), content_type)
+    assert is_text("mark".encode("utf-16"), content_type)
+
+
+def test_a_declared_utf16_may_hold_zeros() -> None:
+    """Without a mark, but with a charset, zeros are half of the text."""
+    assert is_text("text".encode("utf-16-le"), "text/plain; charset=utf-16le")
+
+
+def test_links_are_looked_for_in_html_only() -> None:
+    """Declared HTML always, undeclared if it begins like HTML, plain text never."""
+    assert is_html(b"\0", "text/html; charset=utf-8")
+    assert is_html(b"", "application/xhtml+xml")
+    assert is_html(b"\xef\xbb\xbf \n<!DocType HTML>", None)
+    assert is_html(b"<?xml version='1.0'?>\n<html xmlns='x'>", "text/xml")
+    assert not is_html(b"<rss>", "text/xml")
+    assert not is_html(b"<!DOCTYPE html>", "text/plain")
+    assert not is_html(b"%PDF-1.4 <html>", None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"\xff" * 5_000_000, b"\x81 " * 2_500_000, b"\xad\xff" * 2_500_000, b"a" * 5_000_000 + b"\xe9"),
+        *(b"<meta " * 800_000, b"<!--charset" * 400_000, b"<?xml encoding=" * 300_000),
+        *("中文".encode("gb18030") * 1_000_000, b"\xff\xfe" + b"\x00\xd8" * 1_000_000),
+    ],
+)
+def test_no_body_takes_long(body: bytes) -> None:
+    """Megabytes of faults cost less than a second, with every kind of declaration."""
+    for content_type in (None, "text/html", "text/html; charset=gbk", "text/html; charset=euc-jp"):
+        started = time.process_time()
+        decode_body(body, content_type)
+        is_text(body, content_type)
+        is_html(body, content_type)
+        assert time.process_time() - started < 1

@@ -1,0 +1,371 @@
+"""The links of a page, also of pages that were made to hurt."""
+
+import time
+from urllib.parse import urljoin, urlsplit
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from lxml import etree
+
+from site_spider.page.link_base import LinkBase, trimmed
+from site_spider.page.links import MAX_LINKS, SLICE_CHARS, SLICE_LINKS, Links, extract_links, link_slices
+from site_spider.page.url import MAX_URL_BYTES, check_url
+
+BASE = "http://example.com/dir/page?q=1"
+
+
+def urls(markup: str, base: str = BASE, **options: object) -> list[str]:
+    return extract_links(markup, base, **options).urls  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("href", "url"),
+    [
+        ("/x", "http://example.com/x"),
+        ("x", "http://example.com/dir/x"),
+        ("../x", "http://example.com/x"),
+        ("../../../x/./y/..", "http://example.com/x/"),
+        ("%2E%2e/x", "http://example.com/x"),
+        ("?a=b", "http://example.com/dir/page?a=b"),
+        ("//other.test/x", "http://other.test/x"),
+        ("https://other.test", "https://other.test/"),
+        ("HTTPS://Other.TEST/X", "https://other.test/X"),
+        ("http:x", "http://example.com/dir/x"),
+        ("https:other.test/x", "https://other.test/x"),
+        (r"http:\\other.test\x", "http://other.test/x"),
+        ("http:///other.test/x", "http://other.test/x"),
+        ("https://other.test?a", "https://other.test/?a"),
+        ("https://other.test:8080/?u=http://x/#f", "https://other.test:8080/?u=http://x/"),
+        ("  /a\n b\t/c ", "http://example.com/a%20b/c"),
+        ("/é?é", "http://example.com/%C3%A9?%C3%A9"),
+        ("/a%20b%zz", "http://example.com/a%20b%zz"),
+        ("/x?a=1&amp;b=2&copy=3&lt;", "http://example.com/x?a=1&b=2&copy=3%3C"),
+        ("/&#x41;&#66;&eacute;", "http://example.com/AB%C3%A9"),
+        ("http://bücher.test/", "http://xn--bcher-kva.test/"),
+        ("http://faß.test/", "http://xn--fa-hia.test/"),
+        ("http://[::1]:80/x", "http://[::1]:80/x"),
+        ("http://other.test:/x", "http://other.test/x"),
+        ("/x#fragment", "http://example.com/x"),
+        ("a:b", None),
+        ("", None),
+        ("  ", None),
+        ("#top", None),
+        ("mailto:a@b.c", None),
+        ("JavaScript:void(0)", None),
+        (" java\nscript:void(0)", None),
+        ("tel:1", None),
+        ("data:text/html,x", None),
+        ("about:blank", None),
+        ("ftp://other.test/", None),
+        ("http://", None),
+        ("http://[::1/", None),
+        ("http://user:pass@other.test/", None),
+        ("http://a..b/", None),
+        ("http://a b/", None),
+        ("http://x:port/", None),
+        ("http://x:99999/", None),
+        ("/" + "x" * MAX_URL_BYTES, None),
+    ],
+)
+def test_a_link_leads_where_browsers_go(href: str, url: str | None) -> None:
+    """Relative, absolute, sloppy, malformed; a bad link does not take the next one with it."""
+    markup = f'<a href="{href}">1</a><a href=/next>2</a>'
+    assert urls(markup) == ([url] if url else []) + ["http://example.com/next"]
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "<A HREF=/x>",
+        "<a\nhref = '/x' >",
+        "<a/href=/x>",
+        '<a title="a > b <a href=/no>" href="/x" href="/no">',
+        "<area href=/x>",
+        "<frame src=/x><iframe src=/x><a href=/no></iframe>",
+        "<a name=top><a href><a href=''><a href=/x>",
+        "<p title='<a href=/no>'><a href=/x>",
+        '<p title="> <a href=/no>"><a href=/x>',
+        "<p a' b=c\"d><a href=/x>",
+        "<!-- <a href=/no> --><a href=/x>",
+        "<!--><a href=/x><!-- -->",
+        "<!---><a href=/x>",
+        "<!-- --!><a href=/x>",
+        '<!doctype html PUBLIC "-//W3C//DTD"><?php <a href=/no> ?><a href=/x>',
+        "<script>if (a<b) '<a href=/no>'</script ><a href=/x>",
+        "<SCRIPT src=a></script><style>a<b{}</STYLE><textarea><a href=/no></textarea><a href=/x>",
+        "<svg><title/><a href=/x>",
+        "<noscript><a href=/x></noscript>",
+        "<title>a</titles><a href=/no></title><a href=/x>",
+        "1 < 2 <3 <<a href=/x> </ a> </> <!> <a",
+        "<a href=/x></a href='>'>",
+        "<a href=/x><plaintext><a href=/no>",
+        "<a href=/x><!-- <a href=/no>",
+        "<a href=/x><a href='/no>",
+        "<abbr href=/no><article href=/no><link href=/no><a:b href=/no><a href=/x>",
+        "\0<a href=/x>\0",
+    ],
+)
+def test_tags_are_told_apart_as_browsers_do(markup: str) -> None:
+    """Comments, quoted values and the text of scripts hold no links; what is unclosed hides the rest."""
+    assert urls(markup) == ["http://example.com/x"]
+
+
+def test_links_keep_their_order_and_come_once() -> None:
+    """The first place of a link counts, however it is written."""
+    markup = "<a href=/b><a href=/a><a href=/b#x><a href=http://example.com/a><a href=' /b'><a href=/c>"
+    assert urls(markup) == [f"http://example.com/{name}" for name in "bac"]
+
+
+def test_the_first_base_holds_for_all_links() -> None:
+    """Also for those before it; a base that leads nowhere is ignored."""
+    assert urls("<a href=x><base target=_top><base href=/b/?c><base href=/no/>") == ["http://example.com/b/x"]
+    assert urls("<base href=javascript:1><a href=x>") == ["http://example.com/dir/x"]
+    assert urls("<base href='http://['><a href=x>") == ["http://example.com/dir/x"]
+    assert urls("<base href=//cdn.test/d/e><a href=x>") == ["http://cdn.test/d/x"]
+
+
+def test_nofollow_is_respected_unless_told_otherwise() -> None:
+    """Single links, in any company of words; one without the mark is enough to follow a URL."""
+    markup = "<a rel='noopener NoFollow' href=/a><a rel=nofollows href=/b><a rel=nofollow href=/b>"
+    assert urls(markup) == ["http://example.com/b"]
+    assert urls(markup, follow_nofollow=True) == ["http://example.com/a", "http://example.com/b"]
+
+
+@pytest.mark.parametrize("content", ["nofollow", "noindex, NOFOLLOW", "none", "noindex,nofollow"])
+def test_a_robots_tag_speaks_for_the_page(content: str) -> None:
+    """`nofollow` or `none` in a robots meta tag leaves all links out."""
+    markup = f'<a href=/a><META name=Robots content="{content}"><a href=/b>'
+    assert extract_links(markup, BASE) == Links([], 0)
+    assert len(urls(markup, follow_nofollow=True)) == 2
+    assert (
+        len(urls("<meta name=robots content=noindex><meta name=other content=nofollow>" + markup[:11])) == 1
+    )
+
+
+def test_queries_are_written_in_the_encoding_of_the_page() -> None:
+    """Path in UTF-8, query in the page's encoding, and references for what that cannot say."""
+    markup = '<a href="/д?д=中#x">'
+    assert urls(markup, encoding="windows-1251") == ["http://example.com/%D0%B4?%E4=%26%2320013%3B"]
+    assert urls(markup, encoding="utf-16le") == ["http://example.com/%D0%B4?%D0%B4=%E4%B8%AD"]
+    assert urls(markup, encoding="no-such-thing") == urls(markup)
+    assert urls("<a href='?q=中'>", encoding="gb18030")[0].endswith("?q=%D6%D0")
+
+
+def test_links_beyond_the_limit_are_counted() -> None:
+    """What is left out is told."""
+    markup = "".join(f"<a href=/{i % 30}>" for i in range(60))
+    found = extract_links(markup, BASE, limit=10)
+    assert (len(found.urls), found.dropped) == (10, 20)
+
+
+def test_many_links_to_one_international_host_are_all_found() -> None:
+    """Only hosts that are met for the first time weigh more in the limits."""
+    markup = "".join(f"<a href='http://пример.test/стр/{i}'>" for i in range(3_000))
+    assert len(urls(markup)) == 3_000
+
+
+def test_a_useless_page_url_still_lets_absolute_links_through() -> None:
+    """Relative links have nothing to be relative to."""
+    assert urls("<a href=/x><a href=//a.test/><a href=http://b.test/>", base="file:///x") == [
+        "http://b.test/"
+    ]
+
+
+def test_ordinary_pages_give_the_links_that_a_tree_gives() -> None:
+    """On sound markup the scan and libxml2 agree."""
+    markup = "<!DOCTYPE html><html><head><title>t</title><style>a>b{}</style></head><body>" + "".join(
+        f'<div class="c{i}"><a class=x href="/p/{i}?a={i}&amp;b=é" title=\'"{i}">\'>t <b>{i}</b></a>'
+        f"<!-- {i} --><img src=/i.png alt='<{i}>'><a name=x>n</a><a href='../q/{i}/'>u</a></div>"
+        for i in range(50)
+    )
+    tree = etree.fromstring(markup.encode(), etree.HTMLParser(encoding="utf-8"))
+    expected = [urljoin(BASE, href).replace("é", "%C3%A9") for href in tree.xpath("//a/@href")]
+    assert urls(markup) == expected
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        *(
+            "<a href=",
+            "<a ",
+            "<area href='",
+            '<base href="',
+            "<iframe src=",
+            "<meta name=robots content=",
+            "<!--",
+        ),
+        *(
+            "-->",
+            ">",
+            "'",
+            '"',
+            "=",
+            " ",
+            "/",
+            "//",
+            "http:",
+            "https://x.test",
+            "..",
+            "?",
+            "#",
+            "&",
+            "&amp;",
+            "\\",
+        ),
+        *(
+            "<script>",
+            "</script>",
+            "<title",
+            "é",
+            "\ud800",
+            "\0",
+            "&#xD800;",
+            "&#99999999999999999999;",
+            "[",
+            "@",
+        ),
+        *(
+            ":",
+            "%",
+            "%2e",
+            "\n",
+            "<",
+            "</",
+            "<!",
+            "nofollow",
+            "xn--",
+            "中",
+            "\u2028",
+            "1",
+            "a",
+            "\x0b",
+            "\x85",
+        ),
+    ]
+)
+
+
+@given(st.lists(FRAGMENTS | st.text(max_size=3)).map("".join), FRAGMENTS | st.just(BASE), st.booleans())
+@example("<a href='&#" + "1" * 8000 + ";'>", BASE, True)
+@example("<a href='http://\u2100/'><a href='http://x\ud800/'><a href='?\ud800'>", BASE, True)
+def test_anything_is_survived_and_urls_are_sound(markup: str, base: str, follow_nofollow: bool) -> None:
+    """Never raises; every URL is absolute http(s) in ASCII with a host and no fragment, and comes once."""
+    for encoding in ("utf-8", "gb18030", "iso-2022-jp"):
+        found = urls(markup, base, follow_nofollow=follow_nofollow, encoding=encoding)
+        assert len(found) == len(set(found))
+        for url in found:
+            parts = urlsplit(url)
+            assert parts.scheme in ("http", "https")
+            assert parts.hostname
+            assert parts.path.startswith("/")
+            assert "#" not in url
+            assert url.isascii()
+            assert url.isprintable()
+            assert check_url(url) == url
+
+
+@given(
+    st.text("ab./?=&%+,:;@!$*()-_~2eE", min_size=1, max_size=20),
+    st.sampled_from([BASE, "https://x.test:1/a/b/"]),
+)
+@example("http://a.b:80/c", BASE)
+def test_the_short_way_of_joining_gives_what_the_long_way_gives(href: str, base: str) -> None:
+    """Plain links are only joined faster."""
+    page = LinkBase.parse(base, "utf-8")
+    short = page._join_plain(href)
+    assert short is None or short == page._join_any(href)
+
+
+@given(
+    st.lists(FRAGMENTS | st.text("ab./?=&%:#;\\\\", max_size=3)).map("".join),
+    st.sampled_from(
+        [BASE, "http://example.com/dir/other", "http://example.com/dir/?x", "http://example.com/dir"]
+    ),
+    st.sampled_from(["utf-8", "gb18030"]),
+)
+@example("&quest;a", BASE, "utf-8")
+@example("http:?a", BASE, "utf-8")
+@example("HTTPS:", "https://example.com/dir/page", "utf-8")
+def test_what_is_kept_of_a_link_holds_on_every_page_of_its_folder(href: str, base: str, codec: str) -> None:
+    """Links are joined once a folder."""
+    page = LinkBase.parse(base, codec)
+    kept = page.find_short(href)
+    assert kept is None or kept == (trimmed(href), page.join(trimmed(href)))
+
+
+@given(st.text("ab./?=&", min_size=1, max_size=20))
+@example("a/../b?")
+def test_joining_agrees_with_the_standard_library(href: str) -> None:
+    """On relative links without oddities."""
+    assume("//" not in href and href != "?")
+    assert urls(f'<a href="{href}">') == [urljoin(BASE, href)]
+
+
+BOMBS = {
+    "nested elements": "<div>" * 200_000,
+    "50,000 attributes in a tag": "<a " + " ".join(f"a{i}=1" for i in range(50_000)) + " href=/no>",
+    "5,000 attributes in each tag": ("<a " + " ".join(f"a{i}=1" for i in range(5_000)) + " href=/no>") * 100,
+    "100 attributes in each tag": ("<a " + "a=1 " * 99 + "href=/x>") * 12_000,
+    "attributes without values": ("<a " + "a " * 8_000 + "href=/x>") * 300,
+    "formatting tags": ("<b><i><u><font size=1>" * 100 + "<p>") * 20,
+    "unclosed links": "<a href=x>" * 500_000,
+    "100,000 links": "".join(f'<a href="/page/{i}.html">x</a>' for i in range(100_000)),
+    "malformed links": "".join(f'<a href="http://[{i}">' for i in range(200_000)),
+    "links to encode": "".join(f'<a href="{i} é?ü">' for i in range(200_000)),
+    "long links to encode": "".join(f'<a href="{i}{"é " * 3_900}">' for i in range(640)),
+    "international hosts": "".join(f'<a href="http://{"é." * 100}{i}/">' for i in range(20_000)),
+    "long hosts": "".join(f'<a href="http://{"é" * 2_000}{i}/">' for i in range(2_500)),
+    "references in links": "".join(f'<a href="{i}{"&amp;" * 1_600}">' for i in range(600)),
+    "dots in links": "".join(f'<a href="{i}{"/a/.." * 1_300}">' for i in range(600)),
+    "a long base": f'<base href="http://x.test/{"a" * 8_000}/">'
+    + "".join(f"<a href={i}>" for i in range(100_000)),
+    "bases": "<base href=/x>" * 100_000,
+    "less-than signs": "<" * 5_000_000,
+    "comment starts": "<!--" * 1_250_000,
+    "dashes": "<!--" + "-" * 5_000_000,
+    "ampersands": "&amp" * 1_250_000,
+    "ampersands in a link": '<a href="' + "&amp" * 1_250_000 + '">',
+    "an unclosed quote": '<a href="' + "x" * 5_000_000,
+    "unclosed quotes": "<a href='\"" * 500_000,
+    "text in one element": "<p>" + "x" * 10_000_000,
+    "text in one tag": "<p " + "x" * 10_000_000 + ">",
+    "equals signs": "<a " + '=""' * 1_600_000 + ">",
+    "blanks": "<a href" + " " * 5_000_000 + ">",
+    "blanks between signs": "<a " + ("= " + " " * 1_000) * 5_000,
+    "quotes out of place": '<b ">' * 1_000_000,
+    "hidden tags": '<b a="<">' * 550_000,
+    "short tags": "<b>" * 1_700_000,
+    "scripts": "<script></script>" * 300_000,
+    "script ends": "<script>" + "</script" * 600_000,
+    "declarations": "<![CDATA[" * 500_000,
+    "frames": "<iframe src=x></iframe>" * 200_000,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_page_takes_long(name: str) -> None:
+    """Every known bomb is through within a second of CPU time."""
+    started = time.process_time()
+    extract_links(BOMBS[name], BASE)
+    assert time.process_time() - started < 1
+
+
+def test_links_behind_a_bomb_are_found() -> None:
+    """Depth and oversized tags hide nothing that comes after them."""
+    for name in ("nested elements", "50,000 attributes in a tag", "formatting tags", "equals signs"):
+        assert urls(BOMBS[name][:4_900_000] + "><a href=/behind>")[-1:] == ["http://example.com/behind"]
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_slice_holds_many_or_long_links(name: str) -> None:
+    for some in link_slices(BOMBS[name], BASE):
+        assert len(some) <= SLICE_LINKS
+        assert sum(map(len, some[:-1])) <= SLICE_CHARS
+
+
+def test_slices_together_are_the_links_of_the_page() -> None:
+    markup = "".join(f"<a href=/{number % 3_000}>" for number in range(MAX_LINKS))
+    slices = list(link_slices(markup, BASE))
+    assert len(slices) > 3_000 / SLICE_LINKS
+    assert [url for some in slices for url in some] == [f"http://example.com/{n}" for n in range(3_000)]

@@ -1,0 +1,179 @@
+"""Whole crawls whose results go with the offsets of their seeds, over a seed log that plays Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from scrapy import Request
+from scrapy.http import Response
+
+from site_spider import settings as defaults
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.adapters.local.log_consumer import LocalConsumer
+from site_spider.contracts.seed_log import Listener, Partition, Position
+from site_spider.contracts.sink import Record
+from site_spider.errors import LogUnavailable
+from site_spider.frontier.spill.spill import Spill
+from site_spider.ledger import metadata as commit_metadata
+from site_spider.results.exactly_once.held import Item, Link
+from tests.in_process import engine
+from tests.in_process.engine import Crawled, crawl, page
+
+HOST = "http://host.test"
+LINKS = 4
+
+
+class PlayedConsumer(LocalConsumer):
+    """Stores items in a list. Notes seeds that a position calls complete while their trees are not stored."""
+
+    stored: ClassVar[list[Record]] = []
+    transactions: ClassVar[int] = 0
+    away: ClassVar[int] = 0  # so many of the next transactions fail
+    refuses: ClassVar[str] = ""  # the url_id of a result
+
+    def commit_with(
+        self, items: Sequence[Item], positions: Mapping[Partition, Position]
+    ) -> Mapping[int, str]:
+        cls = type(self)
+        if items and cls.away:
+            cls.away -= 1
+            raise LogUnavailable("the played log is away")
+        results = [item for item in items if isinstance(item, Record)]
+        if cls.refuses in {result.key for result in results}:
+            numbers = (
+                n for n, item in enumerate(items) if isinstance(item, Record) and item.key == cls.refuses
+            )
+            return dict.fromkeys(numbers, "not this one")
+        cls.stored.extend(results)
+        cls.transactions += bool(results)
+        for link in (item for item in items if isinstance(item, Link)):
+            producer = PlayedLog.log.producer()
+            producer.send("seeds", link.key, link.value).result(10)
+            producer.close()
+        if positions:
+            super().commit(positions)
+        told = sum(_complete(position) for position in positions.values())
+        PlayedLog.told.append((told, len(cls.stored)))
+        return {}
+
+    def commit(self, positions: Mapping[Partition, Position]) -> None:
+        self.commit_with((), positions)
+
+    def was_committed(self, positions: Mapping[Partition, Position]) -> bool:
+        raise AssertionError("nothing was in doubt")
+
+
+class PlayedLog(LocalSeedLog):
+    """One partition."""
+
+    log: ClassVar[LocalSeedLog]
+    told: ClassVar[list[tuple[int, int]]] = []  # seeds complete and results stored, after each commit
+
+    def __init__(self, folder: Path, partitions: int = 1) -> None:
+        super().__init__(folder, partitions)
+        type(self).log = self
+
+    def transactional_consumer(self, topic: str, group: str, listener: Listener) -> PlayedConsumer:  # type: ignore[override]
+        return PlayedConsumer(self._folder, topic, group, listener)
+
+
+def _complete(position: Position) -> int:
+    runs = commit_metadata.decode(*position).complete
+    return position.offset + sum(end - start for start, end in runs)
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    engine.ANSWERS.clear()
+    PlayedConsumer.stored.clear()
+    PlayedLog.told.clear()
+    PlayedConsumer.transactions = PlayedConsumer.away = 0
+    PlayedConsumer.refuses = ""
+    yield
+    engine.ANSWERS.clear()
+
+
+def linked(request: Request) -> Response:
+    """A page with links to pages of its own."""
+    links = "".join(f'<a href="{request.url}/{number}">x</a>' for number in range(LINKS))
+    return page(request, links + "word " * 200)
+
+
+def crawl_trees(folder: Path, count: int, **settings: Any) -> Crawled:
+    for number in range(count):
+        engine.ANSWERS[f"/tree{number}"] = linked
+    seeds = [{"url": f"{HOST}/tree{number}", "meta": {"url_id": f"t{number}"}} for number in range(count)]
+    return crawl(
+        folder,
+        seeds,
+        SITE_KAFKA_BROKERS="played:9092",
+        SITE_SINKS="local,kafka",
+        SITE_KAFKA_EXACTLY_ONCE=True,
+        SITE_SEED_LOG_CLASSES=defaults.SITE_SEED_LOG_CLASSES | {"kafka": f"{__name__}.PlayedLog"},
+        **settings,
+    )
+
+
+def stored_keys() -> Counter[str]:
+    return Counter(record.key for record in PlayedConsumer.stored)
+
+
+def test_each_result_is_stored_once_and_with_its_seed(tmp_path: Path) -> None:
+    """After every commit just the trees of the seeds that are complete are stored."""
+    crawled = crawl_trees(tmp_path, 12)
+    assert crawled.lag == 0
+    assert stored_keys() == dict.fromkeys(crawled.documents, 1)
+    assert len(PlayedConsumer.stored) == 12 * (1 + LINKS)
+    assert {stored - told * (1 + LINKS) for told, stored in PlayedLog.told} == {0}
+
+
+def test_transactions_that_fail_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is lost and nothing doubled."""
+    monkeypatch.setattr("site_spider.results.exactly_once.keeper._RETRY_SECONDS", 0.05)
+    PlayedConsumer.away = 3
+    crawled = crawl_trees(tmp_path, 12)
+    assert PlayedConsumer.away == 0
+    assert (crawled.lag, stored_keys()) == (0, dict.fromkeys(crawled.documents, 1))
+
+
+def test_a_refused_result_is_one_dead_letter(tmp_path: Path) -> None:
+    """The rest of its tree and all others are stored."""
+    PlayedConsumer.refuses = "t3"
+    crawled = crawl_trees(tmp_path, 12)
+    assert crawled.lag == 0
+    assert stored_keys() == {key: 1 for key in crawled.documents if key != "t3"}
+    (letter,) = crawled.dead_letters
+    assert dict(letter.headers)["error"] == b"not this one"
+    assert crawled.seeds["dead_lettered"] == 1
+
+
+def test_trees_that_keep_too_much_hand_their_links_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As seeds, in the transaction of the tree; each page is stored once, and the crawl comes to its end."""
+    look, were_crowded = Spill.look, [False]
+
+    async def look_and_tell(spill: Spill) -> None:
+        were_crowded.append(spill.is_crowded())
+        await look(spill)
+
+    async def until_it_was_looked(request: Request) -> Response:
+        while not any(were_crowded):
+            await asyncio.sleep(0.01)
+        return page(request, "word " * 200)
+
+    monkeypatch.setattr(Spill, "look", look_and_tell)
+    for number in range(12):
+        engine.ANSWERS[f"/tree{number}/0"] = lambda request: page(request, "word " * 200)
+        for link in range(1, LINKS):
+            engine.ANSWERS[f"/tree{number}/{link}"] = until_it_was_looked
+    crawled = crawl_trees(tmp_path, 12, SITE_SINK_BACKLOG_BYTES=3000, CONCURRENT_REQUESTS=2)
+    assert crawled.lag == 0
+    assert stored_keys() == dict.fromkeys(crawled.documents, 1)
+    assert len(PlayedConsumer.stored) == 12 * (1 + LINKS)
+    assert crawled.seeds["consumed"] > 12

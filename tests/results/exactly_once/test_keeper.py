@@ -1,0 +1,348 @@
+"""Transactions between the event loop and the intake's thread, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from scrapy import Request
+
+from site_spider.contracts.seed_log import Message, Partition, Position
+from site_spider.contracts.sink import Record
+from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.ledger import Entry, Ledger
+from site_spider.ledger.ledger import Outcome as Ending
+from site_spider.ledger.lineage import Root, job_of
+from site_spider.results.batch import BatchLimits
+from site_spider.results.exactly_once.commits import Outcome, TransactionCommits
+from site_spider.results.exactly_once.held import Transaction
+from site_spider.results.exactly_once.keeper import ExactlyOnce
+from site_spider.seed.seed import parse_seed
+from site_spider.service.service_settings import ServiceSettings
+from tests.in_process.engine import settings_for
+
+P, Q = Partition("seeds", 0), Partition("seeds", 1)
+
+
+class ScriptedConsumer:
+    """Answers as told, in order; then all is well."""
+
+    def __init__(self, *answers: Exception | Mapping[int, str] | bool) -> None:
+        self.answers = list(answers)
+        self.stored: list[list[str]] = []
+        self.committed: list[dict[Partition, Position]] = []
+        self.asked: list[dict[Partition, Position]] = []
+
+    def commit_with(self, items: Sequence[Any], positions: Mapping[Partition, Position]) -> Mapping[int, str]:
+        answer = self.answers.pop(0) if self.answers else {}
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, Mapping)
+        if not answer:
+            self.stored.append([item.key for item in items])
+            self.committed.append(dict(positions))
+        return answer
+
+    def was_committed(self, positions: Mapping[Partition, Position]) -> bool:
+        self.asked.append(dict(positions))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, bool)
+        return answer
+
+
+class Thread:
+    """The intake's thread, whose calls to the loop wait until the test lets them through."""
+
+    def __init__(self, commits: TransactionCommits, consumer: ScriptedConsumer, *mine: Partition) -> None:
+        self.commits = commits
+        self.consumer = consumer
+        self.mine = set(mine)
+        self.told: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        commits.tell = lambda call, *arguments: self.told.append((call, arguments))
+
+    def look(self) -> None:
+        self.commits.look(self.consumer, self.mine)  # type: ignore[arg-type]
+
+    def reach_the_loop(self) -> None:
+        told, self.told = self.told, []
+        for call, arguments in told:
+            call(*arguments)
+
+
+def transaction(*partitions: Partition) -> Transaction:
+    return Transaction((), {partition: Position(7) for partition in partitions})
+
+
+def commits_and_outcomes() -> tuple[TransactionCommits, list[Outcome]]:
+    outcomes: list[Outcome] = []
+    return TransactionCommits(outcomes.append, lambda _partitions: None), outcomes
+
+
+# --- The thread's half ---
+
+
+def test_a_transaction_of_an_earlier_assignment_is_refused() -> None:
+    """Also when its partition is back already, and when it was put together before the loop had heard."""
+    commits, outcomes = commits_and_outcomes()
+    thread = Thread(commits, ScriptedConsumer(), P)
+    commits.put(transaction(P))
+    commits.forget([P])
+    commits.put(transaction(P))
+    thread.look()
+    commits.put(transaction(P))
+    thread.reach_the_loop()  # hears of the leave only now
+    commits.put(transaction(P))
+    thread.look()
+    thread.reach_the_loop()
+    assert [outcome.committed for outcome in outcomes] == [False, False, False, True]
+    assert len(thread.consumer.committed) == 1
+
+
+def test_a_transaction_with_a_foreign_partition_is_refused() -> None:
+    """Nothing of it is tried."""
+    commits, outcomes = commits_and_outcomes()
+    thread = Thread(commits, ScriptedConsumer(), P)
+    commits.put(transaction(P, Q))
+    thread.look()
+    thread.reach_the_loop()
+    assert outcomes == [Outcome(committed=False)]
+    assert thread.consumer.committed == []
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_transaction_in_doubt_is_asked_after_before_anything_else_is_committed(
+    monkeypatch: pytest.MonkeyPatch, *, committed: bool
+) -> None:
+    """Until there is an answer; of partitions that have left meanwhile nothing is asked."""
+    monkeypatch.setattr("site_spider.results.exactly_once.commits._RETRY_SECONDS", 0.0)
+    commits, outcomes = commits_and_outcomes()
+    consumer = ScriptedConsumer(CommitInDoubt("?"), LogUnavailable("away"), committed)
+    thread = Thread(commits, consumer, P, Q)
+    commits.put(transaction(P, Q))
+    thread.look()
+    assert commits.is_awaited
+    commits.forget([Q])
+    thread.look()
+    assert consumer.committed == []
+    thread.look()
+    assert consumer.asked == [{P: Position(7)}] * 2
+    thread.reach_the_loop()
+    assert outcomes == [Outcome(committed)]
+
+
+# --- The loop's half ---
+
+
+class Crawl:
+    """Everything but the engine: seeds are taken, results kept, and the thread runs when it is told to."""
+
+    def __init__(self, *answers: Exception | Mapping[int, str] | bool, backlog_bytes: int = 10_000) -> None:
+        self.completion = Completion(Ledger())
+        self.given_up: list[str] = []
+        limits = BatchLimits(age_seconds=0.0)
+        self.together = ExactlyOnce(self.completion, limits, backlog_bytes)
+        self.together.give_up = self._give_up
+        self.thread = Thread(self.together.commits, ScriptedConsumer(*answers), P)
+        self.completion.assigned({P: Position(0)})
+
+    def _give_up(self, job: Any, reason: str) -> None:
+        self.given_up.append(reason)
+        self.completion.hold(job.entry)
+
+    def begin(self, offset: int) -> Root:
+        message = Message(P, offset, None, b'{"url": "http://host.test/"}')
+        entry = self.completion.take(message)
+        assert entry is not None
+        seed = parse_seed(message.value, frozenset())
+        return Root(Request("http://host.test/"), entry, seed, message)
+
+    def end(self, entry: Entry) -> None:
+        self.completion.ledger.decide(entry, Ending.RESULT)
+        self.completion.release(entry)
+
+    def finish(self, request: Request) -> None:
+        job = job_of(request)
+        assert job is not None
+        job.written = True
+        self.completion.ledger.decide(job.entry, Ending.RESULT)
+        self.completion.ended(request)
+
+    def run(self) -> None:
+        self.thread.look()
+        self.thread.reach_the_loop()
+
+    @property
+    def committed(self) -> list[int]:
+        return [positions[P].offset for positions in self.thread.consumer.committed]
+
+
+def record(key: str, size_bytes: int = 100) -> Record:
+    return Record(key, {}, size_bytes)
+
+
+def in_a_loop(scenario: Callable[[], None]) -> None:
+    async def run() -> None:
+        scenario()
+
+    asyncio.run(run())
+
+
+def test_a_seed_is_complete_when_its_transaction_is() -> None:
+    """Not when its last result is there, and not when the transaction is sent off."""
+
+    def scenario() -> None:
+        crawl = Crawl()
+        root = crawl.begin(0)
+        crawl.together.keep(root, record("a"))
+        crawl.run()
+        crawl.end(root.entry)
+        assert crawl.completion.ledger.in_flight == 1
+        crawl.thread.look()
+        assert crawl.completion.ledger.in_flight == 1
+        crawl.thread.reach_the_loop()
+        assert crawl.completion.ledger.in_flight == 0
+        assert crawl.thread.consumer.stored[-1] == ["a"]
+        assert crawl.committed[-1] == 1
+
+    in_a_loop(scenario)
+
+
+def test_a_commit_that_something_waits_for_never_undoes_the_transaction_before_it() -> None:
+    """The positions that it was asked with are older than what is under way."""
+
+    def scenario() -> None:
+        crawl = Crawl()
+        root = crawl.begin(0)
+        crawl.together.keep(root, record("a"))
+        crawl.end(root.entry)
+        asked = crawl.completion.positions()
+        done: list[bool] = []
+        crawl.together.commit_first(asked, lambda: done.append(True))
+        assert asked[P].offset == 0
+        crawl.run()
+        assert not done
+        crawl.run()
+        assert (crawl.committed, done) == ([1, 1], [True])
+
+    in_a_loop(scenario)
+
+
+def test_an_outage_is_outlasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing new is to begin meanwhile; then the results go in the next transaction."""
+    monkeypatch.setattr("site_spider.results.exactly_once.keeper._RETRY_SECONDS", 0.0)
+
+    def scenario() -> None:
+        crawl = Crawl(LogUnavailable("away"))
+        root = crawl.begin(0)
+        crawl.together.keep(root, record("a"))
+        crawl.end(root.entry)
+        crawl.run()
+        assert not crawl.together.available
+        crawl.run()
+        assert crawl.together.available
+        assert crawl.thread.consumer.stored == [["a"]]
+
+    in_a_loop(scenario)
+
+
+def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_other() -> None:
+    """The dead letter's hold keeps the seed open; the rest of its tree is stored with it."""
+
+    def scenario() -> None:
+        crawl = Crawl({1: "too large"})
+        good, bad = crawl.begin(0), crawl.begin(1)
+        crawl.together.commit_first(crawl.completion.positions(), lambda: None)  # occupies the thread
+        crawl.thread.consumer.answers.insert(0, {})
+        for root in (good, bad):
+            crawl.together.keep(root, record(str(root.entry.offset)))
+            crawl.end(root.entry)
+        crawl.run()
+        crawl.run()
+        assert crawl.given_up == ["too large"]
+        crawl.run()
+        assert crawl.thread.consumer.stored[-1] == ["0"]
+        assert crawl.completion.ledger.in_flight == 1
+        crawl.completion.set_aside(bad.entry)
+        crawl.run()
+        assert crawl.completion.ledger.in_flight == 0
+        assert crawl.committed[-1] == 2
+
+    in_a_loop(scenario)
+
+
+def test_a_seed_whose_kept_results_are_dropped_is_done_anew_when_its_partition_comes_back() -> None:
+    """Whether they were waiting for their tree, for a transaction, or in one that was not stored."""
+
+    def scenario() -> None:
+        crawl = Crawl()
+        roots = [crawl.begin(offset) for offset in range(4)]
+        requests = {root: Request(root.url) for root in roots}
+        for root, request in requests.items():
+            crawl.completion.begin(request, root)
+        crawl.together.keep(roots[0], record("open"))
+        crawl.together.keep(roots[1], record("under way"))
+        crawl.finish(requests[roots[1]])
+        crawl.together.keep(roots[2], record("ready"))
+        crawl.finish(requests[roots[2]])
+        crawl.completion.lost([P])
+        crawl.thread.commits.forget([P])
+        crawl.run()
+        crawl.run()
+        crawl.together.keep(roots[3], record("late"))
+        for root in (roots[0], roots[3]):
+            crawl.finish(requests[root])
+        assert crawl.thread.consumer.stored == []
+        crawl.completion.assigned({P: Position(0)})
+        for root in roots:
+            replays = crawl.completion.replays
+            assert replays.outcome(root.message) is None
+            assert not replays.wait(root.message, lambda _outcome: None)
+
+    in_a_loop(scenario)
+
+
+def test_only_what_open_trees_keep_makes_it_crowded() -> None:
+    """What is ready leaves by itself, so nothing has to end for it."""
+
+    def scenario() -> None:
+        crawl = Crawl(backlog_bytes=1000)
+        root = crawl.begin(0)
+        crawl.together.keep(root, record("a", 1000))
+        assert crawl.together.is_crowded
+        crawl.end(root.entry)
+        assert not crawl.together.is_crowded
+        assert crawl.together.backlog_bytes == 1000
+
+    in_a_loop(scenario)
+
+
+# --- Settings ---
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"SITE_SINKS": "kafka"}, "SITE_KAFKA_BROKERS"),
+        ({"SITE_KAFKA_BROKERS": "kafka:9092", "SITE_SINKS": "local"}, "Add kafka"),
+        (
+            {
+                "SITE_KAFKA_BROKERS": "kafka:9092",
+                "SITE_SINKS": "kafka,local",
+                "SITE_KAFKA_GROUP_PROTOCOL": "consumer",
+            },
+            "SITE_KAFKA_GROUP_PROTOCOL to classic",
+        ),
+    ],
+)
+def test_where_it_cannot_be_had_the_crawl_does_not_start(
+    tmp_path: Any, settings: dict[str, str], remedy: str
+) -> None:
+    """The message names the setting and the remedy."""
+    with pytest.raises(ConfigError, match="SITE_KAFKA_EXACTLY_ONCE") as caught:
+        ServiceSettings.read(settings_for(tmp_path, SITE_KAFKA_EXACTLY_ONCE="true", **settings))
+    assert remedy in str(caught.value)

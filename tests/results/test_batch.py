@@ -1,0 +1,385 @@
+"""The batcher against a brute-force model, and its rules one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.errors import BatchError
+from site_spider.results.batch import LONGEST_PAUSE_SECONDS, Batch, Batcher, BatchLimits, pause_seconds
+
+RETRY = Verdict(Answer.RETRY, "busy")
+REJECTED = Verdict(Answer.REJECTED, "bad")
+LIMITS = BatchLimits(size_bytes=100, count=4, age_seconds=1.0, under_way=2)
+
+
+def record(key: str, size_bytes: int = 10) -> Record:
+    return Record(key, {}, size_bytes)
+
+
+def accept(batcher: Batcher, *keys: str, size_bytes: int = 10, now: float = 0) -> list[int]:
+    return [batcher.accept(record(key, size_bytes), now) for key in keys]
+
+
+def keys_of(batch: Batch | None) -> list[str]:
+    assert batch is not None
+    return [item.key for item in batch.records]
+
+
+def settle(batcher: Batcher, batch: Batch | None, *verdicts: Verdict, now: float = 0) -> list[int]:
+    assert batch is not None
+    endings = batcher.settle(batch.number, verdicts or [ACKNOWLEDGED] * len(batch.records), now, 0)
+    return [ending.ticket for ending in endings]
+
+
+def test_a_batch_is_due_by_count() -> None:
+    """The fourth record makes the batch due at once."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, "a", "b", "c")
+    assert batcher.take(0) is None
+    accept(batcher, "d", "e")
+    assert keys_of(batcher.take(0)) == ["a", "b", "c", "d"]
+    assert batcher.take(0) is None
+
+
+def test_a_batch_is_due_by_size_and_never_larger() -> None:
+    """Records beyond the size limit wait for the next batch."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, "a", "b", "c", size_bytes=40)
+    assert keys_of(batcher.take(0)) == ["a", "b"]
+
+
+def test_a_record_larger_than_a_batch_travels_alone() -> None:
+    """One giant does not block what is behind it."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, "a", size_bytes=1000)
+    accept(batcher, "b", size_bytes=100)
+    assert keys_of(batcher.take(0)) == ["a"]
+    assert keys_of(batcher.take(0)) == ["b"]
+
+
+def test_a_batch_is_due_by_the_age_of_its_oldest_record() -> None:
+    """A lone record leaves after the age limit, and `next_at` says when."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, "a", now=5)
+    assert batcher.take(5.9) is None
+    assert batcher.next_at(5.9) == 6
+    assert keys_of(batcher.take(6)) == ["a"]
+    assert batcher.next_at(6) is None
+
+
+def test_no_more_batches_than_allowed_are_under_way() -> None:
+    """The third batch waits for an answer to the first."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, *"abcdefghijkl")
+    first = batcher.take(0)
+    assert batcher.take(0) is not None
+    assert batcher.take(0) is None
+    settle(batcher, first)
+    assert batcher.take(0) is not None
+
+
+def test_a_later_record_of_the_same_key_waits_for_the_final_answer() -> None:
+    """Not even a retried record is overtaken by its successor."""
+    batcher = Batcher(LIMITS)
+    older, newer, other = accept(batcher, "a", "a", "b")
+    batch = batcher.take(1)
+    assert keys_of(batch) == ["a", "b"]
+    assert settle(batcher, batch, RETRY, ACKNOWLEDGED, now=1) == [other]
+    assert batcher.take(1.4) is None
+    assert settle(batcher, batcher.take(1.5), now=1.5) == [older]
+    assert settle(batcher, batcher.take(1.5), now=1.5) == [newer]
+
+
+def test_a_retried_record_pauses_longer_each_time() -> None:
+    """The pause doubles, while the sink counts as available because others pass."""
+    batcher = Batcher(LIMITS)
+    ticket, *_ = accept(batcher, "bad", "x")
+    now = 1.0
+    pauses = []
+    for number in range(3):
+        batch = batcher.take(now)
+        verdicts = [RETRY if key == "bad" else ACKNOWLEDGED for key in keys_of(batch)]
+        settle(batcher, batch, *verdicts, now=now)
+        assert batcher.unavailable_since is None
+        wake = batcher.next_at(now)
+        assert wake is not None
+        pauses.append(wake - now)
+        accept(batcher, f"x{number}", now=wake - 1)
+        now = wake
+    assert pauses == [0.5, 1, 2]
+    assert ticket in settle(batcher, batcher.take(now), now=now)
+
+
+def test_a_failed_batch_goes_back_and_closes_the_gate_for_a_growing_while() -> None:
+    """Nothing is handed out before the pause is over; the pause grows to its cap."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, "a", "b")
+    now = 1.0
+    pauses = []
+    for _ in range(9):
+        batch = batcher.take(now)
+        assert batch is not None
+        batcher.fail(batch.number, now, jitter=1)
+        assert batcher.unavailable_since == 1.0
+        resume = batcher.next_at(now)
+        assert resume is not None
+        assert batcher.take(resume - 0.001) is None
+        pauses.append(resume - now)
+        now = resume
+    assert pauses == [1, 2, 4, 8, 10, 10, 10, 10, 10]
+    assert batcher.backlog_count == 2
+
+
+def test_success_resets_the_pause() -> None:
+    """After an answer the next failure starts small again, and two batches may be under way."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, "a")
+    for now in (1, 10, 20):
+        batch = batcher.take(now)
+        assert batch is not None
+        batcher.fail(batch.number, now, 0)
+    settle(batcher, batcher.take(40), now=40)
+    assert batcher.unavailable_since is None
+    accept(batcher, "b", now=40)
+    batch = batcher.take(41)
+    assert batch is not None
+    batcher.fail(batch.number, 41, 0)
+    assert batcher.next_at(41) == 41.5
+
+
+def test_an_unavailable_sink_is_probed_with_one_smaller_batch() -> None:
+    """A server that chokes on a batch gets half of it, and more again when it can take that."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, *"abcdefgh")
+    first, second = batcher.take(0), batcher.take(0)
+    assert first
+    assert second
+    batcher.fail(first.number, 0, 0)
+    batcher.fail(second.number, 0, 0)
+    probe = batcher.take(1)
+    assert probe
+    assert len(keys_of(probe)) == 2
+    assert batcher.take(1) is None
+    batcher.fail(probe.number, 1, 0)
+    probe = batcher.take(3)
+    assert len(keys_of(probe)) == 1
+    settle(batcher, probe, now=3)
+    assert len(keys_of(batcher.take(3))) == 2
+
+
+def test_two_failures_of_one_outage_count_once() -> None:
+    """Both batches fail, but the pause is that of the first failure."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, *"abcdefgh")
+    for batch in [batcher.take(0), batcher.take(0)]:
+        assert batch
+        batcher.fail(batch.number, 0, 0)
+    assert batcher.next_at(0) == 0.5
+
+
+def test_a_batch_of_which_nothing_passed_means_unavailable() -> None:
+    """All records busy is the same as a sink that is away."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, *"abcd")
+    settle(batcher, batcher.take(0), RETRY, RETRY, RETRY, RETRY)
+    assert batcher.unavailable_since == 0
+    assert batcher.backlog_count == 4
+
+
+def test_one_record_that_never_passes_does_not_hold_up_the_others() -> None:
+    """What comes back queues behind what waits."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, "bad", *"abcdefgh")
+    now, passed = 0.0, set()
+    while len(passed) < 8:
+        moment = batcher.next_at(now)
+        assert moment is not None
+        now = moment
+        batch = batcher.take(now)
+        if batch is None:
+            continue
+        if "bad" in keys_of(batch):
+            batcher.fail(batch.number, now, 0)
+        else:
+            passed.update(keys_of(batch))
+            settle(batcher, batch, now=now)
+    assert now < 60
+
+
+def test_hurry_makes_everything_due() -> None:
+    """Ages and pauses no longer count at the end."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, "a", "b")
+    settle(batcher, batcher.take(1), RETRY, RETRY, now=1)
+    accept(batcher, "c", now=1)
+    assert batcher.take(1) is None
+    batcher.hurry()
+    assert keys_of(batcher.take(1)) == ["a", "b"]
+
+
+def test_a_sink_with_nothing_to_do_gets_a_batch_sooner() -> None:
+    """While one is under way the next one grows until its age, or until the answer."""
+    batcher = Batcher(BatchLimits(age_seconds=1.0, idle_age_seconds=0.2))
+    accept(batcher, "a")
+    assert batcher.take(0.1) is None
+    assert batcher.next_at(0.1) == 0.2
+    first = batcher.take(0.2)
+    accept(batcher, "b", now=0.3)
+    assert batcher.take(1.2) is None
+    assert batcher.next_at(1.2) == 1.3
+    settle(batcher, first, now=1.2)
+    assert keys_of(batcher.take(1.2)) == ["b"]
+
+
+def test_flush_makes_due_what_was_accepted_before_it() -> None:
+    """Later records wait for their age again."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, "a", "b")
+    batcher.flush()
+    assert keys_of(batcher.take(0)) == ["a", "b"]
+    accept(batcher, "c")
+    assert batcher.take(0.9) is None
+
+
+@pytest.mark.parametrize(
+    ("move", "arguments"),
+    [
+        ("settle", (99, [ACKNOWLEDGED], 0, 0)),
+        ("settle", (1, [], 0, 0)),
+        ("settle", (1, [ACKNOWLEDGED] * 3, 0, 0)),
+        ("settle", (1, [ACKNOWLEDGED] * 2, 0, 1.5)),
+        ("fail", (99, 0, 0)),
+        ("fail", (1, 0, -0.1)),
+        ("accept", (record("z", -1), 0)),
+    ],
+)
+def test_illegal_moves_raise_and_change_nothing(move: str, arguments: Any) -> None:
+    """An answer that fits no batch leaves the batcher as it was."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, "a", "b")
+    batcher.take(1)
+    before = repr(vars(batcher))
+    with pytest.raises(BatchError):
+        getattr(batcher, move)(*arguments)
+    assert repr(vars(batcher)) == before
+
+
+def test_a_batch_cannot_be_answered_twice() -> None:
+    """The second answer is refused."""
+    batcher = Batcher(LIMITS)
+    accept(batcher, "a")
+    batch = batcher.take(1)
+    assert batch
+    settle(batcher, batch)
+    with pytest.raises(BatchError):
+        batcher.fail(batch.number, 1, 0)
+
+
+def test_pauses_stay_between_half_a_second_and_thirty() -> None:
+    """Whatever the jitter and however often it failed."""
+    for attempts in (1, 2, 10, 10_000):
+        assert 0.5 <= pause_seconds(attempts, 0) <= pause_seconds(attempts, 1) <= LONGEST_PAUSE_SECONDS
+
+
+class BatcherMachine(RuleBasedStateMachine):
+    """Any legal sequence of moves, beside a model that keeps plain lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batcher = Batcher(
+            BatchLimits(size_bytes=60, count=5, age_seconds=1.0, under_way=2, idle_age_seconds=0.5)
+        )
+        self.now = 0.0
+        self.lines: dict[str, list[tuple[int, int]]] = {}  # key -> open (ticket, size), in order
+        self.under_way: dict[int, list[tuple[str, int]]] = {}  # batch -> (key, ticket)
+
+    @rule(key=st.sampled_from("abcdefgh"), size=st.integers(0, 80))
+    def accept(self, key: str, size: int) -> None:
+        ticket = self.batcher.accept(record(key, size), self.now)
+        self.lines.setdefault(key, []).append((ticket, size))
+
+    @rule(seconds=st.sampled_from([0.0, 0.1, 0.6, 1.0, 40.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def flush(self) -> None:
+        self.batcher.flush()
+
+    @rule()
+    def hurry(self) -> None:
+        self.batcher.hurry()
+
+    @rule()
+    def take(self) -> None:
+        self.took(self.batcher.take(self.now))
+
+    def took(self, batch: Batch | None) -> None:
+        if batch is None:
+            return
+        assert batch.number not in self.under_way
+        assert 1 <= len(batch.records) <= 5
+        assert len(batch.records) == 1 or sum(item.size_bytes for item in batch.records) <= 60
+        busy = [key for entries in self.under_way.values() for key, _ in entries]
+        keys = [item.key for item in batch.records]
+        assert len(set(busy + keys)) == len(busy) + len(keys), "a key is under way twice"
+        # only the oldest open record of a key may be under way
+        self.under_way[batch.number] = [(key, self.lines[key][0][0]) for key in keys]
+        assert [self.lines[key][0][1] for key in keys] == [item.size_bytes for item in batch.records]
+
+    @precondition(lambda self: self.under_way)
+    @rule(data=st.data(), jitter=st.floats(0, 1))
+    def settle(self, data: st.DataObject, jitter: float) -> None:
+        number = data.draw(st.sampled_from(sorted(self.under_way)))
+        size = len(self.under_way[number])
+        answers = st.sampled_from([ACKNOWLEDGED, ACKNOWLEDGED, RETRY, REJECTED])
+        self.settled(number, data.draw(st.lists(answers, min_size=size, max_size=size)), jitter)
+
+    def settled(self, number: int, verdicts: list[Verdict], jitter: float) -> None:
+        endings = self.batcher.settle(number, verdicts, self.now, jitter)
+        expected = []
+        for (key, ticket), verdict in zip(self.under_way.pop(number), verdicts, strict=True):
+            if verdict is not RETRY:
+                assert self.lines[key].pop(0)[0] == ticket  # popped, so it cannot end twice
+                expected.append((ticket, key, verdict))
+        assert [(ending.ticket, ending.record.key, ending.verdict) for ending in endings] == expected
+
+    @precondition(lambda self: self.under_way)
+    @rule(data=st.data(), jitter=st.floats(0, 1))
+    def fail(self, data: st.DataObject, jitter: float) -> None:
+        number = data.draw(st.sampled_from(sorted(self.under_way)))
+        self.batcher.fail(number, self.now, jitter)
+        del self.under_way[number]
+        if jitter < 0.5:
+            assert self.batcher.unavailable_since is not None
+
+    @invariant()
+    def backlog_is_what_is_open(self) -> None:
+        open_records = [entry for line in self.lines.values() for entry in line]
+        assert self.batcher.backlog_count == len(open_records)
+        assert self.batcher.backlog_bytes == sum(size for _, size in open_records)
+        assert self.batcher.under_way == len(self.under_way) <= 2
+
+    def teardown(self) -> None:
+        """In the end everything can be delivered, and `next_at` leads there."""
+        for _ in range(10_000):
+            for number in list(self.under_way):
+                self.settled(number, [ACKNOWLEDGED] * len(self.under_way[number]), 0)
+            self.took(self.batcher.take(self.now))
+            if not self.under_way:
+                moment = self.batcher.next_at(self.now)
+                if moment is None:
+                    break
+                self.now = moment
+        assert not any(self.lines.values())
+        assert self.batcher.backlog_count == self.batcher.backlog_bytes == 0
+
+
+TestBatcherMachine = BatcherMachine.TestCase
+TestBatcherMachine.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)

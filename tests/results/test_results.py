@@ -1,0 +1,106 @@
+"""Results on their way to several sinks, when one of them cannot even be given them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.intake.seed_queue import Waiting, seed_request
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.ledger import Entry, Ledger, Outcome
+from site_spider.ledger.lineage import Root, job_of
+from site_spider.observe.document import NameCounts
+from site_spider.results.batch import BatchLimits
+from site_spider.results.delivery import Delivery
+from site_spider.results.results import Results
+from site_spider.seed.seed import Seed, parse_seed
+from tests.in_process.scripted_sink import ScriptedSink
+
+P = Partition("seeds", 0)
+QUICK = BatchLimits(age_seconds=0.001)
+
+
+class BrokenDelivery(Delivery):
+    """Has a bug, once a record is there or before."""
+
+    def submit(self, record: Any, done: Any, *, at_once: bool = False) -> None:
+        raise AttributeError("'Handle' object has no attribute 'when'")
+
+
+class Crawl:
+    """One seed that has begun, and what becomes of it."""
+
+    def __init__(self, *deliveries: Delivery) -> None:
+        self.completion = Completion(Ledger())
+        self.completion.assigned({P: None})
+        self.aside: list[str] = []
+        self.results = Results(deliveries, self.completion, self._set_aside, NameCounts())
+        self.completion.write_missing = self.results.write_missing
+        self.completion.give_up = self.results.give_up
+        message = Message(P, 0, None, b'{"url": "http://h.test/", "meta": {"url_id": "a"}}')
+        seed = parse_seed(message.value, frozenset())
+        assert isinstance(seed, Seed)
+        entry = self.completion.take(message)
+        assert entry is not None
+        self.request, root = seed_request(Waiting(entry, message, seed), object())  # type: ignore[arg-type]
+        self.root: Root = root
+        self.completion.begin(self.request, root)
+
+    def _set_aside(self, _message: Message, reason: str, entry: Entry) -> None:
+        self.aside.append(reason)
+        self.completion.set_aside(entry)
+
+    def end(self) -> None:
+        self.results.submit({"url_id": "a", "body": "text"}, job_of(self.request))
+        self.completion.ended(self.request)
+
+    @property
+    def watermark(self) -> int:
+        return self.completion.positions()[P].offset
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def test_a_result_reaches_the_other_sink_and_the_seed_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
+    """In whichever order the sinks are named; the watermark moves on."""
+
+    async def scenario(broken_first: bool) -> None:
+        sink = ScriptedSink()
+        good, broken = Delivery(sink, limits=QUICK), BrokenDelivery(ScriptedSink(), limits=QUICK)
+        await good.open(1)
+        crawl = Crawl(*((broken, good) if broken_first else (good, broken)))
+        crawl.end()
+        await until(lambda: crawl.watermark == 1)
+        assert sink.written == [["a"]]
+        (reason,) = crawl.aside
+        assert reason.startswith("sink scripted could not be given the result: AttributeError(")
+        assert crawl.completion.ledger.outcomes[Outcome.DEAD_LETTER] == 1
+        await good.close(1)
+
+    for broken_first in (True, False):
+        asyncio.run(scenario(broken_first))
+    assert [item.levelno for item in caplog.records if item.exc_info] == [logging.ERROR] * 2
+
+
+def test_a_result_that_comes_after_the_end_of_the_crawl_leaves_its_seed_to_be_repeated() -> None:
+    """It is neither complete nor a dead letter."""
+
+    async def scenario() -> None:
+        delivery = Delivery(ScriptedSink(), limits=QUICK)
+        await delivery.open(1)
+        await delivery.close(1)
+        crawl = Crawl(delivery)
+        crawl.end()
+        assert crawl.aside == []
+        assert crawl.watermark == 0
+        assert crawl.completion.ledger.in_flight == 1
+
+    asyncio.run(scenario())

@@ -1,0 +1,81 @@
+"""Lines of a file of seeds: how they become messages."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_spider.errors import SeedError
+from site_spider.seed.line import seed_message
+from site_spider.seed.seed import parse_seed
+from tests.seed.seed_messages import URL
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "document"),
+    [
+        (URL, {}, {"url": URL}),
+        (f"  {URL}\r\n", {}, {"url": URL}),
+        (f"\ufeff{URL}\n", {}, {"url": URL}),
+        (
+            URL,
+            {"task_id": "job", "method": "HEAD", "not_extract": True},
+            {"url": URL, "method": "HEAD", "meta": {"task_id": "job", "NotExtract": True}},
+        ),
+        (
+            '{"url": "http://example.com/a", "method": "PUT", "meta": {"task_id": "x", "NotExtract": false}}',
+            {"task_id": "job", "method": "HEAD", "not_extract": True},
+            {"url": URL, "method": "PUT", "meta": {"task_id": "x", "NotExtract": False}},
+        ),
+        (
+            '{"url": "http://example.com/a", "meta": {"x": "ü"}, "other": 1.5}',
+            {"task_id": "job"},
+            {"url": URL, "meta": {"x": "ü", "task_id": "job"}, "other": 1.5},
+        ),
+    ],
+)
+def test_a_line_becomes_a_message_and_options_fill_in_what_it_leaves_open(line, options, document):
+    """A URL, or a JSON seed, which has the last word."""
+    key, value = seed_message(line, **options)
+    assert key == b"example.com"
+    assert json.loads(value) == document
+
+
+def test_the_key_of_a_message_is_the_host_in_its_one_spelling():
+    """So all seeds of a host land in one partition."""
+    assert seed_message("HTTP://BÜCHER.example.:8080/x")[0] == b"xn--bcher-kva.example"
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "why"),
+    [
+        ("", {}, "line: empty"),
+        (" \n", {}, "line: empty"),
+        ("example.com", {}, "url: 'example.com' has no scheme"),
+        ("http://a/b c", {}, "space"),
+        ("http://a/\udcff", {}, "line: not UTF-8"),
+        ('{"url": "http://a/\udcff"}', {}, "line: not UTF-8"),
+        ('{"url": "http://a/"', {}, "message: not JSON"),
+        ('{"url": "http://a/", "url": "http://a/"}', {}, "stands twice"),
+        ('{"url": "http://a/", "meta": []}', {"task_id": "job"}, "meta: a list"),
+        ("#comment", {}, "no scheme"),
+        (URL, {"method": "BREW"}, "method: 'BREW'"),
+    ],
+)
+def test_a_bad_line_is_refused_with_the_reason(line, options, why):
+    """As the crawler would, before it is produced."""
+    with pytest.raises(SeedError) as caught:
+        seed_message(line, **options)
+    assert why in caught.value.reason
+
+
+@given(st.text())
+def test_arbitrary_lines_raise_nothing_but_a_seed_error(line):
+    """Files hold anything too."""
+    try:
+        key, value = seed_message(line, task_id="job")
+    except SeedError:
+        return
+    assert key
+    assert parse_seed(value).task_id == "job"

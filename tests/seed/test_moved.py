@@ -1,0 +1,170 @@
+"""What a message says of a request that another process sent on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_spider.errors import SeedError
+from site_spider.seed import signature
+from site_spider.seed.fields import MAX_PRIORITY
+from site_spider.seed.moved import KEY, MOST_HOPS, Moved
+from site_spider.seed.seed import parse_seed
+
+words = st.lists(st.text("aé 5()", max_size=5), max_size=3).map(tuple)
+urls = st.lists(st.sampled_from(["http://h.test/a", "https://[::1]:8080/?b=c"]), max_size=3).map(tuple)
+numbers = st.integers(0, 1_000)
+moved = st.builds(
+    Moved,
+    url=st.sampled_from(["", "http://h.test/a"]),
+    method=st.sampled_from(["GET", "POST"]),
+    anchor_host=st.sampled_from(["", "h.test"]),
+    retry_times=numbers,
+    retry_reasons=words,
+    redirect_times=numbers,
+    redirect_ttl=st.none() | numbers,
+    redirect_urls=urls,
+    redirect_reasons=st.lists(st.just("meta refresh") | st.integers(100, 999), max_size=3).map(tuple),
+    hops=st.integers(0, MOST_HOPS),
+    unraised_priority=st.none() | st.integers(-MAX_PRIORITY, MAX_PRIORITY),
+)
+
+
+@given(moved)
+def test_it_comes_out_as_it_went_in(said: Moved) -> None:
+    """Over JSON, in a seed."""
+    message = json.dumps({"url": "http://h.test/b", "meta": {KEY: said.fields()}}).encode()
+    seed = parse_seed(message)
+    assert seed.moved == replace(said, scope_host=said.anchor_host)
+    assert seed.extra == {}
+
+
+def test_a_seed_of_a_producer_has_none() -> None:
+    """An empty object says that a process sent a link, nothing that nobody did."""
+    assert parse_seed(b'{"url": "http://h.test/"}').moved is None
+    assert parse_seed(b'{"url": "http://h.test/", "meta": {"site_moved": null}}').moved is None
+    link = parse_seed(b'{"url": "http://h.test/", "meta": {"site_moved": {}}}').moved
+    assert link is not None
+    assert link.is_link
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1,
+        [],
+        {"proxy": "http://p.test"},
+        {"url": "file:///etc/hostname"},
+        {"url": 1},
+        {"method": "CONNECT"},
+        {"anchor_host": 1},
+        {"anchor_host": "h" * 300},
+        {"anchor_host": "H.test"},
+        {"anchor_host": "h.test:80"},
+        {"anchor_host": "h.test/path"},
+        {"anchor_host": "u@h.test"},
+        {"anchor_host": "h.test\x1b[31m"},
+        {"anchor_host": "."},
+        {"anchor_host": "[::1]"},
+        {"scope_host": "h.test"},
+        {"is_proven": True},
+        {"hops": -1},
+        {"hops": MOST_HOPS + 1},
+        {"retry_times": 1_001},
+        {"retry_times": 1e3},
+        {"retry_times": 10**300},
+        {"retry_reasons": ["\x1b]0;x\x07"]},
+        {"retry_reasons": ["\u202e"]},
+        {"retry_reasons": ["a\nb"]},
+        {"retry_reasons": ["x" * 201]},
+        {"retry_reasons": [1]},
+        {"redirect_reasons": [0]},
+        {"redirect_reasons": [1000]},
+        {"redirect_reasons": ["x\x00"]},
+        {"redirect_urls": ["file:///etc/passwd"]},
+        {"redirect_urls": ["http://h.test/\x1b[31m"]},
+        {"redirect_urls": ["http://h.test/" + "a" * 10_000]},
+        {"url": "http://h.test/\x9b"},
+        {"retry_times": -1},
+        {"retry_times": True},
+        {"redirect_ttl": "many"},
+        {"redirect_urls": "http://h.test/"},
+        {"redirect_urls": [1]},
+        {"retry_reasons": ["x"] * 201},
+        {"redirect_reasons": [True]},
+        {"redirect_reasons": [None]},
+        {"unraised_priority": "high"},
+        {"unraised_priority": MAX_PRIORITY + 1},
+    ],
+)
+def test_what_no_process_writes_is_refused(value: Any) -> None:
+    """The message becomes a dead letter, with the reason."""
+    with pytest.raises(SeedError):
+        parse_seed(json.dumps({"url": "http://h.test/", "meta": {KEY: value}}).encode())
+
+
+def message(url: str = "http://h.test/b", **meta: Any) -> dict[str, Any]:
+    return {"url": url, "meta": {KEY: {"anchor_host": "h.test"}, **meta}}
+
+
+@pytest.mark.parametrize(
+    ("anchor_host", "believed"),
+    [("h.test", "h.test"), ("www.h.test", "www.h.test"), ("", ""), ("other.test", "."), ("test", ".")],
+)
+def test_an_anchor_host_is_believed_within_the_site_of_the_url(anchor_host: str, believed: str) -> None:
+    """Of what anybody can write; links to no host at all are followed from elsewhere."""
+    moved = parse_seed(json.dumps(message(**{KEY: {"anchor_host": anchor_host}})).encode()).moved
+    assert moved is not None
+    assert (moved.anchor_host, moved.scope_host, moved.is_proven) == (anchor_host, believed, False)
+
+
+OLD, NEW = b"an old key of some length", b"a new key of some length"
+
+
+def test_with_a_key_what_is_signed_is_believed() -> None:
+    """By whichever of the keys, so that they can be exchanged while processes run."""
+    for key in (OLD, NEW):
+        said = signature.signed(message(**{KEY: {"anchor_host": "other.test"}}), key)
+        moved = parse_seed(json.dumps(said).encode(), keys=(NEW, OLD)).moved
+        assert moved is not None
+        assert (moved.scope_host, moved.is_proven) == ("other.test", True)
+
+
+def test_a_signature_means_what_was_signed_however_it_is_written() -> None:
+    """Order of keys and escapes are not part of it; numbers and texts are."""
+    said = signature.signed(message(colour={"b": 1.5, "a": "größer 😀"}), NEW)
+    assert parse_seed(json.dumps(said, indent=1, sort_keys=True).encode(), keys=(NEW,)).moved
+
+
+SIGNED = signature.signed(message(), NEW)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        message(),
+        signature.signed(message(), b"another key, not ours"),
+        {**SIGNED, "url": "http://h.test/c"},
+        {**SIGNED, "priority": 5},
+        {**SIGNED, "meta": {**SIGNED["meta"], "url_id": "1"}},
+        {**SIGNED, "meta": {**SIGNED["meta"], "colour": "red"}},
+        {**SIGNED, "meta": {**SIGNED["meta"], KEY: {"anchor_host": "i.test"}}},
+        {**SIGNED, "meta": {**SIGNED["meta"], signature.KEY: SIGNED["meta"][signature.KEY][:-1]}},
+        *(message(**{signature.KEY: bad}) for bad in (None, "", 1, [], "é", "0" * 64)),
+    ],
+)
+def test_with_a_key_what_is_not_signed_is_refused(forged: dict[str, Any]) -> None:
+    """Or signed for another seed. The reason names the setting, and shows no key."""
+    with pytest.raises(SeedError) as caught:
+        parse_seed(json.dumps(forged).encode(), keys=(NEW, OLD))
+    assert caught.value.reason.startswith("meta.site_moved: not signed with SITE_SPILL_KEY")
+
+
+def test_seeds_of_producers_need_no_signature() -> None:
+    """A key is about what processes send each other."""
+    assert parse_seed(b'{"url": "http://h.test/"}', keys=(NEW,)).moved is None

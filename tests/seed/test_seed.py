@@ -1,0 +1,273 @@
+"""Seeds: what a message may hold, what it means, and that nothing but SeedError comes of all else."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_spider.errors import SeedError
+from site_spider.page.url import url_id
+from site_spider.seed.seed import Seed, parse_seed
+from tests.seed.seed_messages import URL, assert_plain, message, parsed, reason_of
+
+
+def test_only_the_url_is_required():
+    """Everything else has a default."""
+    assert parse_seed(b'{"url": "http://example.com/a"}') == Seed(
+        url=URL,
+        url_id=url_id(URL),
+        method="GET",
+        encoding="utf-8",
+        headers=(),
+        cookies={},
+        body=None,
+        priority=0,
+        dont_filter=False,
+        callback=None,
+        not_extract=False,
+        task_id=None,
+        depth=0,
+        parent_url_id=None,
+        seed_url_id=None,
+        directives={},
+        extra_json=b"",
+        unknown_fields=(),
+    )
+
+
+def test_every_field_comes_out_as_it_went_in():
+    """A seed that uses all there is."""
+    seed = parsed(
+        meta={
+            "url_id": "id-1", "NotExtract": True, "task_id": "job", "depth": 2, "parent_url_id": "p",
+            "seed_url_id": "s", "dont_redirect": True, "download_timeout": 2.5, "max_retry_times": 0,
+            "shop": {"id": [1, None, 2.5, "x\x00"]},
+        },
+        method="post",
+        _encoding="latin-1",
+        headers={"Accept": "text/html", "X-Many": ["1", "2"], "X-Name": "Müller"},
+        cookies={"a": "1", "b": 2, "c": True},
+        body="ü",
+        priority=-5,
+        dont_filter=True,
+        callback="parse",
+    )  # fmt: skip
+    assert seed == Seed(
+        url=URL,
+        url_id="id-1",
+        method="POST",
+        encoding="latin-1",
+        headers=(("Accept", "text/html"), ("X-Many", "1"), ("X-Many", "2"), ("X-Name", "Müller")),
+        cookies={"a": "1", "b": "2", "c": "True"},
+        body=b"\xfc",
+        priority=-5,
+        dont_filter=True,
+        callback="parse",
+        not_extract=True,
+        task_id="job",
+        depth=2,
+        parent_url_id="p",
+        seed_url_id="s",
+        directives={"dont_redirect": True, "download_timeout": 2.5, "max_retry_times": 0},
+        extra_json=b'{"shop":{"id":[1,null,2.5,"x\\u0000"]}}',
+        unknown_fields=(),
+    )
+
+
+def test_a_request_as_scrapy_serialises_it_is_a_seed():
+    """Fields that Request.to_dict() adds are accepted when null or empty."""
+    seed = parsed(
+        callback=None, errback=None, headers={}, method="GET", body="", cookies={}, meta={}, encoding="utf-8",
+        _encoding="utf-8", priority=0, dont_filter=False, flags=[], cb_kwargs={}, _class=None,
+    )  # fmt: skip
+    assert seed.body == b""
+    assert seed.callback is None
+    assert seed.unknown_fields == ("encoding",)
+
+
+def test_null_means_absent():
+    """Producers that serialise objects write null for what is not set."""
+    names = [
+        "meta",
+        "method",
+        "_encoding",
+        "headers",
+        "cookies",
+        "body",
+        "priority",
+        "dont_filter",
+        "callback",
+    ]
+    assert parsed(**dict.fromkeys(names)) == parsed()
+    keys = ["url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", "dont_retry"]
+    assert parsed(meta=dict.fromkeys(keys)) == parsed()
+
+
+def test_unknown_fields_are_ignored_and_named():
+    """In the order of the message, for the statistics."""
+    assert parsed(zeta=1, alpha={"x": 1}).unknown_fields == ("zeta", "alpha")
+
+
+def test_extra_fields_of_meta_are_kept():
+    """Scrapy's bookkeeping among them, which is data here and takes no effect."""
+    extra = {
+        "retry_times": 9, "redirect_times": 1, "redirect_ttl": 3, "redirect_urls": ["http://x/"],
+        "redirect_reasons": [302], "download_latency": 0.5, "handle_httpstatus_all": True, "": None,
+    }  # fmt: skip
+    seed = parsed(meta=extra | {"depth": 1})
+    assert seed.extra == extra
+    assert seed.directives == {}
+
+
+def test_the_url_of_a_seed_is_checked_and_normalised():
+    """As test_url.py tells in detail."""
+    seed = parse_seed('{"url": "HTTP://BÜCHER.example/ü?b=2&a=1"}'.encode())
+    assert seed.url == "http://xn--bcher-kva.example/ü?b=2&a=1"
+    assert seed.url_id == url_id("http://bücher.example/ü?a=1&b=2")
+
+
+def test_numbers_may_stand_for_identifiers():
+    """Producers send them from integer columns."""
+    seed = parsed(meta={"url_id": 17, "task_id": 4})
+    assert (seed.url_id, seed.task_id) == ("17", "4")
+
+
+def test_a_callback_is_named_from_the_allow_list():
+    """The caller says which there are."""
+    assert parse_seed(message(callback="parse_feed"), frozenset({"parse_feed"})).callback == "parse_feed"
+    assert "callback: 'parse_feed' is not allowed; known: parse" in reason_of(message(callback="parse_feed"))
+
+
+@pytest.mark.parametrize(
+    ("meta", "why"),
+    [
+        ({"url_id": ""}, "meta.url_id: empty"),
+        ({"url_id": True}, "meta.url_id: true"),
+        ({"url_id": 1.5}, "meta.url_id: 1.5"),
+        ({"url_id": ["a"]}, "meta.url_id: a list"),
+        ({"url_id": "a" * 513}, "meta.url_id: longer than 512 bytes"),
+        ({"url_id": "\u00fc" * 257}, "meta.url_id: longer than 512 bytes"),
+        ({"url_id": "a\nb"}, "meta.url_id: 'a\\nb' holds a control character"),
+        ({"NotExtract": 1}, "meta.NotExtract: 1, but must be true or false"),
+        ({"NotExtract": "true"}, "meta.NotExtract: 'true'"),
+        ({"task_id": {}}, "meta.task_id: an object"),
+        ({"task_id": "a" * 513}, "meta.task_id: longer than 512 bytes"),
+        ({"depth": -1}, "meta.depth: -1"),
+        ({"depth": "1"}, "meta.depth: '1'"),
+        ({"depth": False}, "meta.depth: false"),
+        ({"seed_url_id": {}}, "meta.seed_url_id: an object"),
+        ({"parent_url_id": False}, "meta.parent_url_id: false"),
+        ({"dont_redirect": 1}, "meta.dont_redirect: 1"),
+        ({"dont_retry": "no"}, "meta.dont_retry: 'no'"),
+        ({"dont_merge_cookies": 0}, "meta.dont_merge_cookies: 0"),
+        ({"max_retry_times": 101}, "meta.max_retry_times: 101"),
+        ({"max_retry_times": -1}, "meta.max_retry_times: -1"),
+        ({"download_timeout": 0}, "meta.download_timeout: 0"),
+        ({"download_timeout": 3601}, "meta.download_timeout: 3601"),
+        ({"download_timeout": True}, "meta.download_timeout: true"),
+        ({"download_timeout": "9"}, "meta.download_timeout: '9'"),
+    ],
+)
+def test_a_meta_key_with_a_wrong_value_makes_a_dead_letter(meta, why):
+    """As fields do."""
+    assert why in reason_of(message(meta=meta))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "proxy", "bindaddress", "download_slot", "download_maxsize", "http_user", "http_pass",
+        "dont_obey_robotstxt", "allow_offsite", "cookiejar", "_auth_proxy", "_", "site_epoch",
+    ],
+)  # fmt: skip
+def test_a_forbidden_meta_key_makes_a_dead_letter(key):
+    """Whatever its value, null included."""
+    for value in ("x", None):
+        assert f"meta: key '{key}' is not allowed" in reason_of(message(meta={key: value}))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+ENCODING_NAMES = st.sampled_from(["utf-8", "latin-1", "gbk", "utf-16", "hex", "rot13", "x\x00"]) | st.text(
+    max_size=8
+)
+SEED_LIKE = st.fixed_dictionaries(
+    {"url": st.just(URL) | st.text(max_size=20).map("http://a/".__add__) | JSON},
+    optional={
+        "meta": st.dictionaries(
+            st.sampled_from(
+                ["url_id", "NotExtract", "task_id", "depth", "dont_retry", "download_timeout", "x"]
+            ),
+            JSON,
+        )
+        | JSON,
+        "method": st.sampled_from(["GET", "post"]) | JSON,
+        "_encoding": ENCODING_NAMES | JSON,
+        "headers": st.dictionaries(st.text(max_size=5), st.text(max_size=5) | JSON, max_size=3) | JSON,
+        "cookies": st.lists(st.dictionaries(st.sampled_from(["name", "value", "path", "secure"]), JSON))
+        | JSON,
+        "body": st.text(max_size=9) | JSON,
+        "priority": JSON,
+        "dont_filter": JSON,
+        "callback": JSON,
+        "flags": JSON,
+    },
+)
+
+
+def assert_seed_or_reason(value):
+    """A seed or a plain reason; any other error fails the test that asks."""
+    reason = ""
+    try:
+        parse_seed(value)
+    except SeedError as error:
+        reason = error.reason
+    assert_plain(reason)
+
+
+@given(st.binary())
+def test_arbitrary_bytes_raise_nothing_but_a_seed_error(value):
+    """A message from the wire may hold anything."""
+    assert_seed_or_reason(value)
+
+
+@given(JSON | SEED_LIKE)
+def test_arbitrary_json_raises_nothing_but_a_seed_error(value):
+    """With the names of real fields, so that every check is reached."""
+    assert_seed_or_reason(json.dumps(value).encode())
+
+
+@given(SEED_LIKE, st.data())
+def test_a_damaged_message_raises_nothing_but_a_seed_error(value, data):
+    """Cut off or with a byte changed."""
+    whole = json.dumps(value, ensure_ascii=True).encode()
+    at = data.draw(st.integers(0, len(whole)))
+    assert_seed_or_reason(whole[:at])
+    assert_seed_or_reason(whole[:at] + data.draw(st.binary(max_size=2)) + whole[at + 1 :])
+
+
+PLAIN_TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
+FINITE_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | PLAIN_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(PLAIN_TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    path=st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), max_size=20),
+    url_ids=PLAIN_TEXT,
+    extra=st.dictionaries(PLAIN_TEXT.map("x".__add__), FINITE_JSON, max_size=3),
+    body=st.none() | PLAIN_TEXT,
+    priority=st.integers(-1_000_000, 1_000_000),
+)
+def test_a_valid_seed_comes_out_unchanged(path, url_ids, extra, body, priority):
+    """Nothing is lost or altered on the way in."""
+    url = f"http://example.com/{path}"
+    seed = parsed(url=url, meta={"url_id": url_ids, **extra}, body=body, priority=priority)
+    assert (seed.url, seed.url_id, seed.extra, seed.priority) == (url, url_ids, extra, priority)
+    assert seed.body == (None if body is None else body.encode())

@@ -1,0 +1,211 @@
+"""The rules of the design, each shown in a whole crawl: take one out of the code and a test fails here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import pytest
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.errors import SinkUnavailable
+from site_spider.service.assembly import SeedService
+from site_spider.spiders.crawl_spider import SeedSpider
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page
+
+
+class ScriptedSink:
+    """A sink that does as the test says."""
+
+    name = "scripted"
+    away: ClassVar[int] = 0  # so many writes find it away
+    refuses: ClassVar[frozenset[str]] = frozenset()
+    stored: ClassVar[dict[str, Any]] = {}
+    writes: ClassVar[int] = 0
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Self:
+        return cls()
+
+    async def open(self) -> None:
+        pass
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        cls = type(self)
+        cls.writes += 1
+        if cls.away:
+            cls.away -= 1
+            raise SinkUnavailable("the scripted sink is away")
+        return [self._verdict(record) for record in records]
+
+    def _verdict(self, record: Record) -> Verdict:
+        if record.key in self.refuses:
+            return Verdict(Answer.REJECTED, "the scripted sink does not like it")
+        self.stored[record.key] = record.document
+        return ACKNOWLEDGED
+
+    async def close(self) -> None:
+        pass
+
+
+SINKS = {"SITE_SINKS": f"local,{__name__}.ScriptedSink"}
+SEEDS = [{"url": f"http://h.test/rules/{number}", "meta": {"url_id": str(number)}} for number in range(5)]
+
+
+@pytest.fixture(autouse=True)
+def fresh_sink() -> Iterator[None]:
+    ScriptedSink.away, ScriptedSink.refuses, ScriptedSink.writes = 0, frozenset(), 0
+    ScriptedSink.stored.clear()
+    yield
+    engine.ANSWERS.clear()
+
+
+def test_rule_1_an_offset_waits_until_every_sink_has_acknowledged(tmp_path: Path) -> None:
+    """One of two sinks is away to the end: nothing is committed, and the next start does it all again."""
+    ScriptedSink.away = 1_000_000
+    first = crawl(
+        tmp_path, SEEDS, until=lambda _: ScriptedSink.writes > 0, SITE_STOP_GRACE_SECONDS=1, **SINKS
+    )
+    assert first.lag == 5
+    assert first.seeds["completed"] == 0
+    ScriptedSink.away = 0
+    second = crawl(tmp_path, [], **SINKS)
+    assert second.lag == 0
+    assert set(ScriptedSink.stored) == set(second.documents) == {str(number) for number in range(5)}
+
+
+def test_rule_1_an_offset_waits_for_the_whole_tree(tmp_path: Path) -> None:
+    """The seed's own page is done, a link still downloads: the offset stays until that has ended."""
+    gates: list[asyncio.Event] = []
+    noted: list[tuple[int, set[int]]] = []
+
+    async def gated(request: Request) -> Response:
+        gates.append(asyncio.Event())
+        await gates[0].wait()
+        return page(request)
+
+    engine.ANSWERS["/root"] = lambda r: page(r, "<a href=/gated>")
+    engine.ANSWERS["/gated"] = gated
+
+    def is_done(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        if service is None or not gates or not service.deliveries or service.deliveries[0].backlog_count:
+            return False
+        if not noted:
+            safe = {position.offset for position in service.completion.positions().values()}
+            noted.append((service.completion.ledger.in_flight, safe))
+            gates[0].set()
+        return service.completion.ledger.in_flight == 0
+
+    found = crawl(tmp_path, [{"url": "http://h.test/root", "meta": {"url_id": "r"}}], until=is_done)
+    assert noted == [(1, {0})]
+    assert found.lag == 0
+    assert len(found.documents) == 2
+
+
+def test_rule_3_what_is_lost_completes_nothing_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The partitions go while requests wait: nothing of them is committed, queued or remembered."""
+    engine.ANSWERS["/busy"] = lambda r: page(r, "".join(f"<a href=/busy/{n}>" for n in range(50)))
+
+    async def slow(request: Request) -> Response:
+        await asyncio.sleep(0.03)
+        return page(request)
+
+    engine.ANSWERS.update({f"/busy/{number}": slow for number in range(50)})
+    left: list[Any] = []
+
+    def lose(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        if service is None or (not left and len(service.waiting_room) < 20):
+            return False
+        assert service.seeds is not None
+        if not left:
+            service.seeds.lost(service.completion.ledger.partitions())
+            left.extend([service.completion.ledger.in_flight, len(service.completion.seen._owners)])
+        return not len(service.waiting_room)
+
+    found = crawl(tmp_path, [{"url": "http://h.test/busy"}], until=lose, CONCURRENT_REQUESTS=1)
+    assert left == [0, 0]
+    assert found.lag == 1
+    assert found.seeds["consumed"] == 0
+    assert found.seeds["handed_back"] == 1
+    assert len(crawl(tmp_path, []).documents) == 51
+
+
+def test_rule_4_doing_a_seed_twice_leaves_the_same_documents(tmp_path: Path) -> None:
+    """Only the times differ."""
+    engine.ANSWERS["/again"] = lambda r: page(r, "<a href=/again/link>")
+    seed = {"url": "http://h.test/again", "meta": {"url_id": "again", "extra": [1]}}
+    first = crawl(tmp_path, [seed]).documents
+    second = crawl(tmp_path, [seed]).documents
+    times = {"fetched_at", "latency_ms"}
+    assert [{k: v for k, v in d.items() if k not in times} for d in first.values()] == [
+        {k: v for k, v in d.items() if k not in times} for d in second.values()
+    ]
+
+
+def test_rule_6_a_bad_message_stops_nothing(tmp_path: Path) -> None:
+    """It is set aside with its reason and origin, and its offset is committed."""
+    found = crawl(tmp_path, [b"{", SEEDS[0], b'{"url": "ftp://h/"}', SEEDS[1]])
+    assert set(found.documents) == {"0", "1"}
+    assert len(found.dead_letters) == 2
+    assert found.lag == 0
+    assert found.seeds["dead_lettered"] == 2
+
+
+def test_rule_7_an_outage_slows_and_drops_nothing(tmp_path: Path) -> None:
+    """Batches are kept and tried again; meanwhile no download starts."""
+    ScriptedSink.away = 3
+    found = crawl(tmp_path, SEEDS, **SINKS)
+    assert set(ScriptedSink.stored) == {str(number) for number in range(5)}
+    assert found.lag == 0
+    assert found.dead_letters == []
+
+
+def test_rule_7_a_record_that_is_refused_becomes_a_dead_letter_once(tmp_path: Path) -> None:
+    """Its neighbours are stored; the seed is set aside with the server's reason."""
+    ScriptedSink.refuses = frozenset({"3"})
+    found = crawl(tmp_path, SEEDS, **SINKS)
+    assert set(ScriptedSink.stored) == {"0", "1", "2", "4"}
+    (letter,) = found.dead_letters
+    assert dict(letter.headers)["error"] == b"the scripted sink does not like it"
+    assert letter.value is not None
+    assert b"rules/3" in letter.value
+    assert found.lag == 0
+    assert found.seeds["dead_lettered"] == 1
+
+
+def test_rule_9_nothing_from_a_message_is_executed(tmp_path: Path) -> None:
+    """Neither a class, nor a callback that is not on the list, nor a setting of the download."""
+    bad = [
+        b'{"url": "http://h.test/", "_class": "os.system"}',
+        b'{"url": "http://h.test/", "callback": "from_crawler"}',
+        b'{"url": "http://h.test/", "meta": {"proxy": "http://127.0.0.1:1"}}',
+    ]
+    found = crawl(tmp_path, bad)
+    assert found.documents == {}
+    assert len(found.dead_letters) == 3
+
+
+class BreakingSpider(SeedSpider):
+    """Breaks the frontier with its first page."""
+
+    async def parse(self, response: Response) -> Any:  # type: ignore[override]
+        service = SeedService.of(self.crawler)
+        assert service is not None
+        service.waiting_room.frontier.pop = None  # type: ignore[assignment,method-assign]
+        return await super().parse(response)
+
+
+def test_a_scheduler_that_fails_ends_the_process_instead_of_stalling_it(tmp_path: Path) -> None:
+    """The crawl closes by itself, and what was not done is done by the next."""
+    found = crawl(tmp_path, SEEDS, BreakingSpider, until=lambda _: False, CONCURRENT_REQUESTS=1)
+    assert found.stats["finish_reason"] == "failed"
+    assert found.lag >= 3
+    assert set(crawl(tmp_path, []).documents) == {str(number) for number in range(5)}

@@ -1,0 +1,62 @@
+"""What is shown holds no character that a terminal obeys."""
+
+from __future__ import annotations
+
+import json
+from time import thread_time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_spider.escape import (
+    LONGEST_LINE,
+    LONGEST_TEXT,
+    escaped,
+    escaped_json,
+    escaped_lines,
+    for_log,
+)
+
+# CSI, OSC, C1, DEL, bidi override and isolate, line and paragraph separator, tag, half a surrogate pair
+HOSTILE = "\x1b[31m\x1b]0;title\x07\x9b1m\x7f\x85\u202e\u2066\u2028\u2029\ufeff\U000e0041\ud800\r\0"
+texts = st.text(st.characters() | st.sampled_from(HOSTILE))
+
+
+def test_control_characters_are_shown_as_escapes() -> None:
+    """Neither a terminal's own commands nor those in one character (C1) come through."""
+    assert escaped("\x1b[31mred\n\x9b1m") == "\\x1b[31mred\\n\\x9b1m"
+    assert escaped("\u202ea\ud800") == "\\u202ea\\ud800"
+    assert escaped("Café – größer 日本 😀") == "Café – größer 日本 😀"
+
+
+@given(texts)
+def test_one_line_is_printable(text: str) -> None:
+    """Whatever the text."""
+    assert escaped(text).isprintable()
+    assert for_log(text, one_line=True).isprintable()
+
+
+@given(texts)
+def test_lines_keep_line_ends_and_tabs_and_nothing_else(text: str) -> None:
+    """For tracebacks and tables in a log."""
+    for shown in (escaped_lines(text), for_log(text, one_line=False)):
+        assert shown.replace("\n", "").replace("\t", "").isprintable()
+        assert shown.count("\n") == text.count("\n")
+
+
+@given(st.dictionaries(texts, texts | st.lists(texts)))
+def test_json_reads_the_same(document: dict[str, object]) -> None:
+    """Also beyond the basic plane, where an escape is a pair."""
+    shown = escaped_json(json.dumps(document, ensure_ascii=False))
+    assert shown.isprintable()
+    assert json.loads(shown) == json.loads(json.dumps(document))
+
+
+def test_what_is_long_is_cut_and_says_so() -> None:
+    """A megabyte is cut before each of its characters is looked at."""
+    began = thread_time()
+    for text in ("x" * 1_000_000, HOSTILE * 50_000, "\n" * 1_000_000, "x\n" * 500_000):
+        assert len(for_log(text, one_line=True)) <= LONGEST_LINE
+        assert len(for_log(text, one_line=False)) <= 10 * LONGEST_TEXT
+    assert thread_time() - began < 0.5
+    assert for_log("x" * 5_000, one_line=True).endswith("... (5000 long)")

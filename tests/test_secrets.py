@@ -1,0 +1,93 @@
+"""What is secret in settings, and texts without it."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from site_spider.secrets import HIDDEN, Redaction, secrets_of, without_secrets
+
+SECRET = 'm4rk3d/"sé cret"'
+QUOTED = quote(SECRET, safe="")
+
+SETTINGS: list[dict[str, Any]] = [
+    {"SITE_KAFKA_OPTIONS": {"sasl.username": "bob", "sasl.password": SECRET}},
+    {"SITE_KAFKA_OPTIONS": json.dumps({"ssl.key.password": SECRET, "ssl.key.location": "/key"})},
+    {"SITE_KAFKA_OPTIONS": {"sasl.oauthbearer.client.secret": SECRET}},
+    {"SITE_KAFKA_OPTIONS": {"sasl.jaas.config": SECRET}},
+    {"SITE_ELASTICSEARCH_OPTIONS": {"basic_auth": ["bob", SECRET]}},
+    {"SITE_ELASTICSEARCH_OPTIONS": {"basic_auth": f"bob:{SECRET}"}},
+    {"SITE_ELASTICSEARCH_OPTIONS": {"api_key": SECRET}},
+    {"SITE_ELASTICSEARCH_OPTIONS": {"api_key": ["id", SECRET]}},
+    {"SITE_ELASTICSEARCH_OPTIONS": {"bearer_auth": SECRET}},
+    {"SITE_ELASTICSEARCH_OPTIONS": {"headers": {"X-Gate": SECRET}}},
+    {"SITE_ELASTICSEARCH_HOSTS": f"http://h:9200,https://bob:{QUOTED}@h:9200"},
+    {"SITE_REDIS_URL": f"redis://:{QUOTED}@h:1/0"},
+    {"SITE_REDIS_URL": f"u:{QUOTED}@h:1"},
+    {"SITE_REDIS_URL": f"redis://h:1/0?password={QUOTED}"},
+    {"SITE_PROXIES": f"user:{QUOTED}@proxy:8080"},
+    {"SITE_PROXIES": f"http://a:1,http://{QUOTED}@proxy:8080"},
+    {"SITE_SPILL_KEY": SECRET},
+    {"SITE_CONSOLE_TOKEN": SECRET},
+    {"SITE_HBASE_OPTIONS": '{"transport": "framed", "password": ' + json.dumps(SECRET)},
+    {"MAIL_PASS": SECRET},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("form", [SECRET, QUOTED, repr(SECRET), json.dumps(SECRET), f"x{SECRET}y"])
+def test_a_secret_is_hidden_in_every_form(settings: dict[str, Any], form: str) -> None:
+    """However somebody writes it down."""
+    shown = Redaction(secrets_of(settings))(f"cannot log in with {form} at h:1 as bob")
+    assert "m4rk3d" not in shown
+    assert shown.startswith("cannot log in with ")
+    assert shown.endswith(" at h:1 as bob")
+    assert HIDDEN in shown
+
+
+def test_the_header_made_of_a_login_is_hidden() -> None:
+    """A server may say what it was sent."""
+    header = b64encode(b"bob:opensesame").decode()
+    for settings in (
+        {"SITE_ELASTICSEARCH_OPTIONS": {"basic_auth": ["bob", "opensesame"]}},
+        {"SITE_ELASTICSEARCH_HOSTS": "http://bob:opensesame@h:1"},
+        {"SITE_PROXIES": "http://bob:opensesame@h:1"},
+    ):
+        assert Redaction(secrets_of(settings))(f"Basic {header}") == f"Basic {HIDDEN}"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"SITE_HBASE_ROW_KEY": "url_id", "SITE_SEED_TOPIC": "seeds"},
+        {"SITE_KAFKA_OPTIONS": {"ssl.key.location": "/etc/key.pem", "client.id": "crawler"}},
+        {"SITE_ELASTICSEARCH_OPTIONS": {"ca_certs": "/etc/ca.pem", "basic_auth": ["elastic", ""]}},
+        {"SITE_PROXIES": "http://proxy:8080", "SITE_REDIS_URL": "redis://h:6379/0"},
+        {"SITE_REDIS_URL": "redis://default@h:6379/0"},
+        {"SITE_SPILL_KEY": "abc"},  # too short to be told from words
+    ],
+)
+def test_what_is_not_secret_stays(settings: dict[str, Any]) -> None:
+    """Names of users, files and hosts."""
+    text = "url_id seeds /etc/key.pem crawler /etc/ca.pem elastic proxy:8080 redis://default h:6379/0 abc"
+    assert Redaction(secrets_of(settings))(text) == text
+
+
+def test_one_setting_by_itself() -> None:
+    """For an error that is about it."""
+    assert without_secrets("no s3cret!", "SITE_KAFKA_OPTIONS", {"sasl.password": "s3cret!"}) == f"no {HIDDEN}"
+
+
+@pytest.mark.parametrize(
+    "value", [None, 7, [], ["a", ["b"]], {"a": {"b": None}}, "{" * 100_000, "@", "[" * 9, "://@,@"]
+)
+def test_a_setting_of_any_shape_is_looked_at(value: Any) -> None:
+    """Those of a wrong type are refused elsewhere."""
+    Redaction(secrets_of({"SITE_KAFKA_OPTIONS": value, "SITE_PROXIES": value, "SITE_SPILL_KEY": value}))(
+        "text"
+    )

@@ -1,0 +1,132 @@
+"""The runs of `crawl_spider.sh` and the crawler processes in them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.acceptance.deployment import SCRIPT, Deployment
+from tools.chaos import processes
+from tools.chaos.processes import LEASH, Process
+
+# Seconds since the epoch and the process stand first in a line, for tools.chaos.logs to read.
+LOG_FORMAT = "%(created).3f %(process)d %(asctime)s [%(name)s] %(levelname)s: %(message)s"
+STOP_SECONDS = 60  # twice the default of SITE_STOP_GRACE_SECONDS
+EXIT_UNAVAILABLE = 69
+
+
+@dataclass
+class Run:
+    """One `crawl_spider.sh`."""
+
+    name: str
+    log: Path
+    size: int  # processes
+    process: subprocess.Popen[bytes]
+    crawlers: list[Process] = field(default_factory=list)  # every one it ever had, in order
+    told_to_stop: float | None = None
+    gave_up: bool = False  # a server was away when it began, and it said so
+
+    @property
+    def works(self) -> bool:
+        """Whether it runs and is to go on."""
+        return self.told_to_stop is None and self.process.poll() is None
+
+    def look(self) -> None:
+        """Note crawlers that are new."""
+        if self.process.poll() is None:
+            for child in processes.children(self.process.pid):
+                if child not in self.crawlers and processes.is_crawler(child):
+                    self.crawlers.append(child)
+
+    def terminate(self) -> None:
+        """Ask it to stop, as an operator does."""
+        self.told_to_stop = time.time()
+        self.process.send_signal(signal.SIGTERM)
+
+
+class Crew:
+    """All runs of one chaos."""
+
+    def __init__(self, deployment: Deployment, concurrency: int) -> None:
+        self._deployment = deployment
+        self._concurrency = concurrency
+        self.runs: list[Run] = []
+
+    def start(self, size: int) -> Run:
+        """One more run with so many processes."""
+        name = f"run-{len(self.runs) + 1}"
+        log = self._deployment.folder / f"{name}.log"
+        command = [str(SCRIPT), "-n", str(size), "-c", str(self._concurrency)]
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                [*LEASH, *command, "--", "-s", f"LOG_FORMAT={LOG_FORMAT}"],
+                env=self._deployment.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.runs.append(Run(name, log, size, process))
+        return self.runs[-1]
+
+    def start_all(self, count: int) -> None:
+        """So many processes: one run of two or more where there are many, the others alone."""
+        together = count // 2 if count >= 4 else 1
+        for size in [together, *[1] * (count - together)]:
+            self.start(size)
+
+    def look(self) -> None:
+        """Note crawlers that are new."""
+        for run in self.runs:
+            run.look()
+
+    def start_again(self) -> list[Run]:
+        """As a service manager: replace runs that gave up because a server was away at their start."""
+        ended = [
+            run
+            for run in self.runs
+            if not run.told_to_stop and not run.gave_up and run.process.poll() == EXIT_UNAVAILABLE
+        ]
+        for run in ended:
+            run.gave_up = True
+            self.start(run.size)
+        return ended
+
+    def working(self) -> list[Run]:
+        """The runs that are to go on."""
+        return [run for run in self.runs if run.works]
+
+    def crawlers(self) -> list[tuple[Run, Process]]:
+        """The living crawlers of those runs."""
+        return [(run, crawler) for run in self.working() for crawler in run.crawlers if crawler.lives()]
+
+    def stop(self, go_on: Callable[[], bool] = lambda: True) -> list[str]:
+        """Stop all gracefully; what is wrong with their ends, a line each."""
+        for run in self.working():
+            run.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        while (
+            any(run.process.poll() is None for run in self.runs) and time.monotonic() < deadline and go_on()
+        ):
+            time.sleep(0.1)
+        codes = {run.name: run.process.poll() for run in self.runs if not run.gave_up}
+        return [f"{name} ended with {code}, not with 0" for name, code in codes.items() if code != 0]
+
+    def end(self) -> None:
+        """Whatever state they are in, leave nothing behind: the scripts first, or they would start more."""
+        self.look()
+        for run in self.runs:
+            if run.process.poll() is None:
+                run.process.send_signal(signal.SIGSTOP)
+                left = processes.children(run.process.pid)
+                run.process.kill()
+                run.process.wait()
+                for child in left:
+                    child.send(signal.SIGKILL)
+            for crawler in run.crawlers:
+                crawler.send(signal.SIGKILL)

@@ -1,0 +1,187 @@
+"""The site of the race: as little work for a page as can be, so that the crawlers are what is measured.
+
+    python -m tools.race.site CERTIFICATE
+
+Listens on every address of this machine's loopback network, once for HTTP and once for HTTPS, and prints
+the two ports. The runner speaks to it by paths below /.site/: `reset` serves another workload, `state` says
+what was asked for since, `times` when each page was served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import uvloop
+
+from tools.race.pages import ORIGIN, SITE, render
+from tools.race.workload import WORKLOADS, Workload
+
+_HEAD = (
+    "HTTP/1.1 {status}\r\nServer: site\r\nDate: Sat, 21 Nov 2026 12:00:00 GMT\r\n"
+    'Content-Type: text/html; charset=utf-8\r\nCache-Control: max-age=60\r\nETag: "5f3759df"\r\n'
+    "Vary: Accept-Encoding\r\nConnection: {connection}\r\nContent-Length: "
+)
+_OK = _HEAD.format(status="200 OK", connection="keep-alive").encode()
+_CLOSED = _HEAD.format(status="200 OK", connection="close").encode()
+_MISSING = _HEAD.format(status="404 Not Found", connection="keep-alive").encode() + b"0\r\n\r\n"
+_CONTROL = b"/.site/"
+
+
+class Site:
+    """The pages of one workload, and what was asked for."""
+
+    def __init__(self) -> None:
+        self.pages: dict[bytes, tuple[int, int]] = {}  # by path: the number of its host, and its variant
+        self.hosts: list[bytes] = []  # by number
+        self.variants: list[str] = []
+        self.workload = WORKLOADS[0]
+        self.ready: dict[tuple[int, int], bytes] = {}  # by the same pair: the whole response
+        self.served: dict[bytes, float] = {}  # by host and path
+        self.asked = self.missing = self.connections = 0
+        self._began = 0.0  # when the first page was asked for
+        self._promised = 0  # answers that have got their moment
+
+    def reset(self, workload: Workload) -> None:
+        """Serve these pages, and count anew."""
+        self.workload = workload
+        self.served, self.ready, self.pages = {}, {}, {}
+        self.asked = self.missing = self.connections = 0
+        self._began, self._promised = 0.0, 0
+        self.hosts = [workload.host(number).encode() for number in range(workload.hosts)]
+        count = max(1, workload.hubs)
+        self.variants = [render(workload, variant) for variant in range(count)]
+        for number in range(workload.seeds):
+            place = number % workload.hosts, number // workload.hosts % count
+            self.pages[workload.seed_path(number).encode()] = place
+        for host in range(workload.hosts):
+            for number in range(workload.hubs):
+                path = workload.hub_path(workload.site(host), number)
+                self.pages[path.encode()] = host, (number + 1) % count
+
+    def answer(self, host: bytes, origin: bytes, path: bytes) -> bytes:
+        """The whole response, and a note that it was given."""
+        self.asked += 1
+        place = self.pages.get(path)
+        if place is None or self.hosts[place[0]] != host:
+            self.missing += 1
+            return _MISSING
+        response = self.ready.get(place)
+        if response is None:
+            response = self.ready[place] = self._response(place, origin)
+        self.served[host + path] = time.time()
+        return response
+
+    def wait_seconds(self) -> float:
+        """How long the next answer has to wait, so that all of them take the workload's minutes."""
+        now = time.monotonic()
+        self._began = self._began or now
+        self._promised += 1
+        return self._began + self._promised * self.workload.minutes * 60 / self.workload.total - now
+
+    def _response(self, place: tuple[int, int], origin: bytes) -> bytes:
+        host, variant = place
+        page = self.variants[variant].replace(ORIGIN, origin.decode()).replace(SITE, self.workload.site(host))
+        body = page.encode()
+        return b"%b%d\r\n\r\n%b" % (_CLOSED if self.workload.tls else _OK, len(body), body)
+
+    def state(self) -> dict[str, Any]:
+        """Counts, and when the first and the last page were served."""
+        times = self.served.values()
+        return {
+            "asked": self.asked,
+            "missing": self.missing,
+            "served": len(self.served),
+            "connections": self.connections,
+            "last": max(times, default=0.0) if self.is_quiet() else 0.0,
+        }
+
+    def is_quiet(self) -> bool:
+        """Whether nothing was served for a moment: only then is it worth looking for the last time."""
+        return bool(self.served) and time.time() - next(reversed(self.served.values())) > 0.05
+
+    def control(self, path: bytes) -> bytes:
+        """What the runner asks for."""
+        url = urlsplit(path.decode())
+        answer: Any = None
+        if url.path.endswith("/reset"):
+            given = dict(parse_qsl(url.query))
+            workload = next(one for one in WORKLOADS if one.name == given["workload"])
+            numbers = {name: int(value) for name, value in given.items() if name != "workload"}
+            self.reset(replace(workload, **numbers))
+        elif url.path.endswith("/times"):
+            answer = {key.decode(): value for key, value in self.served.items()}
+        else:
+            answer = self.state()
+        body = json.dumps(answer).encode()
+        return b"%b%d\r\n\r\n%b" % (_OK, len(body), body)
+
+
+class Connection(asyncio.Protocol):
+    """One client; requests may come in pieces, or several at once."""
+
+    def __init__(self, site: Site, scheme: str) -> None:
+        self._site = site
+        self._scheme = scheme
+        self._buffer = b""
+        self._host = self._origin = b""
+        self._transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        host, port = transport.get_extra_info("sockname")[:2]
+        self._host = host.encode()
+        self._origin = f"{self._scheme}://{host}:{port}".encode()
+        self._site.connections += 1
+
+    def data_received(self, data: bytes) -> None:
+        if self._buffer:
+            data = self._buffer + data
+        while (end := data.find(b"\r\n\r\n")) >= 0:
+            path = data[4 : data.index(b" ", 4)]  # only GET is asked for
+            self._serve(path)
+            data = data[end + 4 :]
+        self._buffer = data
+
+    def _serve(self, path: bytes) -> None:
+        if path.startswith(_CONTROL):
+            self._transport.write(self._site.control(path))
+            self._transport.close()
+            self._site.connections -= 1
+            return
+        if self._site.workload.minutes and (wait_seconds := self._site.wait_seconds()) > 0:
+            asyncio.get_running_loop().call_later(wait_seconds, self._answer, path)
+        else:
+            self._answer(path)
+
+    def _answer(self, path: bytes) -> None:
+        if self._transport.is_closing():  # while it was kept back
+            return
+        self._transport.write(self._site.answer(self._host, self._origin, path))
+        if self._site.workload.tls:
+            self._transport.close()
+
+
+async def serve(certificate: str) -> None:
+    """Until it is killed."""
+    site = Site()
+    loop = asyncio.get_running_loop()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    plain = await loop.create_server(lambda: Connection(site, "http"), "0.0.0.0", 0, backlog=4096)
+    secure = await loop.create_server(
+        lambda: Connection(site, "https"), "0.0.0.0", 0, backlog=4096, ssl=context
+    )
+    ports = [server.sockets[0].getsockname()[1] for server in (plain, secure)]
+    print(*ports, flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(sys.argv[1]))

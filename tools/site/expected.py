@@ -1,0 +1,210 @@
+"""A model crawler: walks the pure pages and says what a right crawl stores.
+
+It follows redirects (20 at most), keeps cookies, and tries three times what may pass,
+as Scrapy does with its default settings. What was measured of Scrapy 2.19 where one
+could argue is written down in `FAULTS` and beside the pages (`lenient`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urldefrag, urljoin
+
+from tools.site import compressed, encoded, failing, graph, redirects  # noqa: F401  they register pages
+from tools.site.exchange import PAGES, Answer, Ask, Fault, split_url
+from tools.site.expectation import Expectation
+from tools.site.pages import of_text
+
+RETRIED = {408, 429, 500, 502, 503, 504, 522, 524}
+REDIRECTED = {301, 302, 303, 307, 308}
+TRIES = 3
+MOST_REDIRECTS = 20
+DEPTH_LIMIT = 3
+REFUSED_PORT = 1
+
+# What the description says, by fault. The class differs between download handlers and with
+# the moment at which the connection broke.
+_CONNECTION = r"^\w*(DataLoss|DownloadFailed|ResponseFailed|Disconnected|Connection\w*)\w*"
+FAULTS = {
+    Fault.RESET: _CONNECTION,
+    Fault.SHORT: _CONNECTION,
+    Fault.NO_ANSWER: _CONNECTION,
+    Fault.GARBAGE: r"^\w*(DownloadFailed|ResponseFailed|Parse|Bad\w+)\w*",
+    Fault.HANG: r"(?i)^\w*time(d )?-?out",
+}
+REFUSED = r"(?i)^\w*(refused|connect)"
+
+
+def answer(ask: Ask) -> Answer:
+    """What the site says to a request."""
+    page = PAGES.get(ask.parts[0])
+    if page is None:
+        return of_text(f"<p>There is nothing at {ask.target}</p>", status=404)
+    try:
+        return page(ask)
+    except (LookupError, ValueError) as error:
+        return of_text(f"<p>Not a page: {ask.target} ({type(error).__name__})</p>", status=404)
+
+
+def phrase(status: int) -> str:
+    """The usual words for a status."""
+    return HTTPStatus(status).phrase if status in HTTPStatus.__members__.values() else "Unknown"
+
+
+@dataclass
+class _Walk:
+    """The way from a URL to its final answer."""
+
+    url: str
+    method: str
+    headers: Mapping[str, list[str]]
+    body: bytes
+    cookies: dict[tuple[str, str], str] = field(default_factory=dict)
+    requests: Counter[str] = field(default_factory=Counter)
+    redirects: int = 0
+
+    def attempt(self) -> Answer | None:
+        """The answer after the retries; None when the connection is refused."""
+        host, port, target = split_url(self.url)
+        if port == REFUSED_PORT:
+            return None
+        mine = "; ".join(f"{name}={value}" for (owner, name), value in self.cookies.items() if owner == host)
+        headers = {**self.headers, "cookie": [mine]} if mine else self.headers
+        for attempt in range(TRIES):
+            self.requests[urldefrag(self.url).url] += 1
+            found = answer(Ask(host, port, self.method, target, headers, self.body, attempt))
+            if found.fault is Fault.NONE and found.status not in RETRIED:
+                break
+        return found
+
+    def moves(self, found: Answer) -> bool:
+        """Follow the redirect, if it is one that can be followed."""
+        location = found.header("location")
+        target = urljoin(self.url, location) if location and found.status in REDIRECTED else ""
+        if not target.startswith("http://"):
+            return False
+        host = split_url(self.url)[0]
+        for name, value in found.headers:
+            if name == "Set-Cookie":
+                cookie, _, content = value.split(";")[0].partition("=")
+                self.cookies[host, cookie] = content
+        if (found.status in {301, 302} and self.method == "POST") or (
+            found.status == 303 and self.method not in {"GET", "HEAD"}
+        ):
+            self.method, self.body = "GET", b""
+        self.url, self.redirects = target, self.redirects + 1
+        return True
+
+
+def expected(
+    url: str,
+    method: str = "GET",
+    *,
+    headers: Mapping[str, list[str]] | None = None,
+    body: bytes = b"",
+    extract: bool = True,
+    depth: int = 0,
+) -> Expectation:
+    """What must be stored for a URL; with `extract` also for all that is discovered from it.
+
+    `headers` are those of the seed, names in lower case.
+    """
+    walk = _Walk(url, method, headers or {}, body)
+    seen = set()
+    while True:
+        state = (walk.url, tuple(walk.cookies.items()))
+        found = walk.attempt()
+        if found is None:
+            return _failure(url, walk, REFUSED)
+        if found.fault is not Fault.NONE:
+            return _failure(url, walk, FAULTS[found.fault])
+        if state in seen or walk.redirects > MOST_REDIRECTS:
+            return _endless(url, walk)
+        seen.add(state)
+        if not walk.moves(found):
+            break
+    result = _answered(url, walk, found)
+    if found.declared_length is not None and found.declared_length < len(found.body):
+        # Measured: the HTTP11 handler keeps what Content-Length covers, the aiohttp one takes
+        # the rest for a broken answer and fails.
+        twice = dict.fromkeys(walk.requests, (1, 2 * TRIES))
+        other = replace(_failure(url, walk, FAULTS[Fault.GARBAGE]), requests=twice)
+        result = replace(result, requests=twice, alternatives=(other,))
+    if len(seen) > len({address for address, _ in seen}):
+        # The way leads through one URL twice, with a cookie the second time. To be filtered
+        # as a duplicate is what Scrapy does without dont_filter.
+        result = replace(result, alternatives=(_endless(url, walk),))
+    if not extract or not found.links:
+        return result
+    return replace(
+        result,
+        links=found.links,
+        optional_links=found.optional_links,
+        tree=_tree({url, result.final_url}, found, depth),
+    )
+
+
+def _requests(walk: _Walk, extra: int = 1) -> dict[str, tuple[int, int]]:
+    return {url: (count, count * extra) for url, count in walk.requests.items()}
+
+
+def _failure(url: str, walk: _Walk, description: str) -> Expectation:
+    """Nothing usable came. A client may repeat a request by itself on a kept connection that closed."""
+    return Expectation(
+        url=url, final_url=walk.url, status=(None,), description=description, requests=_requests(walk, 2)
+    )
+
+
+def _endless(url: str, walk: _Walk) -> Expectation:
+    """Redirects without end: stopped at the first repetition or at the limit, as failure or last answer."""
+    return Expectation(
+        url=url,
+        final_url=url,
+        status=(None, 301, 302),
+        body_pattern="",
+        description=redirects.LOOP,
+        requests=dict.fromkeys(walk.requests, (0, MOST_REDIRECTS + 1)) | {url: (1, MOST_REDIRECTS + 1)},
+    )
+
+
+def _answered(url: str, walk: _Walk, found: Answer) -> Expectation:
+    is_head, is_success = walk.method == "HEAD", 200 <= found.status < 300
+    size = len(found.body) if found.size is None else found.size
+    result = Expectation(
+        url=url,
+        final_url=walk.url,
+        status=(found.status,),
+        body="" if is_head else found.text,
+        description=None if is_success else rf"^HTTP {found.status}\b",
+        headers=_stored_headers(found),
+        content_type=found.header("content-type"),
+        response_size=0 if is_head else size,
+        requests=_requests(walk),
+    )
+    lenient: Mapping[str, Any] = {} if is_head else found.lenient
+    return replace(result, **lenient)
+
+
+def _stored_headers(found: Answer) -> dict[str, tuple[str, ...]]:
+    """Lines of the answer by name; those that are consumed, or not ASCII, are left out."""
+    result: dict[str, tuple[str, ...]] = {}
+    for name, value in found.headers:
+        if name != "Content-Encoding" and value.isascii():
+            result[name.lower()] = (*result.get(name.lower(), ()), value.strip())
+    return result
+
+
+def _tree(known: set[str], found: Answer, depth: int) -> dict[str, Expectation]:
+    """Every document that must come of the links, level by level, down to the depth limit."""
+    known, level, result = {urldefrag(url).url for url in known}, found.links, {}
+    for _ in range(depth, DEPTH_LIMIT):
+        fresh = {urldefrag(link).url for link in level} - known
+        known |= fresh
+        children = {link: expected(link, depth=DEPTH_LIMIT) for link in fresh}
+        result.update({link: replace(child, tree={}) for link, child in children.items()})
+        level = frozenset(link for child in children.values() for link in child.links)
+    return result

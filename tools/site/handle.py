@@ -1,0 +1,94 @@
+"""Starts the site as a child process and reads its record."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tools.site.exchange import host_name
+from tools.site.plan import PlannedSeed, plan
+from tools.site.record import Entry, read_record
+
+ROOT = Path(__file__).resolve().parents[2]
+STOP_SECONDS = 10
+
+
+class Site:
+    """The running site: `with Site(folder / "record.jsonl") as site: …`.
+
+    `record` is where the child appends its lines; a site started again on the same file
+    and port goes on, with its counters of attempts back at zero.
+    """
+
+    def __init__(self, record: Path, hosts: int = 60, port: int = 0) -> None:
+        self.record = record
+        self.hosts = hosts
+        self.port = port
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        assert self._process, "the site is not running"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the child and wait until it listens."""
+        command = [sys.executable, "-m", "tools.site", "--hosts", str(self.hosts), "--port", str(self.port)]
+        self._process = subprocess.Popen(
+            [*command, "--record", str(self.record)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line.startswith("READY "):
+            self.stop()
+            raise RuntimeError(f"The site did not start: it said {line!r}.")
+        self.port = int(line.split()[1])
+
+    def stop(self) -> None:
+        """End the child; afterwards the record is whole."""
+        if self._process:
+            process, self._process = self._process, None
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            finally:
+                process.kill()
+                assert process.stdout
+                process.stdout.close()
+
+    def url(self, path: str, host: int = 0) -> str:
+        """A URL of the site."""
+        return f"http://{host_name(host)}:{self.port}{path}"
+
+    def seeds(
+        self, count: int = 5000, rng_seed: int = 0, only: frozenset[str] | None = None
+    ) -> list[PlannedSeed]:
+        """A mix of seeds over all kinds of page, or over some kinds."""
+        return plan(self.port, count, self.hosts, rng_seed, only)
+
+    def entries(self) -> list[Entry]:
+        """What was asked so far; the newest may be up to 0.2 s late."""
+        return read_record(self.record)
+
+    def wait_for(self, count: int, timeout_seconds: float = 10) -> list[Entry]:
+        """The entries, as soon as there are `count`."""
+        deadline = time.monotonic() + timeout_seconds
+        while len(found := self.entries()) < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"The record has {len(found)} entries, expected {count}.")
+            time.sleep(0.02)
+        return found
