@@ -13,6 +13,11 @@ LONGEST_LINE = 4_000  # characters of one line of a log
 LONGEST_TEXT = 100_000  # characters of one record, traceback included
 
 
+def cut(text: str, width: int) -> str:
+    """At most `width` characters; an ellipsis says that there were more."""
+    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
 def escaped(text: str) -> str:
     """The text in one line."""
     return text if text.isprintable() else "".join(map(_as_python, text))

@@ -20,9 +20,7 @@ EXTENSIONS = {
     "scrapy.extensions.corestats.CoreStats": None,
     "site_spider.engine.stats.QuickCoreStats": 0,  # in its place: counts without signals
     "site_spider.download.proxies.service.ProxyService": 5,  # only where SITE_PROXIES is set
-    "site_spider.service.assembly.SeedService": 10,
-    "site_spider.observe.statistics.StatisticsExtension": 20,
-    "site_spider.observe.server.FrontierServer": 30,  # for `scrapy frontier`
+    "site_spider.service.service.SeedService": 10,
 }
 DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,

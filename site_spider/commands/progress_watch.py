@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from site_spider.commands.progress_report import Report, line
-from site_spider.commands.table import cut
 from site_spider.errors import LogUnavailable
+from site_spider.escape import cut
 from site_spider.observe.progress import Rate
 
 _LOOK_SECONDS = 0.5

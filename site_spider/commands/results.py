@@ -11,9 +11,9 @@ from typing import Any
 
 from site_spider.commands.output import add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.commands.table import Column, cut
+from site_spider.commands.table import Column
 from site_spider.contracts.reader import ResultReader, StatusFilter
-from site_spider.escape import escaped
+from site_spider.escape import cut, escaped
 from site_spider.service import plugins as parts
 
 _STATUS, _URL, _ID = Column("STATUS"), Column("URL", shrinks=True), Column("URL_ID", optional=True)

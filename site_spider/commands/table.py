@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from site_spider.escape import escaped
+from site_spider.escape import cut, escaped
 
 GAP = "  "
 NARROWEST = 12  # a column that may shrink stays this wide
@@ -22,11 +22,6 @@ class Column:
     right: bool = False
     shrinks: bool = False
     optional: bool = False
-
-
-def cut(text: str, width: int) -> str:
-    """At most `width` characters; an ellipsis says that there were more."""
-    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
 
 
 def render(

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
-from site_spider.errors import SiteSpiderError
+from site_spider import options
+from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.options import SettingsView
 
 
@@ -45,3 +46,12 @@ class DoneStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give back what is open. Never raises."""
+
+
+def bloom_limits(settings: SettingsView) -> tuple[int, float]:
+    """SITE_BLOOM_CAPACITY and SITE_BLOOM_ERROR_RATE. Raises ConfigError."""
+    capacity = options.integer(settings, "SITE_BLOOM_CAPACITY", minimum=1)
+    error_rate = options.seconds(settings, "SITE_BLOOM_ERROR_RATE", maximum=0.5)
+    if error_rate == 0:
+        raise ConfigError("SITE_BLOOM_ERROR_RATE is 0, but a Bloom filter errs; use SITE_DUPEFILTER=memory.")
+    return capacity, error_rate

@@ -23,12 +23,15 @@ from enum import Enum
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from site_spider.download.answer_errors import NoAnswer, OddAnswer, OversizedAnswer
+from site_spider.download.answer_errors import NoAnswer, OddAnswer
 from site_spider.download.chunks import Chunks
+from site_spider.engine.http_bounds import (
+    MAX_HEAD_BYTES,
+    MAX_HEAD_LINES,
+    MAX_INTERIM_ANSWERS,
+    OversizedAnswer,
+)
 
-MAX_HEAD_BYTES = 65_536  # of all heads of an answer: interim answers (1xx) have one each
-MAX_HEAD_LINES = 4_000
-MAX_INTERIM_ANSWERS = 100
 _LONGEST_VERSION = 64  # before a slash, of any reader's patience
 _NO_BODY = frozenset((204, 304))
 # as Twisted takes them out: they are about the connection, not about the page

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from httptools import HttpParserError, HttpResponseParser
 
-from site_spider.download.answer_errors import OddAnswer, OversizedAnswer
+from site_spider.download.answer_errors import OddAnswer
+from site_spider.engine.http_bounds import MAX_FRAMING_BYTES, OversizedAnswer
 
-MAX_FRAMING_BYTES = 65_536  # of chunk lines, extensions and trailers, beyond as many as of content
 _STEP_BYTES = 16_384  # about 0.3 ms of chunks of one byte
 _HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
 _LAST_BYTES = 5  # one more than a message ends with: CR LF CR LF

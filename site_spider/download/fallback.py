@@ -21,6 +21,7 @@ from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 from twisted.web.client import HTTPConnectionPool
 
+from site_spider import meta_keys
 from site_spider.download.descriptors import most_kept_by_twisted
 from site_spider.download.resolver import (
     PrivateHostError,
@@ -33,7 +34,6 @@ from site_spider.engine.bounded_client import BoundedClientFactory, oversized
 from site_spider.errors import SiteSpiderError
 
 _WRONG_CERTIFICATE = "certificate verify failed"  # in the words of OpenSSL
-_PROXY = "proxy"  # key in Request.meta, as in Scrapy; no seed can set it
 
 
 class CertificateError(SiteSpiderError):
@@ -81,7 +81,7 @@ class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
 
     async def download_request(self, request: Request) -> Response:
         """Download. Raises PrivateHostError and CertificateError besides what Scrapy's own handler raises."""
-        proxy = request.meta.get(_PROXY)
+        proxy = request.meta.get(meta_keys.PROXY)
         try:
             if proxy:
                 return await self._download_through(proxy, request)
@@ -104,13 +104,13 @@ class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
         parts = urlsplit(proxy)
         address = await _address_of(parts.hostname or "")
         shown = f"[{address}]" if ":" in address else address
-        request.meta[_PROXY] = f"{parts.scheme or 'http'}://{shown}:{parts.port or 80}"
+        request.meta[meta_keys.PROXY] = f"{parts.scheme or 'http'}://{shown}:{parts.port or 80}"
         proxy_address.set(address)
         try:
             return await super().download_request(request)
         finally:
             proxy_address.set(None)
-            request.meta[_PROXY] = proxy
+            request.meta[meta_keys.PROXY] = proxy
 
 
 async def _address_of(host: str) -> str:

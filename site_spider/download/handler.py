@@ -33,7 +33,8 @@ from scrapy.http import Response
 
 from site_spider import options
 from site_spider.download.answer import Answer, Ending
-from site_spider.download.answer_errors import NoAnswer, OddAnswer, OversizedAnswer
+from site_spider.download.answer_errors import NoAnswer, OddAnswer
+from site_spider.download.bodies import Bodies
 from site_spider.download.descriptors import is_shortage
 from site_spider.download.fallback import CertificateError, PublicHTTP11DownloadHandler
 from site_spider.download.response import class_of, headers_of
@@ -41,8 +42,9 @@ from site_spider.download.tls import tls_context
 from site_spider.download.watch import DownloadLimits, DownloadWatch
 from site_spider.download.wire import NothingCame, Wire
 from site_spider.download.wires import Server, Wires
+from site_spider.engine.http_bounds import OversizedAnswer
+from site_spider.engine.parts import part_of
 from site_spider.engine.signals import is_heard
-from site_spider.service.assembly import SeedService
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +84,6 @@ class PlainDownloadHandler(BaseDownloadHandler):
         self._leaves_all = bool(settings.get("DOWNLOAD_BIND_ADDRESS")) or options.boolean(
             settings, "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING"
         )
-        self._service = SeedService.of(crawler)
         self._odd: OrderedDict[Server, None] = OrderedDict()
         self._patient: PublicHTTP11DownloadHandler | None = None
         self._warned_of_loss = False
@@ -125,7 +126,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
             meta.get("download_warnsize", self._warn_bytes),
         )
         answer = Answer(to_head=request.method == "HEAD")
-        bodies = None if self._service is None else self._service.bodies
+        bodies = part_of(self.crawler, Bodies)
         watch = DownloadWatch(request, limits, time.monotonic(), bodies)
         wire = self._wires.take_idle(plan.server)
         if wire is not None:

@@ -16,10 +16,10 @@ from scrapy.http import Response, TextResponse
 from scrapy.responsetypes import responsetypes
 
 from site_spider import options
-from site_spider.download.bodies import LARGE_BYTES
+from site_spider.download.bodies import LARGE_BYTES, Bodies
+from site_spider.engine.parts import part_of
 from site_spider.engine.turns import Turns
 from site_spider.page.unpack import CodingCut, CodingTooLarge, Pieces, unpacked
-from site_spider.service.assembly import SeedService
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class SteppedHttpCompression(HttpCompressionMiddleware):
 
     def __init__(self, stats: Any = None, *, crawler: Crawler) -> None:
         super().__init__(stats, crawler=crawler)
-        self._service = SeedService.of(crawler)
+        self._crawler = crawler
         self._fails_on_loss = options.boolean(crawler.settings, "DOWNLOAD_FAIL_ON_DATALOSS")
 
     def process_response(  # type: ignore[override] # may have to wait
@@ -76,7 +76,7 @@ class SteppedHttpCompression(HttpCompressionMiddleware):
         pieces = unpacked(response.body, codings, most)
         try:
             if not await _fill_in_turns(output, pieces):
-                bodies = None if self._service is None else self._service.bodies
+                bodies = part_of(self._crawler, Bodies)
                 if bodies is not None:
                     await bodies.turn(request)
                 await asyncio.to_thread(_fill, output, pieces)

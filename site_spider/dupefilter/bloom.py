@@ -14,18 +14,8 @@ from typing import Self
 
 from rbloom import Bloom
 
-from site_spider import options
-from site_spider.errors import ConfigError
+from site_spider.contracts.done_store import bloom_limits
 from site_spider.options import SettingsView
-
-
-def bloom_limits(settings: SettingsView) -> tuple[int, float]:
-    """SITE_BLOOM_CAPACITY and SITE_BLOOM_ERROR_RATE. Raises ConfigError."""
-    capacity = options.integer(settings, "SITE_BLOOM_CAPACITY", minimum=1)
-    error_rate = options.seconds(settings, "SITE_BLOOM_ERROR_RATE", maximum=0.5)
-    if error_rate == 0:
-        raise ConfigError("SITE_BLOOM_ERROR_RATE is 0, but a Bloom filter errs; use SITE_DUPEFILTER=memory.")
-    return capacity, error_rate
 
 
 class BloomDone:

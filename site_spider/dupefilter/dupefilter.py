@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Self
 
-from scrapy import Request, signals
+from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.settings import BaseSettings
@@ -15,20 +15,39 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.request import RequestFingerprinter
 from twisted.internet.defer import Deferred
 
-from site_spider import options
+from site_spider import meta_keys, options
 from site_spider.contracts.done_store import DoneStore
 from site_spider.dupefilter.courier import DoneCourier
 from site_spider.dupefilter.remote import RemoteDone
 from site_spider.dupefilter.seen import Seen
 from site_spider.engine.background import Background
-from site_spider.errors import ConfigError, SiteSpiderError
+from site_spider.engine.parts import takes_seeds
+from site_spider.errors import ConfigError
+from site_spider.ledger.entry import Entry, Outcome
+from site_spider.ledger.lifecycle import SeedListener
 from site_spider.ledger.lineage import Job, first_request, job_of
 from site_spider.page.fingerprint import page_fingerprint
-from site_spider.service.assembly import SeedService
 
 MEMORY = "memory"
-_VERBATIM = "verbatim_url"  # key in Request.meta, as in Scrapy
 _MARKS_LIMIT = 1_000_000  # that wait for a store that is away: about 150 MB
+
+
+class SeenMarks(SeedListener):
+    """Keeps what a seed met for good when that ends with a result (rule 5)."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    def ended(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        if entry.outcome is Outcome.RESULT:
+            self._seen.complete(entry)
+        else:
+            self._seen.forget(entry)  # what did not end well may be sent, or put back, and is wanted then
+
+    def fenced(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        self._seen.forget(entry)
 
 
 class SeenDupeFilter(RFPDupeFilter):
@@ -50,7 +69,7 @@ class SeenDupeFilter(RFPDupeFilter):
         """As Scrapy asks; a spider without seeds gets Scrapy's own memory. Raises ConfigError."""
         dupefilter = super().from_crawler(crawler)
         dupefilter._crawler = crawler
-        if SeedService.of(crawler) is None:  # settings of ours may not even be there
+        if not takes_seeds(crawler):  # settings of ours may not even be there
             return dupefilter
         store = store_class(crawler.settings)
         if store is not None:
@@ -69,16 +88,6 @@ class SeenDupeFilter(RFPDupeFilter):
         self.seen = Seen(done)
         background = Background.of(crawler)
         self._courier = DoneCourier(elsewhere, done, wait_seconds, self._count, background)
-        crawler.signals.connect(self._spider_opened, signal=signals.spider_opened)
-
-    async def _spider_opened(self) -> None:
-        assert self._crawler is not None
-        service = SeedService.of(self._crawler)
-        assert service is not None
-        try:
-            await self.connect(options.seconds(self._crawler.settings, "SITE_STARTUP_WAIT_SECONDS"))
-        except SiteSpiderError as error:
-            service.ending.refuse_to_start(error)
 
     @property
     def is_elsewhere(self) -> bool:
@@ -135,7 +144,12 @@ class SeenDupeFilter(RFPDupeFilter):
         return new
 
     def _fingerprint(self, request: Request) -> bytes:
-        if self._is_plain and request.method == "GET" and not request.body and _VERBATIM not in request.meta:
+        if (
+            self._is_plain
+            and request.method == "GET"
+            and not request.body
+            and meta_keys.VERBATIM_URL not in request.meta
+        ):
             return page_fingerprint(request.url)
         return super()._fingerprint(request)
 
@@ -148,6 +162,10 @@ class SeenDupeFilter(RFPDupeFilter):
         assert self._crawler is not None
         assert self._crawler.stats is not None
         self._crawler.stats.inc_value(key, by)
+
+
+def _is_plain(request: Request) -> bool:
+    return request.method == "GET" and not request.body and meta_keys.VERBATIM_URL not in request.meta
 
 
 def store_class(settings: BaseSettings) -> type[Any] | None:

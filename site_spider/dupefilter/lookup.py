@@ -17,7 +17,7 @@ from scrapy.exceptions import NotConfigured
 from scrapy.http import Response
 
 from site_spider.dupefilter.dupefilter import is_elsewhere
-from site_spider.service.assembly import SeedService
+from site_spider.engine.parts import takes_seeds
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class SeenLookup:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """As Scrapy asks. Raises ConfigError."""
-        if SeedService.of(crawler) is None or not is_elsewhere(crawler.settings):
+        if not takes_seeds(crawler) or not is_elsewhere(crawler.settings):
             raise NotConfigured
         return cls(crawler)
 

@@ -13,44 +13,60 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import Self
 
 from scrapy import Request, Spider
 from scrapy.dupefilters import BaseDupeFilter
 
+from site_spider import meta_keys
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
-from site_spider.engine import hooks as engine_hooks
+from site_spider.engine.background import Background
 from site_spider.errors import ConfigError
-from site_spider.intake.seed_queue import Waiting, seed_request
+from site_spider.intake.seed_queue import SeedQueue, Waiting, seed_request
 from site_spider.ledger import lineage
-from site_spider.ledger.ledger import Outcome
-from site_spider.service.assembly import SeedService
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.entry import Outcome
 
 logger = logging.getLogger(__name__)
 
 _Pair = tuple[Waiting, Request | None]
 
 
-class SeedFilter:
+class ForeignPages:
+    """Over any DUPEFILTER_CLASS: seeds are not compared, only remembered."""
+
+    def __init__(self, dupefilter: BaseDupeFilter) -> None:
+        self._pages = dupefilter
+
+    def request_seen(self, request: Request) -> bool:
+        """Whether the same request was met before; it is remembered if not."""
+        return self._pages.request_seen(request)
+
+    def log(self, request: Request, spider: Spider) -> None:
+        """A request was filtered."""
+        self._pages.log(request, spider)
+
+    def begins(self, request: Request, job: lineage.Job) -> None:
+        """Remembered, so that links to it are not fetched once more; not filtered here."""
+        self._pages.request_seen(lineage.first_request(request, job))
+
+    def sort_seeds(self) -> None:
+        """Nothing: such a dupefilter would filter a seed that is repeated as a duplicate of itself."""
+
+
+class SeedFilter(ForeignPages):
     """Holds seeds back while the dupefilter's store is asked for them. On the event loop's thread only."""
 
-    @classmethod
-    def over(cls, dupefilter: BaseDupeFilter, service: SeedService, *, all_seeds: bool) -> Self | None:
-        """None for a dupefilter that does not obey rule 5.
-
-        It would filter a seed that is replayed as a duplicate of itself. So with `all_seeds` it raises
-        ConfigError.
-        """
-        if isinstance(dupefilter, SeenDupeFilter):
-            return cls(dupefilter, service, all_seeds=all_seeds)
-        if all_seeds:
-            raise ConfigError(
-                f"SITE_FILTER_SEEDS is true, but DUPEFILTER_CLASS is {type(dupefilter).__qualname__}, which "
-                "remembers requests that were never done; seeds would be lost. Set one of them back."
-            )
-        return None
-
-    def __init__(self, dupefilter: SeenDupeFilter, service: SeedService, *, all_seeds: bool) -> None:
+    def __init__(
+        self,
+        dupefilter: SeenDupeFilter,
+        queue: SeedQueue,
+        completion: Completion,
+        spider: Spider,
+        background: Background,
+        *,
+        all_seeds: bool,
+    ) -> None:
+        super().__init__(dupefilter)
         error_rate = getattr(dupefilter.seen.done, "error_rate", 0)
         if error_rate and all_seeds:
             logger.warning(
@@ -60,18 +76,18 @@ class SeedFilter:
             )
         self._dupefilter = dupefilter
         self._all_seeds = all_seeds
-        self._queue = service.queues.seeds
-        self._completion = service.completion
-        self._crawler = service.crawler
-        self._background = service.background
+        self._queue = queue
+        self._completion = completion
+        self._spider = spider
+        self._background = background
         self._asked: deque[list[_Pair]] = deque()  # and answered
 
-    @property
-    def _spider(self) -> Spider:
-        assert self._crawler.spider is not None
-        return self._crawler.spider
+    def begins(self, request: Request, job: lineage.Job) -> None:
+        """As in ForeignPages; it has come from the seed topic."""
+        self._dupefilter.arrived(request, job)
+        super().begins(request, job)
 
-    def sort(self) -> None:
+    def sort_seeds(self) -> None:
         """To be called right before the queue is emptied; those that may begin are in it then.
 
         At once: a seed that stayed would be compared with itself the next time.
@@ -105,7 +121,7 @@ class SeedFilter:
         except Exception:  # the seeds go on all the same
             logger.exception("Seeds could not be looked up in the dupefilter")
         self._asked.append(fresh)
-        engine_hooks.wake(self._crawler.engine)
+        self._queue.wake()
 
     def _decide(self, waiting: Waiting, request: Request | None) -> None:
         if not waiting.entry.live:
@@ -135,5 +151,25 @@ class SeedFilter:
             request, root = seed_request(waiting, self._spider)
         except Exception:  # noqa: BLE001 - it is set aside when it begins
             return None
-        request.meta[lineage.JOB] = root
+        request.meta[meta_keys.JOB] = root
         return request
+
+
+def pages_of(
+    dupefilter: BaseDupeFilter,
+    queue: SeedQueue,
+    completion: Completion,
+    spider: Spider,
+    background: Background,
+    *,
+    all_seeds: bool,
+) -> ForeignPages:
+    """What compares requests and seeds. Raises ConfigError for `all_seeds` where seeds would be lost."""
+    if isinstance(dupefilter, SeenDupeFilter):
+        return SeedFilter(dupefilter, queue, completion, spider, background, all_seeds=all_seeds)
+    if all_seeds:
+        raise ConfigError(
+            f"SITE_FILTER_SEEDS is true, but DUPEFILTER_CLASS is {type(dupefilter).__qualname__}, which "
+            "remembers requests that were never done; seeds would be lost. Set one of them back."
+        )
+    return ForeignPages(dupefilter)

@@ -27,9 +27,13 @@ from twisted.python.failure import Failure
 from twisted.web.client import ResponseFailed, ResponseNeverReceived
 from twisted.web.http import _ChunkedTransferDecoder, _IdentityTransferDecoder
 
-from site_spider.download.answer import MAX_HEAD_BYTES, MAX_HEAD_LINES, MAX_INTERIM_ANSWERS
-from site_spider.download.answer_errors import OversizedAnswer
-from site_spider.download.chunks import MAX_FRAMING_BYTES
+from site_spider.engine.http_bounds import (
+    MAX_FRAMING_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_HEAD_LINES,
+    MAX_INTERIM_ANSWERS,
+    OversizedAnswer,
+)
 from site_spider.engine.socket_input import has_input
 from site_spider.engine.turns import Turns
 

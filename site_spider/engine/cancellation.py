@@ -7,6 +7,7 @@ a downloader middleware, the request never ends. See also engine.guard.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from scrapy import Request
@@ -19,8 +20,8 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from site_spider.engine.guard import CallbackCancelled, is_being_cancelled
+from site_spider.engine.parts import takes_seeds
 from site_spider.page.plain_url import plain_url
-from site_spider.service.assembly import SeedService
 
 _NO_LIMIT = 1_000_000  # downloads of a host at a time: the frontier has the say
 
@@ -42,20 +43,19 @@ class SafeDownloader(Downloader):
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
-        self._service = SeedService.of(crawler)
+        self._takes_seeds = takes_seeds(crawler)
+        self.came_back: Callable[[Request], None] | None = None  # told of what is through, see engine.hooks
         # AutoThrottle needs Scrapy's own way, where each host has a slot
-        self.goes_short_way = self._service is not None and not crawler.settings.getbool(
-            "AUTOTHROTTLE_ENABLED"
-        )
+        self.goes_short_way = self._takes_seeds and not crawler.settings.getbool("AUTOTHROTTLE_ENABLED")
 
     def fetch(self, request: Request, *arguments: Any) -> Deferred[Response | Request]:
         """As Scrapy's."""
         fetched: Deferred[Response | Request] = super().fetch(request, *arguments)
         fetched.addErrback(_convert)
-        return fetched if self._service is None else fetched.addBoth(self._through, request, self._service)
+        return fetched if self.came_back is None else fetched.addBoth(self._through, request, self.came_back)
 
-    def _through(self, result: Any, request: Request, service: SeedService) -> Any:
-        service.waiting_room.came_back(request)
+    def _through(self, result: Any, request: Request, came_back: Callable[[Request], None]) -> Any:
+        came_back(request)
         return result
 
     def get_slot_key(self, request: Request) -> str:
@@ -65,7 +65,7 @@ class SafeDownloader(Downloader):
 
     def _get_slot(self, request: Request, *arguments: Any) -> tuple[str, Slot]:
         key, slot = super()._get_slot(request, *arguments)
-        if self._service is not None and not isinstance(slot, _Passage):
+        if self._takes_seeds and not isinstance(slot, _Passage):
             slot = self.slots[key] = _Passage(_NO_LIMIT, slot.delay, slot.jitter)
         return key, slot
 

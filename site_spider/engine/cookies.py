@@ -10,17 +10,17 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 
-from site_spider.ledger.ledger import Entry
-
-_JAR = "cookiejar"
+from site_spider import meta_keys
+from site_spider.ledger.entry import Entry
+from site_spider.ledger.lifecycle import SeedListener
 
 
 def use_jar_of(request: Request, entry: Entry) -> None:
     """Give a request the jar of its seed, unless it names one itself."""
-    request.meta.setdefault(_JAR, entry)
+    request.meta.setdefault(meta_keys.COOKIEJAR, entry)
 
 
-class SeedCookies:
+class SeedCookies(SeedListener):
     """Throws jars away."""
 
     def __init__(self, crawler: Crawler) -> None:
@@ -38,8 +38,15 @@ class SeedCookies:
         pairs = (pair.partition("=")[::2] for pair in sent.split("; ") if "=" in pair)
         return dict(pairs)
 
-    def forget(self, entry: Entry) -> None:
-        """The seed has ended."""
+    def ended(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        self._forget(entry)
+
+    def fenced(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        self._forget(entry)
+
+    def _forget(self, entry: Entry) -> None:
         middleware = self._crawler.get_downloader_middleware(CookiesMiddleware)
         if middleware is not None:
             middleware.jars.pop(entry, None)

@@ -44,20 +44,19 @@ from scrapy.utils.log import logformatter_adapter
 from scrapy.utils.spider import iterate_spider_output
 from twisted.python.failure import Failure
 
+from site_spider import meta_keys
+from site_spider.engine.frames import forget_frames
 from site_spider.engine.guard import is_being_cancelled
 from site_spider.engine.signals import QuickSignals
 from site_spider.engine.steps import checked, output_steps, steps
 from site_spider.engine.turns import Turns
-from site_spider.frontier.retry.descriptions import forget_frames
 
 logger = logging.getLogger(__name__)
 
 Start = Callable[[Coroutine[Any, Any, None], str], object]
-_SLOT = "download_slot"  # key in Request.meta, as in Scrapy
-_MOST_LATE = 16  # pages that wait for a turn; downloads begin below it, else pages would pile up
-
-
 Told = Callable[[Request], None]
+
+_MOST_LATE = 16  # pages that wait for a turn; downloads begin below it, else pages would pile up
 
 
 class EngineFlow:
@@ -168,7 +167,7 @@ class EngineFlow:
     async def _fetch(self, request: Request) -> Response:
         engine = self._engine
         downloader = engine.downloader
-        request.meta[_SLOT] = downloader.get_slot_key(request)
+        request.meta[meta_keys.DOWNLOAD_SLOT] = downloader.get_slot_key(request)
         self._tell(signals.request_reached_downloader, request=request)
         try:
             response = await self._answer_to(request)

@@ -34,6 +34,12 @@ def on_request_ended(engine: ExecutionEngine, call: Callable[[Request], None]) -
     slot.remove_request = remove_and_tell  # type: ignore[method-assign]
 
 
+def on_downloaded(engine: ExecutionEngine, call: Callable[[Request], None]) -> None:
+    """Have `call` called with every request that has left a downloader of ours, on Scrapy's own way."""
+    if hasattr(engine.downloader, "came_back"):
+        engine.downloader.came_back = call
+
+
 def shorten(engine: ExecutionEngine, came_back: Told, broken_off: Told, start: Start) -> None:
     """Have requests go the short way, see engine_flow; to be set up in the scheduler's open().
 

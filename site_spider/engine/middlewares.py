@@ -19,13 +19,12 @@ from scrapy.http import Response
 from scrapy.http.cookies import CookieJar
 from scrapy.utils.httpobj import urlparse_cached
 
+from site_spider import meta_keys
 from site_spider.engine.cookie_jar import Jars, bounded
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.entry import Entry
 from site_spider.page.plain_url import plain_url
 from site_spider.page.url import is_public_suffix
 
-FOR_ROBOTS = "site_for_robots"  # key in Request.meta: it fetches a robots.txt
-_JAR = "cookiejar"  # key in Request.meta, as in Scrapy
 ROBOTS_COUNTED = "robotstxt/"  # stands before Scrapy's name where what is robots.txt is counted again
 
 
@@ -43,7 +42,7 @@ class LeanCookies(CookiesMiddleware):
 
     def process_request(self, request: Request) -> Any:  # type: ignore[override] # without the spider
         """As Scrapy's."""
-        key = request.meta.get(_JAR)
+        key = request.meta.get(meta_keys.COOKIEJAR)
         if request.cookies or key in self.jars or self.debug:
             if request.cookies:
                 self.jars[key].make_room_for(len(request.cookies))
@@ -56,7 +55,7 @@ class LeanCookies(CookiesMiddleware):
         """As Scrapy's; the answer to a seed that was lost, with its jar, makes none anew."""
         headers = response.headers
         assert headers is not None
-        key = request.meta.get(_JAR)
+        key = request.meta.get(meta_keys.COOKIEJAR)
         if b"Set-Cookie" not in headers or request.meta.get("dont_merge_cookies", False):
             return response
         if key not in self.jars and _is_lost(key):
@@ -111,7 +110,7 @@ class LeanDownloaderStats(DownloaderStats):
         count(f"downloader/request_method_count/{request.method}")
         size = request_bytes(request)
         count("downloader/request_bytes", size)
-        if FOR_ROBOTS in request.meta:
+        if meta_keys.FOR_ROBOTS in request.meta:
             count(f"{ROBOTS_COUNTED}downloader/request_bytes", size)
 
     def process_response(  # type: ignore[override]
@@ -121,7 +120,7 @@ class LeanDownloaderStats(DownloaderStats):
     ) -> Response:
         """As Scrapy's."""
         self._count_response("", response.status, size := response_bytes(response))
-        if FOR_ROBOTS in request.meta:
+        if meta_keys.FOR_ROBOTS in request.meta:
             self._count_response(ROBOTS_COUNTED, response.status, size)
         return response
 

@@ -1,4 +1,4 @@
-"""Which level a request waits on (design, section 2).
+"""Which level a request waits on.
 
 A level is the negative of Scrapy's priority: the lowest level is served first. Level 0 is
 the seeds' alone: a new request of priority 0 moves to priority 1, ahead of the seeds, so
@@ -13,6 +13,7 @@ priority of its own, which it keeps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -62,3 +63,14 @@ def needs_proxy(level: int) -> bool:
 def level_of(priority: int) -> int:
     """The level of a (placed) priority."""
     return -priority
+
+
+def queue_lengths(by_level: Mapping[int, int]) -> dict[str, int]:
+    """Lengths under the names of the queue model; levels without bound become five fields."""
+    return {
+        "redirected": sum(n for level, n in by_level.items() if level < -1),
+        "discovered": by_level.get(-1, 0),
+        "seeds": by_level.get(0, 0),
+        "retried": sum(n for level, n in by_level.items() if level > 0 and not needs_proxy(level)),
+        "proxied": sum(n for level, n in by_level.items() if needs_proxy(level)),
+    }

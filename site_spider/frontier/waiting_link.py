@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from scrapy import Request
 
-from site_spider.ledger import lineage
+from site_spider import meta_keys
 from site_spider.ledger.lineage import Job
 
 _REFERER = "Referer"
-_META = frozenset({"depth", lineage.JOB})
+_META = frozenset({"depth", meta_keys.JOB})
 _ENCODING = "utf-8"
 
 
@@ -65,5 +65,5 @@ def as_request(link: WaitingLink) -> tuple[Request, Job]:
         priority=link.priority,
     )
     job = Job(request, link.parent)
-    request.meta[lineage.JOB] = job
+    request.meta[meta_keys.JOB] = job
     return request, job

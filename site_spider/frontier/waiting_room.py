@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 from math import inf
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from scrapy import Request
@@ -14,14 +14,14 @@ from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 from scrapy.utils.httpobj import urlparse_cached
 
-from site_spider import options
+from site_spider import meta_keys, options
 from site_spider.engine import hooks as engine_hooks
 from site_spider.errors import ConfigError
 from site_spider.frontier.backoff import HostBackoff
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.host_queue import HostPolicy
 from site_spider.frontier.levels import level_of
-from site_spider.frontier.retry.middleware import NOT_BEFORE
+from site_spider.frontier.retry.hosts import HostAnswers
 from site_spider.frontier.robots.cache import State
 from site_spider.frontier.robots.fetcher import Robots, is_subject
 from site_spider.frontier.robots.gate import RobotsGate
@@ -30,11 +30,11 @@ from site_spider.frontier.weight import size_bytes
 from site_spider.intake.load import Load
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger import lineage
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job
 from site_spider.page.url import host_of
 
-_SLOT = "download_slot"  # key in Request.meta, as in Scrapy
 _MOST_PASSED = 300  # of what cannot begin now, before others have the event loop
 
 Waiter = Request | Waiting | WaitingLink
@@ -50,68 +50,58 @@ class Builder(Protocol):
         """Its job begins; None likewise."""
 
 
+class Politeness(NamedTuple):
+    """What decides, besides the frontier, when a host may be asked."""
+
+    backoff: HostBackoff
+    most_of_host: float  # requests that wait
+    gate: RobotsGate | None  # where robots.txt is obeyed
+    throttled_delay: Callable[[str], float] | None  # of a host, where AutoThrottle finds it
+
+
 class _Out(NamedTuple):
     host: str
     began: float
 
 
-class WaitingRoom:
+class WaitingRoom(HostAnswers):
     """What waits, and which hosts have requests out. On the event loop's thread only."""
 
     def __init__(
         self,
         frontier: Frontier[Waiter],
-        backoff: HostBackoff,
+        politeness: Politeness,
         load: Load,
+        completion: Completion,
+        may_begin: Callable[[Entry], bool],
+        starved: Callable[[], None],
         wake: Callable[[], None],
-        most_of_host: float = inf,
     ) -> None:
         self.frontier = frontier
         self.load = load
+        self._politeness = politeness
+        self._may_begin = may_begin
+        self._starved = starved
         self.wake = wake
-        self._most_of_host = most_of_host
         self._loop = asyncio.get_running_loop()
-        self._backoff = backoff
         self._out: dict[Request, _Out] = {}
+        self._completion = completion
         self._seeds = 0  # of what waits
         self._fencings = 0
         self.has_fenced = False  # something may wait for seeds that are another process's
-        self.drop: Callable[[Waiter], None] = lambda _waiter: None  # takes what is not to be done any more
-        self.keeps_back: Callable[[Waiting], bool] = lambda _seed: False  # keeps a seed that may not begin
-        self.on_starved: Callable[[], None] = lambda: None  # no host of what waits may be asked now
-        self.gate: RobotsGate | None = None  # where robots.txt is obeyed
-        self.throttled_delay: Callable[[str], float] | None = None  # of a host, where AutoThrottle finds it
+        self._kept_back: list[Waiting] = []  # whose turn it was, and that may not begin yet
         # a plain handle: uvloop gives no TimerHandle for a moment that has come
         self._alarm: asyncio.Handle | None = None
         self._alarm_at = inf
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler, wake: Callable[[], None]) -> Self:
-        """With the frontier that the settings ask for. Raises ConfigError."""
-        backoff = HostBackoff(
-            options.seconds(crawler.settings, "SITE_RETRY_PAUSE_SECONDS"),
-            options.seconds(crawler.settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS"),
-        )
-        load = Load(
-            options.integer(crawler.settings, "SITE_FRONTIER_MAX_REQUESTS", minimum=1),
-            options.integer(crawler.settings, "SITE_FRONTIER_MAX_BYTES", minimum=1),
-        )
-        most_of_host = options.integer(crawler.settings, "SITE_HOST_MAX_REQUESTS", minimum=1)
-        room = cls(build_frontier(crawler.settings), backoff, load, wake, most_of_host)
-        robots = Robots.from_crawler(crawler)
-        if robots is not None:
-            room.gate = RobotsGate(room.frontier, robots, wake)
-        if options.boolean(crawler.settings, "AUTOTHROTTLE_ENABLED"):
-            spread = _spread(crawler.settings)
-            room.throttled_delay = lambda host: spread(engine_hooks.throttled_delay(crawler.engine, host))
-        return room
 
     def __len__(self) -> int:
         return len(self.frontier)
 
     def has_place_for(self, request: Request) -> bool:
         """False where a link is to go to the seed topic: too much waits, of its host or of all."""
-        return not self.load.is_full and self.frontier.waiting(host_key(request)) < self._most_of_host
+        return (
+            not self.load.is_full and self.frontier.waiting(host_key(request)) < self._politeness.most_of_host
+        )
 
     def put_link(self, request: Request, job: Job) -> bool:
         """A request with which its job begins waits, if it is plain, as less than a Request: True then."""
@@ -122,7 +112,7 @@ class WaitingRoom:
 
     def put_request(self, request: Request) -> None:
         """A request waits at the level of its priority; a retry not before its moment."""
-        self._put(request, request.meta.pop(NOT_BEFORE, -inf))
+        self._put(request, request.meta.pop(meta_keys.NOT_BEFORE, -inf))
 
     def put_seed(self, waiting: Waiting) -> None:
         """A seed waits at level 0, or where a priority of its own belongs."""
@@ -138,7 +128,7 @@ class WaitingRoom:
 
     def next(self, builder: Builder) -> Request | None:
         """The next request whose host is free."""
-        passed = 0
+        gate, passed = self._politeness.gate, 0
         while (waiter := self.frontier.pop(self._loop.time())) is not None:
             passed += 1
             if passed > _MOST_PASSED:
@@ -150,12 +140,13 @@ class WaitingRoom:
                 self._left(waiter)
                 self.drop(waiter)
                 continue
-            if isinstance(waiter, Waiting) and self.keeps_back(waiter):
+            if isinstance(waiter, Waiting) and not self._may_begin(waiter.entry):
+                self._kept_back.append(waiter)
                 self.frontier.forgo(self._loop.time())
                 self._left(waiter)
                 continue
             host = _host_of(waiter)
-            if self.gate is not None and (state := self._ask(self.gate, waiter, host)) is not State.KNOWN:
+            if gate is not None and (state := self._ask(gate, waiter, host)) is not State.KNOWN:
                 if state is State.UNKNOWN:
                     return None  # a download that ends has the engine ask again
                 continue
@@ -164,15 +155,15 @@ class WaitingRoom:
             if request is None:
                 self.frontier.forgo(self._loop.time())
                 continue
-            if self.gate is None or self.gate.lets_pass(request):
-                if self.throttled_delay is not None:
-                    self.frontier.slow_down(self.throttled_delay(host), self._loop.time())
+            if gate is None or gate.lets_pass(request):
+                if self._politeness.throttled_delay is not None:
+                    self.frontier.slow_down(self._politeness.throttled_delay(host), self._loop.time())
                 self._out[request] = _Out(host, self._loop.time())
             else:  # it is not sent: a middleware drops it
                 self.frontier.forgo(self._loop.time())
             return request
         self._set_alarm()
-        self.on_starved()
+        self._starved()
         return None
 
     def _ask(self, gate: RobotsGate, waiter: Waiter, host: str) -> State:
@@ -199,20 +190,20 @@ class WaitingRoom:
             self.frontier.release(out.host, self._loop.time())
 
     def host_overloaded(self, request: Request, asked_seconds: float) -> None:
-        """The host has no room for this request: start nothing of it for a while."""
+        """As in HostAnswers."""
         out, now = self._out.get(request), self._loop.time()
         if out is not None:
             jitter = random.random()  # noqa: S311 - varies a pause only
             is_retry = bool(request.meta.get("retry_times"))
-            until = self._backoff.overloaded(
+            until = self._politeness.backoff.overloaded(
                 out.host, out.began, now, jitter, asked_seconds, is_retry=is_retry
             )
             self.frontier.hold(out.host, until, "back-off", now)
 
     def host_answered(self, request: Request) -> None:
-        """The host has answered this request well."""
-        if self._backoff and (out := self._out.get(request)) is not None:
-            self._backoff.answered(out.host, out.began, self._loop.time())
+        """As in HostAnswers."""
+        if self._politeness.backoff and (out := self._out.get(request)) is not None:
+            self._politeness.backoff.answered(out.host, out.began, self._loop.time())
 
     def remove(self, unwanted: Callable[[Waiter], bool]) -> Iterator[list[Waiter]]:
         """Take out what `unwanted` picks, some at a time."""
@@ -233,6 +224,13 @@ class WaitingRoom:
         if before == self._fencings:
             self.has_fenced = False
 
+    def drop(self, waiter: Waiter) -> None:
+        """What waited for a seed that is another process's now is not to be done any more."""
+        if isinstance(waiter, WaitingLink):
+            self._completion.drop_link(waiter.parent.entry)
+        elif isinstance(waiter, Request):
+            self._completion.drop(waiter)
+
     def remove_seeds(self) -> list[Waiting]:
         """Take out the seeds that have not begun."""
         if not self._seeds:
@@ -240,11 +238,16 @@ class WaitingRoom:
         removed = self.remove(lambda waiter: isinstance(waiter, Waiting))
         return [waiter for some in removed for waiter in some if isinstance(waiter, Waiting)]
 
+    def take_kept_back(self) -> list[Waiting]:
+        """Take the seeds whose turn it was while they could not begin."""
+        kept_back, self._kept_back = self._kept_back, []
+        return kept_back
+
     def close(self) -> None:
         """Wake nobody any more, and fetch no robots.txt."""
         self._silence()
-        if self.gate is not None:
-            self.gate.robots.close()
+        if self._politeness.gate is not None:
+            self._politeness.gate.robots.close()
 
     def _silence(self) -> None:
         if self._alarm is not None:
@@ -267,8 +270,35 @@ class WaitingRoom:
 
 def host_key(request: Request) -> str:
     """What politeness goes by: the host, or the download slot that a request names."""
-    slot = request.meta.get(_SLOT)
+    slot = request.meta.get(meta_keys.DOWNLOAD_SLOT)
     return slot if isinstance(slot, str) else urlparse_cached(request).hostname or ""
+
+
+def build_politeness(crawler: Crawler, frontier: Frontier[Any], wake: Callable[[], None]) -> Politeness:
+    """As the settings ask for. Raises ConfigError."""
+    settings = crawler.settings
+    robots = Robots.from_crawler(crawler)
+    throttled_delay = None
+    if options.boolean(settings, "AUTOTHROTTLE_ENABLED"):
+        spread = _spread(settings)
+        throttled_delay = lambda host: spread(engine_hooks.throttled_delay(crawler.engine, host))  # noqa: E731
+    return Politeness(
+        HostBackoff(
+            options.seconds(settings, "SITE_RETRY_PAUSE_SECONDS"),
+            options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS"),
+        ),
+        options.integer(settings, "SITE_HOST_MAX_REQUESTS", minimum=1),
+        None if robots is None else RobotsGate(frontier, robots, wake),
+        throttled_delay,
+    )
+
+
+def build_load(settings: BaseSettings) -> Load:
+    """With the limits that the settings name. Raises ConfigError."""
+    return Load(
+        options.integer(settings, "SITE_FRONTIER_MAX_REQUESTS", minimum=1),
+        options.integer(settings, "SITE_FRONTIER_MAX_BYTES", minimum=1),
+    )
 
 
 def build_frontier(settings: BaseSettings) -> Frontier[Waiter]:

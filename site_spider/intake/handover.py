@@ -17,8 +17,7 @@ from scrapy.core.engine import ExecutionEngine
 from site_spider.contracts.seed_log import Partition
 from site_spider.engine import hooks as engine_hooks
 from site_spider.ledger import lineage
-from site_spider.results.outlets import Outlets
-from site_spider.service.stop import Stop
+from site_spider.results.sinks import Sinks
 
 SINK_SECONDS = 30.0  # for sinks to take results; one that needs longer is as good as away
 _LOOK_SECONDS = 0.02
@@ -27,21 +26,20 @@ _LOOK_SECONDS = 0.02
 class Handover:
     """The pause before partitions leave. On the event loop's thread; `active` may be read by any."""
 
-    def __init__(self, engine: ExecutionEngine, outlets: Outlets, grace_seconds: float, stop: Stop) -> None:
+    def __init__(self, engine: ExecutionEngine, sinks: Sinks, grace_seconds: float) -> None:
         self.active = False  # nothing may be begun
         self._engine = engine
-        self._outlets = outlets
+        self._sinks = sinks
         self._grace_seconds = grace_seconds
         self._closed = False
-        self.stop = stop  # which lets all downloads end, not only these
 
     async def prepare(self, partitions: Collection[Partition]) -> None:
         """Return when nothing of these partitions is under way any more, or there is no more time."""
         self.active = True
         try:
-            self._outlets.flush()
+            self._sinks.flush()
             await self._while(lambda: self._is_downloading(partitions), self._grace_seconds)
-            await self._while(self._outlets.is_awaited, SINK_SECONDS)
+            await self._while(lambda: self._sinks.are_writing, SINK_SECONDS)
         finally:
             self.active = False
             engine_hooks.wake(self._engine)

@@ -12,12 +12,12 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
 
-from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position
+from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
 from site_spider.errors import SeedError, SiteSpiderError
-from site_spider.intake.commits import Commits
+from site_spider.intake.loop_calls import LoopCalls
 from site_spider.intake.owner import Arrival, Owner
+from site_spider.results.commits import ThreadCommits
 from site_spider.seed.seed import Seed
 
 logger = logging.getLogger(__name__)
@@ -32,20 +32,22 @@ class Intake(Listener):
 
     def __init__(
         self,
-        join: Callable[[Listener], Consumer],
+        log: SeedLog,
         owner: Owner,
         parse: Callable[[bytes | None], Seed],
         revoke_wait_seconds: float,
-        commits: Commits,
+        commits: ThreadCommits,
+        tell: LoopCalls,
+        on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._join = join
+        self._log = log
         self._revoke_wait_seconds = revoke_wait_seconds  # for the owner to let partitions go
         self._answering: asyncio.Future[None] | None = None
         self._owner = owner
         self._parse = parse  # raises SeedError
         self._commits = commits
-        commits.tell = self._tell
-        self._loop = asyncio.get_running_loop()
+        self._tell = tell
+        self._on_failure = on_failure
         self._thread = threading.Thread(target=self._run, name="site-intake", daemon=True)
         self._stopping = threading.Event()
         self._mine: set[Partition] = set()
@@ -79,7 +81,7 @@ class Intake(Listener):
 
     def _run(self) -> None:
         try:
-            consumer = self._join(self)
+            consumer = self._commits.join(self._log, self)
         except Exception as error:  # noqa: BLE001 - a thread that dies silently would stall the crawl
             self._fail(error)
             return
@@ -99,10 +101,10 @@ class Intake(Listener):
                 "Leaving the consumer group failed: %s", error, exc_info=None if is_known else error
             )
         else:
-            self._tell(self._owner.failed, error)
+            self._tell(self._on_failure, error)
 
     def _work(self, consumer: Consumer) -> None:
-        while not self._stopping.is_set():
+        while not (self._stopping.is_set() or self._tell.are_over):
             room = min(_BATCH, self._owner.room() - self._on_the_way)
             self._pause_or_resume(consumer, room)
             is_awaited = self._full or self._commits.is_awaited
@@ -138,18 +140,6 @@ class Intake(Listener):
             logger.exception("A message could not be read: %s offset %d", message.partition, message.offset)
             return SeedError(f"the message could not be read: {error!r}")
 
-    def _tell(self, call: Callable[..., Any], *arguments: Any) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._call, call, *arguments)
-        except RuntimeError:  # the loop has closed: the process is ending
-            self._stopping.set()
-
-    def _call(self, call: Callable[..., Any], *arguments: Any) -> None:
-        try:
-            call(*arguments)
-        except Exception as error:  # noqa: BLE001 - the event loop would only log it
-            self._owner.failed(error)
-
     def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position] | None:
         """What the owner says to be committed before partitions leave; None when it is late."""
         answer: Future[Mapping[Partition, Position]] = Future()
@@ -165,7 +155,7 @@ class Intake(Listener):
 
         self._tell(begin)
         try:
-            return answer.result(self._revoke_wait_seconds if not self._loop.is_closed() else 0)
+            return answer.result(0 if self._tell.are_over else self._revoke_wait_seconds)
         except TimeoutError:
             logger.warning("The event loop did not answer a rebalance in time; nothing is committed for it")
             return None

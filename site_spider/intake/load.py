@@ -79,6 +79,14 @@ class Load:
         self.requests -= 1
         self.request_bytes -= size_bytes
 
+    def add_seed(self, size_bytes: int) -> None:
+        """A seed is in flight."""
+        self.seed_bytes += size_bytes
+
+    def remove_seed(self, size_bytes: int) -> None:
+        """It has ended, or is another process's."""
+        self.seed_bytes -= size_bytes
+
     def add_sending(self, size_bytes: int) -> None:
         """A message is on its way to the seed topic."""
         self.sending += 1

@@ -43,6 +43,3 @@ class Owner(Protocol):
 
     def reached(self, partition: Partition, offset: int) -> None:
         """As in Listener."""
-
-    def failed(self, error: BaseException) -> None:
-        """The consumer cannot go on; the process should end and be started again."""

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
 
+from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message
-from site_spider.frontier.retry.descriptions import REASONS
-from site_spider.ledger.ledger import Entry
-from site_spider.ledger.lineage import UNRAISED, Root
+from site_spider.ledger.entry import Entry
+from site_spider.ledger.lineage import Root
 from site_spider.seed.seed import Seed
 
 
@@ -28,9 +28,10 @@ class Waiting(NamedTuple):
 
 
 class SeedQueue:
-    """Seeds in the order in which they were polled."""
+    """Seeds in the order in which they were polled. `wake` has the engine ask for the next request."""
 
-    def __init__(self) -> None:
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
         self._waiting: deque[Waiting] = deque()
 
     def __len__(self) -> int:
@@ -39,6 +40,12 @@ class SeedQueue:
     def push(self, waiting: Waiting) -> None:
         """A seed was polled."""
         self._waiting.append(waiting)
+
+    def let_begin(self, waiting: Waiting) -> None:
+        """One that was kept elsewhere may begin, unless its partition has left meanwhile."""
+        if waiting.entry.live:
+            self.push(waiting)
+            self.wake()
 
     def pop(self) -> Waiting | None:
         """The next seed; None when none is here at the moment."""
@@ -95,7 +102,7 @@ def _attempts(seed: Seed) -> dict[str, Any]:
         return {}
     meta: dict[str, Any] = {}
     if moved.retry_times:
-        meta |= {"retry_times": moved.retry_times, REASONS: list(moved.retry_reasons)}
+        meta |= {"retry_times": moved.retry_times, meta_keys.RETRY_REASONS: list(moved.retry_reasons)}
     if moved.redirect_times:
         meta["redirect_times"] = moved.redirect_times
         meta["redirect_urls"] = list(moved.redirect_urls)
@@ -103,5 +110,5 @@ def _attempts(seed: Seed) -> dict[str, Any]:
     if moved.redirect_ttl is not None:
         meta["redirect_ttl"] = moved.redirect_ttl
     if moved.unraised_priority is not None:
-        meta[UNRAISED] = moved.unraised_priority
+        meta[meta_keys.UNRAISED_PRIORITY] = moved.unraised_priority
     return meta

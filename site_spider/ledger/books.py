@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
 
 from site_spider.contracts.seed_log import Position
 from site_spider.ledger import metadata as commit_metadata
+from site_spider.ledger.entry import Entry
 from site_spider.ledger.metadata import Ahead, Run
 from site_spider.ledger.suspicion import NO_SUSPICION
-
-if TYPE_CHECKING:
-    from site_spider.ledger.ledger import Entry
 
 NOTHING: frozenset[int] = frozenset()
 

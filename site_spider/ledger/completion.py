@@ -7,35 +7,29 @@ failure result here, so that no document is missing.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 
 from scrapy import Request
 
+from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message, Partition, Position
-from site_spider.dupefilter.seen import Seen
-from site_spider.frontier.waiting_link import WaitingLink, as_request
-from site_spider.ledger import lineage
-from site_spider.ledger.ledger import Entry, Ledger, Outcome
+from site_spider.errors import SeedError
+from site_spider.ledger.entry import Entry, Outcome
+from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.lifecycle import SeedListener
 from site_spider.ledger.lineage import Job, Root
-from site_spider.ledger.repeats import Replays
-
-logger = logging.getLogger(__name__)
+from site_spider.ledger.repeats import Repeats
+from site_spider.seed.seed import Seed
 
 
 class Completion:
     """The books of one crawl. Used on the event loop's thread only."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, lifecycle: SeedListener) -> None:
         self.ledger = ledger
-        self.replays = Replays()
-        self.seen = Seen()  # replaced by the dupefilter's
-        self.write_missing: Callable[[Job], None]  # writes a failure result; set by the assembly
-        self.give_up: Callable[[Job, str], None]  # sets the seed aside; set by the assembly
-        self.on_seed_ended: list[Callable[[Entry], None]] = []  # complete, or another process's now
-        self.on_last_hold: Callable[[Entry], None] = lambda _entry: None  # one thing is left of a seed
-        self.on_fenced: Callable[[], None] = lambda: None  # what waits for seeds may have to be dropped
+        self.repeats = Repeats()
+        self._lifecycle = lifecycle
         self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
         self._roots: dict[Entry, Root] = {}  # of seeds that began and have not ended
 
@@ -47,10 +41,11 @@ class Completion:
 
     def begin(self, request: Request, root: Root) -> None:
         """The first request of a seed; it takes over the hold that `take` gave."""
-        request.meta[lineage.JOB] = root
+        request.meta[meta_keys.JOB] = root
         self._roots[root.seed_entry] = root
         root.requests += 1
         self._alive[request] = root
+        self._lifecycle.began(root)
 
     def accept(self, request: Request, job: Job) -> None:
         """One more request serves this job."""
@@ -62,17 +57,10 @@ class Completion:
         """A link waits as less than a request, and holds its seed."""
         self.ledger.hold(entry)
 
-    def begin_link(self, link: WaitingLink) -> Request:
+    def begin_job(self, request: Request, job: Job) -> None:
         """The request of a link that waited; it takes over the hold."""
-        request, job = as_request(link)
         job.requests += 1
         self._alive[request] = job
-        return request
-
-    def give_up_link(self, link: WaitingLink, reason: str) -> None:
-        """There can be no request for a link that waited: its seed is set aside."""
-        self.give_up(link.parent, reason)
-        self.release(link.parent.entry)
 
     def ended(self, request: Request) -> None:
         """A request has ended, in whatever way; others that follow from it were accepted before."""
@@ -80,15 +68,11 @@ class Completion:
         if job is None:
             return
         job.requests -= 1
-        try:
-            if job.requests == 0 and not job.written:
-                if job.entry.live:
-                    self.write_missing(job)
-                else:
-                    self.replays.broken(job.entry)
-        except Exception as error:
-            logger.exception("No failure result could be written for %s", job.url)
-            self.give_up(job, f"no result could be written for {job.url}: {error!r}")
+        if job.requests == 0 and not job.written:
+            if job.entry.live:
+                self._lifecycle.unwritten(job)
+            else:
+                self.repeats.broken(job.entry)
         self.release(job.entry)
 
     def broken_off(self, request: Request) -> None:
@@ -97,19 +81,20 @@ class Completion:
         if job is not None:
             job.requests += 1  # never 0: no failure result says that it has ended
             self.ledger.hold(job.entry)
-            self.replays.broken(job.entry)
+            self.repeats.broken(job.entry)
 
     def refuse(self, job: Job) -> None:
         """A request is dropped because its seed is another process's now."""
-        self.replays.broken(job.entry)
+        self.repeats.broken(job.entry)
 
     # --- seeds ------------------------------------------------------------------------
 
-    def take(self, message: Message) -> Entry | None:
-        """A message was polled; None when it was completed before."""
+    def take(self, message: Message, seed: Seed | SeedError) -> Entry | None:
+        """A message was polled, and read as this; None when it was completed before."""
         entry = self.ledger.take(message.partition, message.offset)
         if entry is not None:
-            self.replays.opened(entry, message)
+            self.repeats.opened(entry, message)
+            self._lifecycle.arrived(entry, message, seed)
         return entry
 
     def hold(self, entry: Entry) -> None:
@@ -120,15 +105,12 @@ class Completion:
         """One thing has ended."""
         complete = self.ledger.release(entry)
         if entry.holds == 0:
-            self.replays.ended(entry)
+            self.repeats.ended(entry)
         if complete:
-            if entry.outcome is Outcome.RESULT:
-                self.seen.complete(entry)
-            else:
-                self.seen.forget(entry)  # what did not end well may be sent, or put back, and is wanted then
-            self._tell_ended(entry)
+            self._roots.pop(entry, None)
+            self._lifecycle.ended(entry)
         elif entry.holds == 1:
-            self.on_last_hold(entry)
+            self._lifecycle.last_hold(entry)
 
     def roots(self) -> list[Root]:
         """The jobs of all seeds that began and have not ended."""
@@ -137,12 +119,7 @@ class Completion:
     @property
     def is_idle(self) -> bool:
         """Whether no seed is under way, though some may wait."""
-        return not self._roots and not self.replays.is_awaited
-
-    def _tell_ended(self, entry: Entry) -> None:
-        self._roots.pop(entry, None)
-        for call in self.on_seed_ended:
-            call(entry)
+        return not self._roots and not self.repeats.is_awaited
 
     def keep_open(self, entry: Entry) -> ExitStack:
         """A context manager; until it is left, the seed is not complete."""
@@ -172,34 +149,35 @@ class Completion:
         """This is what the group has committed."""
         for partition, position in positions.items():
             if position is not None:
-                self.replays.committed(partition, position.offset)
+                self.repeats.committed(partition, position.offset)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """End the epochs; what waits for their seeds is to be dropped, for the next owner replays them."""
+        """End the epochs; what waits for their seeds is to be dropped: the next owner does them again."""
         known = set(self.ledger.partitions())
         for partition in partitions:
             if partition in known:
                 for entry in self.ledger.revoke(partition):
                     self._fence(entry)
-                self.replays.left(partition)
-        self.on_fenced()
+                self.repeats.left(partition)
 
-    def drop(self, waiter: Request | WaitingLink) -> None:
-        """What waited for a seed that is another process's now will not be done."""
-        if isinstance(waiter, WaitingLink):
-            self.replays.broken(waiter.parent.entry)
-            self.release(waiter.parent.entry)
-        elif (job := self._alive.get(waiter)) is not None:
-            self.replays.broken(job.entry)
-            self.ended(waiter)
+    def drop(self, request: Request) -> None:
+        """A request that waits for a fenced seed ends here."""
+        if (job := self._alive.get(request)) is not None:
+            self.repeats.broken(job.entry)
+            self.ended(request)
+
+    def drop_link(self, entry: Entry) -> None:
+        """So does a link."""
+        self.repeats.broken(entry)
+        self.release(entry)
 
     def _fence(self, entry: Entry) -> None:
         if entry in self._roots:
-            self.replays.fenced(entry)
+            self.repeats.fenced(entry)
         else:
-            self.replays.broken(entry)  # it never began
-        self.seen.forget(entry)
-        self._tell_ended(entry)
+            self.repeats.broken(entry)  # it never began
+        self._roots.pop(entry, None)
+        self._lifecycle.fenced(entry)
 
     def positions(
         self, partitions: Collection[Partition] | None = None, *, leaving: bool = False

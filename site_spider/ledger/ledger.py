@@ -6,7 +6,7 @@ happen for the seed takes a hold (a request that waits or downloads, a result th
 acknowledged yet, a dead letter under way) and releases it when it has ended. At zero holds
 the seed is complete. The watermark of a partition is its first incomplete offset.
 
-The rules that must stay in sync with this module (design, section 3):
+The rules that must stay in sync with this module:
 
 1. Completion: a seed is complete when every hold on it is released, and not before; it
    then has an outcome. Releasing the last hold of a seed without outcome is illegal.
@@ -28,42 +28,12 @@ knows the time, Kafka or Scrapy; one thread uses it.
 from __future__ import annotations
 
 from collections.abc import Collection
-from enum import Enum
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LedgerError
 from site_spider.ledger.books import NOTHING, Books
+from site_spider.ledger.entry import Entry, Outcome
 from site_spider.ledger.suspicion import Suspicion
-
-
-class Outcome(Enum):
-    """How a seed ended."""
-
-    RESULT = "result"  # its page was fetched and the result acknowledged
-    FAILURE = "failure"  # a failure result with a description was acknowledged
-    FILTERED = "filtered"  # it had been done before
-    DEAD_LETTER = "dead_letter"  # set aside with a reason
-    SPILLED = "spilled"  # handed on to the log as other seeds
-
-
-class Entry:
-    """One seed in flight: where it came from, its open holds and, once known, its outcome."""
-
-    __slots__ = ("epoch", "holds", "live", "offset", "outcome", "partition")
-
-    def __init__(self, partition: Partition, offset: int, epoch: int) -> None:
-        self.partition = partition
-        self.offset = offset
-        self.epoch = epoch
-        self.holds = 1
-        self.live = True  # False once its partition was revoked
-        self.outcome: Outcome | None = None
-
-    def __repr__(self) -> str:
-        state = "live" if self.live else "fenced"
-        return (
-            f"<seed {self.partition.topic}/{self.partition.number}@{self.offset} {state} {self.holds} holds>"
-        )
 
 
 class Ledger:

@@ -17,13 +17,12 @@ from typing import Any
 
 from scrapy import Request
 
+from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.entry import Entry
 from site_spider.page.url import url_id
 from site_spider.seed.seed import Seed
 
-JOB = "site_job"  # key in Request.meta
-UNRAISED = "site_unraised_priority"  # likewise: what its priority was before redirects raised it
 _working_on: ContextVar[Request | None] = ContextVar("working_on", default=None)
 
 
@@ -45,6 +44,13 @@ class Job:
         self.error: str | None = None  # why there may be none
         self.status: int | None = None  # of the response that the error happened with
         self._url_id: str | None = None
+
+    @classmethod
+    def lost(cls, request: Request, parent: Job, error: str) -> Job:
+        """Of a link that no request can be made for."""
+        job = cls(request, parent)
+        job.error = error
+        return job
 
     @property
     def entry(self) -> Entry:
@@ -108,7 +114,7 @@ class Root(Job):
 
 def job_of(request: Request) -> Job | None:
     """The job that a request serves; None when it descends from no seed."""
-    job: Any = request.meta.get(JOB)
+    job: Any = request.meta.get(meta_keys.JOB)
     return job if isinstance(job, Job) else None
 
 
@@ -116,7 +122,7 @@ def first_request(request: Request, job: Job) -> Request:
     """What a job's page was first asked for with: `request` itself, unless it is a later attempt."""
     if request.url == job.url and request.method == job.method:
         return request
-    return Request(job.url, method=job.method, meta={JOB: job})
+    return Request(job.url, method=job.method, meta={meta_keys.JOB: job})
 
 
 def work_on(request: Request | None) -> None:
@@ -145,7 +151,7 @@ def adopt(request: Request, is_being_scraped: Callable[[Request], bool]) -> Job 
         if parent is None:
             return None
         job = Job(request, parent)
-        request.meta[JOB] = job
+        request.meta[meta_keys.JOB] = job
     return job
 
 

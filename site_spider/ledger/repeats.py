@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from site_spider.contracts.seed_log import Message, Partition
-from site_spider.ledger.ledger import Entry, Outcome
+from site_spider.ledger.entry import Entry, Outcome
 
 MOST_KEPT = 100_000  # seeds that are done, of partitions that left; each takes about 300 bytes
 
@@ -55,7 +55,7 @@ class _Done:
             del self.by_offset[heappop(self.offsets)]
 
 
-class Replays:
+class Repeats:
     """The memory of one process; one thread uses it."""
 
     def __init__(self) -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from site_spider.frontier import levels
-from site_spider.ledger.ledger import Ledger, Outcome
-
-_MOST_NAMES = 100  # distinct ones: each becomes a field of the index
-_LONGEST_NAME = 80  # characters
-_OTHER = "other"
+from site_spider.ledger.entry import Outcome
+from site_spider.ledger.ledger import Ledger
 
 
 @dataclass(slots=True)
@@ -47,24 +42,6 @@ class Snapshot:
     unknown_fields: Mapping[str, int] = field(default_factory=dict)  # of seeds: ignored, by name
 
 
-class NameCounts:
-    """Counts by names that come from outside: bounded in number and length, fit to be field names."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def add(self, name: str) -> None:
-        """Count one; names beyond the bound count as `other`."""
-        name = name.strip()[:_LONGEST_NAME].replace(".", "_") or _OTHER
-        if name not in self.counts and len(self.counts) >= _MOST_NAMES:
-            name = _OTHER
-        self.counts[name] += 1
-
-    def add_failure(self, description: str) -> None:
-        """Count a failure by its reason: what stands before the first colon, or what was retried."""
-        self.add(description.partition(":")[0].partition(" (after ")[0])
-
-
 def seed_counts(ledger: Ledger) -> dict[str, int]:
     """Where every seed of this process is (rule 10)."""
     counts = {f"completed_with_{outcome.value}": ledger.outcomes[outcome] for outcome in _COMPLETED}
@@ -87,17 +64,6 @@ def is_conserved(seeds: Mapping[str, int]) -> bool:
     """Whether every consumed seed is accounted for (rule 10)."""
     ended = ("completed_with_result", "completed_with_failure", "filtered", "dead_lettered", "spilled")
     return seeds["consumed"] == sum(seeds[name] for name in ended) + seeds["in_flight"]
-
-
-def queue_lengths(by_level: Mapping[int, int]) -> dict[str, int]:
-    """Lengths under the names of design section 2; levels without bound become five fields."""
-    return {
-        "redirected": sum(n for level, n in by_level.items() if level < -1),
-        "discovered": by_level.get(-1, 0),
-        "seeds": by_level.get(0, 0),
-        "retried": sum(n for level, n in by_level.items() if level > 0 and not levels.needs_proxy(level)),
-        "proxied": sum(n for level, n in by_level.items() if levels.needs_proxy(level)),
-    }
 
 
 def document(

@@ -10,9 +10,8 @@ from typing import Any
 from site_spider.contracts.seed_log import Partition
 from site_spider.download.proxies.service import ProxyService
 from site_spider.engine import hooks as engine_hooks
-from site_spider.intake.seeds import Seeds
 from site_spider.observe.survey import Survey
-from site_spider.service.assembly import SeedService
+from site_spider.observe.watched import Watched
 
 _SLICE = 200  # hosts looked at before the clock is
 _SLICE_SECONDS = 0.002  # then others have the event loop
@@ -23,11 +22,11 @@ _LEFT_ALONE = (
 )
 
 
-async def survey(service: SeedService, most: int = 0) -> Survey:
+async def survey(watched: Watched, most: int = 0) -> Survey:
     """Every host of the frontier. It goes on meanwhile: what moves may be seen as it was or as it is."""
     found = Survey(most)
     loop = asyncio.get_running_loop()
-    views = service.queues.room.frontier.hosts(loop.time())
+    views = watched.queues.room.frontier.hosts(loop.time())
     began = loop.time()
     while some := list(islice(views, _SLICE)):
         found.add(some)
@@ -37,27 +36,26 @@ async def survey(service: SeedService, most: int = 0) -> Survey:
     return found
 
 
-async def look(service: SeedService, most: int) -> dict[str, Any]:
+async def look(watched: Watched, most: int) -> dict[str, Any]:
     """One document, of bounded size."""
-    found = await survey(service, most)
-    room = service.queues.room
-    waiting, levels = len(room), room.frontier.lengths()
-    seeds = service.seeds
+    found = await survey(watched, most)
+    queues, ledger = watched.queues, watched.ledger
+    waiting, levels = len(queues.room), queues.room.frontier.lengths()
     return {
         "pid": os.getpid(),
-        "spider": service.crawler.spidercls.name,
-        "group": service.config.consumer_group,
-        "topic": service.config.seed_topic,
-        "queues": service.queues.lengths(),
+        "spider": watched.crawler.spidercls.name,
+        "group": watched.member.group,
+        "topic": watched.member.topic,
+        "queues": queues.lengths(),
         "levels": {str(level): length for level, length in islice(levels.items(), _MOST_LEVELS)},
         "waiting": waiting,
         "waiting_for_their_moment": max(0, waiting - found.items),
         "hosts": found.counts(),
         "largest_hosts": found.largest(asyncio.get_running_loop().time()),
         "requests_out": found.out,
-        "requests_in_progress": len(engine_hooks.requests_in_progress(service.crawler.engine)),
-        "seeds_in_flight": {} if seeds is None else _in_flight(seeds),
-        "paused": {} if seeds is None else _paused(service, seeds),
+        "requests_in_progress": len(engine_hooks.requests_in_progress(watched.crawler.engine)),
+        "seeds_in_flight": {_named(each): ledger.open_count(each) for each in _mine(watched)},
+        "paused": _paused(watched),
         "sinks": [
             {
                 "name": delivery.sink.name,
@@ -65,9 +63,9 @@ async def look(service: SeedService, most: int) -> dict[str, Any]:
                 "backlog": delivery.backlog_count,
                 "backlog_bytes": delivery.backlog_bytes,
             }
-            for delivery in service.deliveries
+            for delivery in watched.sinks
         ],
-        "proxies": _proxies(service),
+        "proxies": _proxies(watched),
     }
 
 
@@ -75,29 +73,27 @@ def _named(partition: Partition) -> str:
     return f"{partition.topic}/{partition.number}"
 
 
-def _in_flight(seeds: Seeds) -> dict[str, int]:
-    mine = islice(seeds.ledger.partitions(), _MOST_PARTITIONS)
-    return {_named(partition): seeds.ledger.open_count(partition) for partition in mine}
+def _mine(watched: Watched) -> list[Partition]:
+    return list(islice(watched.ledger.partitions(), _MOST_PARTITIONS))
 
 
-def _paused(service: SeedService, seeds: Seeds) -> dict[str, str]:
+def _paused(watched: Watched) -> dict[str, str]:
     """The partitions of which nothing is polled now, each with the reason."""
-    wide = seeds.too_wide()
-    reason = _why_nothing_is_polled(service, seeds)
-    mine = islice(seeds.ledger.partitions(), _MOST_PARTITIONS)
-    found = {_named(partition): reason or (_LEFT_ALONE if partition in wide else "") for partition in mine}
+    wide = watched.seeds.too_wide()
+    reason = _why_nothing_is_polled(watched)
+    found = {_named(each): reason or (_LEFT_ALONE if each in wide else "") for each in _mine(watched)}
     return {name: why for name, why in found.items() if why}
 
 
-def _why_nothing_is_polled(service: SeedService, seeds: Seeds) -> str:
-    if seeds.isolation.active:
+def _why_nothing_is_polled(watched: Watched) -> str:
+    if watched.quarantine.is_closed:
         return "seeds that may have killed their process are done one by one"
-    away = [delivery.sink.name for delivery in service.deliveries if not delivery.available]
+    away = [delivery.sink.name for delivery in watched.sinks if not delivery.available]
     if away:
         return f"the sink {away[0]} is away"
-    if not service.may_download():
+    if not watched.back_pressure.may_download():
         return "too many results wait for a sink (SITE_SINK_BACKLOG_BYTES), or the crawl stops"
-    if seeds.room() <= 0:
+    if watched.seeds.room() <= 0:
         return (
             "as many seeds are in flight as may be (SITE_MAX_SEEDS_IN_FLIGHT), or memory is full "
             "(SITE_FRONTIER_MAX_REQUESTS, SITE_FRONTIER_MAX_BYTES)"
@@ -105,8 +101,8 @@ def _why_nothing_is_polled(service: SeedService, seeds: Seeds) -> str:
     return ""
 
 
-def _proxies(service: SeedService) -> dict[str, int] | None:
-    proxies = service.crawler.get_extension(ProxyService)
+def _proxies(watched: Watched) -> dict[str, int] | None:
+    proxies = watched.crawler.get_extension(ProxyService)
     if proxies is None:
         return None
     now = asyncio.get_running_loop().time()

@@ -11,17 +11,12 @@ import contextlib
 import json
 import logging
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from scrapy import signals
-from scrapy.crawler import Crawler
-from scrapy.exceptions import NotConfigured
-
-from site_spider import options
 from site_spider.observe import look as frontier_look
 from site_spider.observe import sockets as frontier_sockets
 from site_spider.observe.survey import MOST_HOSTS
-from site_spider.service.assembly import SeedService
+from site_spider.observe.watched import Watched
 
 logger = logging.getLogger(__name__)
 
@@ -31,26 +26,16 @@ _SECONDS = 5.0  # for the question, and for taking the answer
 
 
 class FrontierServer:
-    """An extension, for spiders that take seeds. That it cannot listen never holds up a crawl."""
+    """That it cannot listen never holds up a crawl."""
 
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
         self._path: Path | None = None
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[Any]] = set()
 
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy asks. Raises ConfigError."""
-        takes_seeds = getattr(crawler.spidercls, "takes_seeds", False)
-        if not takes_seeds or not options.boolean(crawler.settings, "SITE_FRONTIER_SOCKET"):
-            raise NotConfigured
-        server = cls(crawler)
-        crawler.signals.connect(server._spider_opened, signal=signals.spider_opened)
-        crawler.signals.connect(server._spider_closed, signal=signals.spider_closed)
-        return server
-
-    async def _spider_opened(self) -> None:
+    async def open(self) -> None:
+        """Listen."""
         try:
             await asyncio.to_thread(frontier_sockets.remove_stale)
             path = await asyncio.to_thread(frontier_sockets.new_path)
@@ -62,7 +47,8 @@ class FrontierServer:
         except OSError as error:
             logger.warning("scrapy frontier cannot ask this process: %s", error)
 
-    async def _spider_closed(self) -> None:
+    async def close(self) -> None:
+        """Answer nobody any more."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
@@ -102,10 +88,7 @@ class FrontierServer:
                 pass  # until the other side has taken it all, and closes
 
     async def _document(self, question: bytes) -> dict[str, Any]:
-        service = SeedService.of(self._crawler)
-        if service is None or service.seeds is None:
-            return {"error": "the crawl has not begun"}
         hosts = question.strip()
         if not hosts.isdigit() or int(hosts) > MOST_HOSTS:
             return {"error": f"the question is a number of hosts, 0 to {MOST_HOSTS}"}
-        return await frontier_look.look(service, int(hosts))
+        return await frontier_look.look(self._watched, int(hosts))

@@ -8,22 +8,17 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
-from scrapy import signals
-from scrapy.crawler import Crawler
-from scrapy.exceptions import NotConfigured
-
-from site_spider import options
 from site_spider.contracts.sink import Record, Verdict
+from site_spider.engine.background import Background
 from site_spider.engine.middlewares import ROBOTS_COUNTED
 from site_spider.errors import SiteSpiderError
 from site_spider.observe import document as statistics
 from site_spider.observe.document import Snapshot, Totals
 from site_spider.observe.look import survey
+from site_spider.observe.watched import Watched
 from site_spider.results.delivery import Delivery
-from site_spider.service import plugins as parts
-from site_spider.service.assembly import SeedService
 
 logger = logging.getLogger(__name__)
 
@@ -32,75 +27,58 @@ _MOST_WAITING = 1_000  # documents kept for a store that is away
 _STATUS = "downloader/response_status_count/"
 
 
-class StatisticsExtension:
-    """For spiders that take seeds. A store that is away never holds up the crawl."""
+class Statistics:
+    """A store that is away never holds up the crawl."""
 
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-        self._service: SeedService
-        self._delivery: Delivery | None = None
+    def __init__(
+        self, watched: Watched, delivery: Delivery, interval_seconds: float, background: Background
+    ) -> None:
+        self._background = background
+        self._watched = watched
+        self._delivery = delivery
+        self._interval_seconds = interval_seconds
         self._tasks: list[asyncio.Task[None]] = []
         self._number = 0
         self._before = Totals()
         self._since = time.monotonic()
-        self._names: dict[str, str] = {}
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy asks."""
-        if not getattr(crawler.spidercls, "takes_seeds", False):
-            raise NotConfigured
-        extension = cls(crawler)
-        crawler.signals.connect(extension._spider_opened, signal=signals.spider_opened)
-        crawler.signals.connect(extension._spider_closed, signal=signals.spider_closed)
-        return extension
-
-    async def _spider_opened(self) -> None:
-        settings = self._crawler.settings
-        service = SeedService.of(self._crawler)
-        if service is None:
-            return
-        self._service = service
-        try:
-            interval_seconds = options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1)
-            delivery = Delivery(parts.statistics_sink(settings), on_failure=service.background.fail)
-        except SiteSpiderError as error:
-            service.ending.refuse_to_start(error)
         self._names = {
-            "spider": self._crawler.spidercls.name,
-            "group": options.text(settings, "SITE_CONSUMER_GROUP"),
+            "spider": watched.crawler.spidercls.name,
+            "group": watched.member.group,
             "process": f"{socket.gethostname()}-{os.getpid()}-{int(time.time())}",
         }
-        self._delivery = delivery
+
+    def start(self) -> None:
+        """Push from now on; the store is waited for in the background."""
         self._tasks = [
-            service.background.start(self._open(delivery), "store of statistics"),
-            service.background.start(self._push_regularly(interval_seconds), "statistics"),
+            self._background.start(self._open(), "store of statistics"),
+            self._background.start(self._push_regularly(), "statistics"),
         ]
 
-    async def _open(self, delivery: Delivery) -> None:
+    async def _open(self) -> None:
         try:
-            await delivery.open(wait_seconds=float("inf"))
+            await self._delivery.open(wait_seconds=float("inf"))
         except SiteSpiderError as error:
             logger.warning("No statistics are written: %s", error)
 
-    async def _push_regularly(self, interval_seconds: float) -> None:
+    async def _push_regularly(self) -> None:
         while True:
-            await asyncio.sleep(interval_seconds)
+            await asyncio.sleep(self._interval_seconds)
             await self._push()
 
-    async def _spider_closed(self) -> None:
+    async def close(self) -> None:
+        """Push the last one."""
+        if not self._tasks:
+            return
         for task in self._tasks[1:]:
             task.cancel()
-        if self._delivery is not None:
-            try:
-                if self._service.seeds is not None:  # else it never started
-                    await self._push()
-            finally:
-                self._tasks[0].cancel()
-                await self._delivery.close(_CLOSE_SECONDS)
+        try:
+            await self._push()
+        finally:
+            self._tasks[0].cancel()
+            await self._delivery.close(_CLOSE_SECONDS)
 
     async def _push(self) -> None:
-        hosts = (await survey(self._service)).counts()
+        hosts = (await survey(self._watched)).counts()
         state = self._snapshot(hosts)
         if not statistics.is_conserved(state.seeds):
             logger.error("Seeds are not conserved, which is a bug: %s", dict(state.seeds))
@@ -108,7 +86,6 @@ class StatisticsExtension:
         document = statistics.document(
             self._names, self._number, time.time(), now - self._since, state, self._before
         )
-        assert self._delivery is not None
         if self._delivery.backlog_count < _MOST_WAITING:
             key = statistics.document_id(self._names["process"], self._number)
             self._delivery.submit(Record(key, document, size_bytes=2_000), _ignore)
@@ -117,21 +94,22 @@ class StatisticsExtension:
         self._before = state.totals
 
     def _snapshot(self, hosts: dict[str, int]) -> Snapshot:
-        service = self._service
-        stats: dict[str, Any] = self._crawler.stats.get_stats()
-        seeds = statistics.seed_counts(service.completion.ledger)
+        watched, collector = self._watched, self._watched.crawler.stats
+        assert collector is not None
+        stats: dict[str, Any] = collector.get_stats()
+        seeds = statistics.seed_counts(watched.ledger)
         for name, count in seeds.items():
-            self._crawler.stats.set_value(f"seeds/{name}", count)
+            collector.set_value(f"seeds/{name}", count)
         robots = _downloads(stats, ROBOTS_COUNTED)
         return Snapshot(
             totals=_downloads(stats).minus(robots),
             robots=robots,
             responses=_responses(stats),
-            failures=dict(service.failures.counts),
+            failures=dict(watched.failures.counts),
             seeds=seeds,
-            queues=service.queues.lengths(),
+            queues=watched.queues.lengths(),
             hosts=hosts,
-            unknown_fields={} if service.seeds is None else dict(service.seeds.unknown_fields.counts),
+            unknown_fields=dict(watched.seeds.unknown_fields.counts),
         )
 
 

@@ -57,7 +57,7 @@ class Batch(NamedTuple):
     records: tuple[Record, ...]
 
 
-class Ending(NamedTuple):
+class BatchEnd(NamedTuple):
     """The final answer to one record; `ticket` is what `accept` returned for it."""
 
     ticket: int
@@ -145,7 +145,7 @@ class Batcher:
             moments.append(self._paused[0][0])
         return max(now, self._resume_at, min(moments)) if moments else None
 
-    def settle(self, number: int, verdicts: Sequence[Verdict], now: float, jitter: float) -> list[Ending]:
+    def settle(self, number: int, verdicts: Sequence[Verdict], now: float, jitter: float) -> list[BatchEnd]:
         """Take the answers to a batch, one for each record in order; returns the final ones.
 
         A batch of which nothing passed says the same as an unavailable sink. Raises
@@ -165,7 +165,7 @@ class Batcher:
                 self._pause(entry, now, jitter)
             else:
                 self._end(entry)
-                endings.append(Ending(entry.ticket, entry.record, verdict))
+                endings.append(BatchEnd(entry.ticket, entry.record, verdict))
         return endings
 
     def fail(self, number: int, now: float, jitter: float) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +12,9 @@ from site_spider.contracts.seed_log import Message, Producer
 from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected
 from site_spider.escape import escaped
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.entry import Entry
+from site_spider.ledger.lineage import Job
 
 logger = logging.getLogger(__name__)
 
@@ -30,21 +31,32 @@ class DeadLetters:
     """Sends dead letters and tells when each is durable. On the event loop's thread only."""
 
     def __init__(
-        self, producer: Producer, topic: str, durable: Callable[[Entry], None], background: Background
+        self, producer: Producer, topic: str, completion: Completion, background: Background
     ) -> None:
         self._guarded = background.guarded
         self._producer = producer
         self._topic = topic
-        self._durable = durable
+        self._completion = completion
         self._loop = asyncio.get_running_loop()
         self.under_way = 0
 
     def set_aside(self, message: Message, reason: str, entry: Entry) -> None:
-        """Queue a dead letter; when it is durable, `durable(entry)` is called."""
+        """Queue a dead letter; when it is durable, one hold of the seed is given back."""
         where = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
         logger.warning("Dead letter from %s: %s", where, reason)
         self.under_way += 1
         self._send(message, _headers(message, reason), entry)
+
+    def give_up(self, job: Job, reason: str) -> None:
+        """Nothing can be written for a job: its seed becomes a dead letter, once."""
+        if not job.root.is_set_aside:
+            self._completion.hold(job.entry)
+            self.take_over(job, reason)
+
+    def take_over(self, job: Job, reason: str) -> None:
+        """The same, with a hold that the caller has."""
+        job.root.is_set_aside = True
+        self.set_aside(job.root.message, reason, job.entry)
 
     def _send(self, message: Message, headers: list[tuple[str, bytes]], entry: Entry) -> None:
         future = self._producer.send(self._topic, message.key, message.value, headers)
@@ -60,7 +72,7 @@ class DeadLetters:
         error = future.exception()
         if error is None:
             self.under_way -= 1
-            self._durable(entry)
+            self._completion.set_aside(entry)
         elif isinstance(error, SinkRejected) and (shorter := _shortened(message)) is not None:
             self._send(shorter, _marked(headers, message, shorter), entry)
         else:

@@ -7,40 +7,41 @@ from collections.abc import Callable, Mapping, Sequence
 from sys import getsizeof
 from typing import Any
 
-from site_spider.contracts.seed_log import Message
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import SinkUnavailable
-from site_spider.frontier.weight import object_bytes
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.ledger import Entry, Outcome
+from site_spider.ledger.entry import Outcome
+from site_spider.ledger.lifecycle import SeedListener
 from site_spider.ledger.lineage import Job, Root
-from site_spider.observe.document import NameCounts
+from site_spider.results.commits import Commits
+from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
+from site_spider.results.name_counts import NameCounts
 from site_spider.results.result import Result
+from site_spider.seed.weight import object_bytes
 
 logger = logging.getLogger(__name__)
 _LONG = 50_000  # characters of a body that is weighed
 
-SetAside = Callable[[Message, str, Entry], None]
 
-
-class Results:
+class Results(SeedListener):
     """Hands results to all deliveries; what a server refuses becomes the seed's dead letter."""
 
     def __init__(
         self,
         deliveries: Sequence[Delivery],
+        commits: Commits,
         completion: Completion,
-        set_aside: SetAside,
+        dead_letters: DeadLetters,
         failures: NameCounts,
+        is_urgent: Callable[[], bool],
     ) -> None:
         self._deliveries = deliveries
+        self._commits = commits
         self._failures = failures
         self._completion = completion
-        self._set_aside = set_aside
-        self.is_urgent: Callable[[], bool] = lambda: False  # set by the assembly
-        # likewise, for a sink that takes a result only when its seed is complete
-        self.keep: Callable[[Job | None, Record], None] = lambda _job, _record: None
+        self._dead_letters = dead_letters
+        self._is_urgent = is_urgent
 
     def submit(self, document: Mapping[str, Any], job: Job | None) -> None:
         """Send one document, which has a `url_id`, to every sink."""
@@ -49,7 +50,7 @@ class Results:
         record = Record(url_id, document, _size_bytes(document))
         pending = _Pending(self, job, record, failed=description is not None)
         pending.sinks = len(self._deliveries)
-        at_once = self.is_urgent()
+        at_once = self._is_urgent()
         if description is not None:
             self._failures.add_failure(str(description))
         if job is not None:
@@ -77,22 +78,22 @@ class Results:
         describe_job(result, job)
         self.submit(result.document(), job)
 
-    def give_up(self, job: Job, reason: str) -> None:
-        """Nothing can be written for a job: its seed becomes a dead letter, once."""
-        if not job.root.is_set_aside:
-            job.root.is_set_aside = True
-            self._completion.hold(job.entry)
-            self._set_aside(job.root.message, reason, job.entry)
+    def unwritten(self, job: Job) -> None:
+        """As in SeedListener: no document is missing."""
+        try:
+            self.write_missing(job)
+        except Exception as error:
+            logger.exception("No failure result could be written for %s", job.url)
+            self._dead_letters.give_up(job, f"no result could be written for {job.url}: {error!r}")
 
     def settled(self, job: Job | None, record: Record, *, failed: bool, refusal: str) -> None:
         """Every sink has answered for one document."""
-        self.keep(job, record)
+        self._commits.keep(job, record)
         if job is None:
             return
         entry = job.entry
         if refusal and not job.root.is_set_aside:
-            job.root.is_set_aside = True
-            self._set_aside(job.root.message, refusal, entry)
+            self._dead_letters.take_over(job, refusal)
             return  # the hold passes to the dead letter
         if job is job.root and record.key == job.url_id:
             self._completion.ledger.decide(entry, Outcome.FAILURE if failed else Outcome.RESULT)

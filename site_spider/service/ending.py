@@ -22,10 +22,10 @@ logger = logging.getLogger(__name__)
 class Ending:
     """Of one crawl. On the event loop's thread only."""
 
-    def __init__(self, crawler: Crawler) -> None:
+    def __init__(self, crawler: Crawler, leave_at_once: Callable[[], None]) -> None:
         self.background = Background.for_crawler(crawler, self.fail)
-        self.on_death: Callable[[], None] = lambda: None  # an error of our own: some seed may be at fault
-        self.leave_at_once: Callable[[], None] = lambda: None  # ends the process, where it is ours
+        self.is_death = False  # by an error of our own: some seed may be at fault
+        self._leave_at_once = leave_at_once  # ends the process, where it is ours
         self._crawler = crawler
         self._closing: asyncio.Task[None] | None = None
 
@@ -54,7 +54,7 @@ class Ending:
         code = exit_code.of(error, exit_code.SOFTWARE)
         if code == exit_code.SOFTWARE:
             logger.error("The crawl cannot go on: %r", error, exc_info=error)
-            self.on_death()
+            self.is_death = True
         else:
             logger.error("The crawl cannot go on: %s", error)
         if self._closing is None:
@@ -66,7 +66,7 @@ class Ending:
             await self._crawler.engine.close_spider_async(reason="failed")
         except Exception:
             logger.exception("The crawl could not be closed in order")
-            self.leave_at_once()
+            self._leave_at_once()
 
     def _set_exit_code(self, code: int) -> None:
         assert self._crawler.spider is not None

@@ -12,7 +12,7 @@ from site_spider.contracts.reader import ResultReader
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.contracts.sink import Sink
 from site_spider.errors import ConfigError
-from site_spider.service.service_settings import exactly_once
+from site_spider.service.config import exactly_once
 
 
 def seed_log(settings: BaseSettings) -> SeedLog:

@@ -16,14 +16,15 @@ from scrapy.http import Headers, Response
 from scrapy.settings import BaseSettings
 from twisted.python.failure import Failure
 
-from site_spider import options
-from site_spider.download.bodies import LARGE_BYTES
+from site_spider import meta_keys, options
+from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.proxies.middlewares import proxied_by
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
+from site_spider.engine.parts import part_of
 from site_spider.engine.turns import Turns, run_through
 from site_spider.frontier.links_in_hand import LinksInHand
 from site_spider.frontier.retry.descriptions import describe_exception, describe_retries, describe_status
-from site_spider.frontier.retry.redirect import NOT_FOLLOWED
+from site_spider.ledger.completion import Completion
 from site_spider.ledger.lineage import Job, job_of
 from site_spider.page.body import BodyLimits
 from site_spider.page.decode import media_type
@@ -31,7 +32,6 @@ from site_spider.page.reading import Page, read_page
 from site_spider.page.url import SCOPES, host_of, in_scope, site_of
 from site_spider.results.result import Result
 from site_spider.results.results import describe_job
-from site_spider.service.assembly import SeedService
 from site_spider.service.environment import apply_environment
 from site_spider.service.scrapy_settings import check_scrapy_settings
 
@@ -113,10 +113,9 @@ class SeedSpider(Spider):
 
     async def _turn(self, response: Response) -> None:
         """Until it is this large body's turn; before `in_hand.begin`, else two would wait for each other."""
-        service = SeedService.of(self.crawler)
-        if len(response.body) >= LARGE_BYTES and service is not None and service.bodies is not None:
+        if len(response.body) >= LARGE_BYTES and (bodies := part_of(self.crawler, Bodies)) is not None:
             assert response.request is not None
-            await service.bodies.turn(response.request)
+            await bodies.turn(response.request)
 
     async def failed(self, failure: Failure) -> Result:
         """The errback: a failure result."""
@@ -136,15 +135,14 @@ class SeedSpider(Spider):
 
         To be called from the callback, not from the task: the seed may be complete when that begins.
         """
-        service, job = SeedService.of(self.crawler), job_of(request)
-        if service is None or job is None:
+        completion, job = part_of(self.crawler, Completion), job_of(request)
+        if completion is None or job is None:
             return nullcontext()
-        return service.completion.keep_open(job.entry)
+        return completion.keep_open(job.entry)
 
     @cached_property
     def _links_in_hand(self) -> LinksInHand | None:
-        service = SeedService.of(self.crawler)
-        return None if service is None else service.queues.links_in_hand
+        return part_of(self.crawler, LinksInHand)
 
     async def _follow(self, links: Iterable[list[str]], anchor: str, job: Job | None) -> list[Request]:
         """A request for each link to follow; others have the event loop between the slices."""
@@ -203,7 +201,7 @@ def _describe_response(result: Result, response: Response, page: Page) -> None:
     result.body_base64 = page.kept.base64
     result.body_truncated = page.kept.truncated
     result.description = describe_status(response.status)
-    if result.description and (reason := response.meta.get(NOT_FOLLOWED)):
+    if result.description and (reason := response.meta.get(meta_keys.NOT_FOLLOWED)):
         result.description += f", not followed: {reason}"
     if result.description:
         result.description += describe_retries(response.meta)

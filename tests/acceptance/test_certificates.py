@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.acceptance.deployment import Deployment, opened, wait_until
+from tools.deployment.deployment import Deployment, opened, wait_until
 
 
 def write_certificate(file: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.deployment import Deployment, Run, opened, wait_until
+from tools.deployment.deployment import Deployment, Run, opened, wait_until
 from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers

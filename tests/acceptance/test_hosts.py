@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.page.url import url_id
-from tests.acceptance.deployment import Deployment, opened, wait_until
+from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.handle import Site
 from tools.site.record import Entry, count_by_url
 

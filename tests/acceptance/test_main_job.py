@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from site_spider.contracts.seed_log import Message
 from site_spider.observe.document import is_conserved
 from site_spider.page.url import url_id
-from tests.acceptance.deployment import Deployment, opened, wait_until
+from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.bad_messages import BadMessage, bad_messages
 from tools.site.expectation import Expectation, page_url
 from tools.site.handle import Site

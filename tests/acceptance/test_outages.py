@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.deployment import Deployment, opened, wait_until
 from tests.real_servers import servers, variable
+from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.deployment import Deployment, opened, wait_until
+from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.exchange import host_name
 from tools.site.handle import Site
 from tools.site.record import Entry

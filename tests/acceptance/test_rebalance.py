@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.member_slot import MemberSlot
-from tests.acceptance.deployment import Deployment, opened, wait_until
 from tests.acceptance.relay import Relay
+from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers

@@ -23,10 +23,11 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 from scrapy.utils.defer import deferred_to_future
 
+from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
-from site_spider.ledger.ledger import Entry
-from site_spider.ledger.lineage import JOB, Root
+from site_spider.ledger.entry import Entry
+from site_spider.ledger.lineage import Root
 from site_spider.seed.seed import parse_seed
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process.engine import settings_for
@@ -54,7 +55,7 @@ class Seed:
         self.root = Root(Request("http://host.test/seed"), self.entry, parse_seed(value), message)
 
     def request(self, page: str) -> Request:
-        return Request(f"http://host.test/{page}", meta={JOB: self.root})
+        return Request(f"http://host.test/{page}", meta={meta_keys.JOB: self.root})
 
 
 class Member:

@@ -14,8 +14,9 @@ from twisted.web._newclient import Request
 from twisted.web.http_headers import Headers
 
 from site_spider.download.answer import Answer
-from site_spider.download.answer_errors import NoAnswer, OddAnswer, OversizedAnswer
+from site_spider.download.answer_errors import NoAnswer, OddAnswer
 from site_spider.engine import bounded_client
+from site_spider.engine.http_bounds import OversizedAnswer
 
 _CONNECTION = frozenset(
     (b"connection", b"keep-alive", b"te", b"trailers", b"transfer-encoding", b"upgrade", b"proxy-connection")

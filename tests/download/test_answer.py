@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.download.answer import MAX_HEAD_BYTES, Answer, Ending
-from site_spider.download.answer_errors import NoAnswer, OddAnswer, OversizedAnswer
+from site_spider.download.answer import Answer, Ending
+from site_spider.download.answer_errors import NoAnswer, OddAnswer
+from site_spider.engine.http_bounds import MAX_HEAD_BYTES, OversizedAnswer
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 ANSWERS = {

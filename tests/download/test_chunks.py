@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.download.answer import MAX_HEAD_BYTES, MAX_HEAD_LINES, MAX_INTERIM_ANSWERS, Answer
-from site_spider.download.answer_errors import NoAnswer, OddAnswer, OversizedAnswer
-from site_spider.download.chunks import MAX_FRAMING_BYTES, Chunks
+from site_spider.download.answer import Answer
+from site_spider.download.answer_errors import NoAnswer, OddAnswer
+from site_spider.download.chunks import Chunks
+from site_spider.engine.http_bounds import (
+    MAX_FRAMING_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_HEAD_LINES,
+    MAX_INTERIM_ANSWERS,
+    OversizedAnswer,
+)
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -311,7 +311,7 @@ def test_a_link_dropped_when_it_is_scheduled_does_not_hold_its_seed(tmp_path: Pa
         tmp_path,
         [{"url": "http://h.test/with-dropped-link", "meta": {"url_id": "x"}}],
         EXTENSIONS={
-            "site_spider.service.assembly.SeedService": 10,
+            "site_spider.service.service.SeedService": 10,
             f"{__name__}.ScheduledFilter": 20,
         },
     )

@@ -21,15 +21,10 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.request import request_httprepr
 from scrapy.utils.test import get_crawler
 
+from site_spider import meta_keys
 from site_spider.download.response import class_of
 from site_spider.engine.log_format import PageLogFormatter
-from site_spider.engine.middlewares import (
-    FOR_ROBOTS,
-    LeanCookies,
-    LeanDownloaderStats,
-    LeanOffsite,
-    request_bytes,
-)
+from site_spider.engine.middlewares import LeanCookies, LeanDownloaderStats, LeanOffsite, request_bytes
 from site_spider.engine.stats import QuickStatsCollector
 from site_spider.engine.unchecked import unchecked
 from site_spider.page.plain_url import plain_url
@@ -147,7 +142,7 @@ def test_robots_txt_is_counted_again_under_names_of_its_own() -> None:
     """Scrapy's names count all that was downloaded, so what is robots.txt can be taken off."""
     made = crawler()
     middleware = LeanDownloaderStats.from_crawler(made)
-    for meta in ({}, {FOR_ROBOTS: True}):
+    for meta in ({}, {meta_keys.FOR_ROBOTS: True}):
         request = Request("http://a/", meta=meta)
         middleware.process_request(request)
         middleware.process_response(request, Response("http://a/", body=b"y"))

@@ -14,9 +14,9 @@ import uvloop
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
+from site_spider.service.assembly import SeedService
 
 from site_spider.frontier.links_in_hand import LinksInHand
-from site_spider.service.assembly import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
 

@@ -13,7 +13,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from site_spider.service.assembly import SeedService
+from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
@@ -79,7 +79,9 @@ def test_autothrottle_sets_the_delay_in_the_frontier(tmp_path: Path, log: Log) -
         service = SeedService.of(crawler)
         assert service is not None
         active.append(len(crawler.engine.downloader.active))
-        return service.completion.ledger.consumed == 36 and service.completion.ledger.in_flight == 0
+        return (
+            service.parts.completion.ledger.consumed == 36 and service.parts.completion.ledger.in_flight == 0
+        )
 
     found = crawl(
         tmp_path,

@@ -8,13 +8,14 @@ import pytest
 from scrapy import FormRequest, Request
 from scrapy.utils.request import fingerprint
 
+from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.engine.guard import guarded
 from site_spider.frontier.spill.writer import SeedWriter
 from site_spider.frontier.waiting_link import as_link, as_request
 from site_spider.intake.seed_queue import Waiting, seed_request
 from site_spider.ledger import lineage
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job, Root
 from site_spider.seed.moved import Moved
 from site_spider.seed.seed import parse_seed
@@ -42,7 +43,7 @@ def root_of(value: bytes = b'{"url": "http://h.test/", "meta": {"url_id": "r", "
 def link(kind: type[Request] = Request, **fields: Any) -> tuple[Request, Job]:
     meta = {"depth": 2, **fields.pop("meta", {})}
     request = kind(URL, meta=meta, priority=fields.pop("priority", 1), **fields)
-    job = request.meta[lineage.JOB] = Job(request, root_of())
+    job = request.meta[meta_keys.JOB] = Job(request, root_of())
     return request, job
 
 
@@ -177,14 +178,14 @@ def test_an_attempt_goes_on_with_its_document_and_its_counts() -> None:
             "redirect_ttl": 19,
             "redirect_urls": ["http://h.test/first"],
             "redirect_reasons": [302],
-            lineage.JOB: root,
+            meta_keys.JOB: root,
         },
     )
     message = writer().write(request, root, is_link=False)
     assert message is not None
     seed = parse_seed(message[1])
     made, job = seed_request(Waiting(root.entry, Message(PARTITION, 1, None, message[1]), seed), SPIDER)
-    gone = {"cookiejar", "download_latency", lineage.JOB}
+    gone = {"cookiejar", "download_latency", meta_keys.JOB}
     assert made.meta == {key: value for key, value in request.meta.items() if key not in gone}
     assert (made.url, made.method, made.priority) == (request.url, "HEAD", 2)
     assert (job.url, job.method, job.url_id) == ("http://h.test/first", "GET", "mine")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from site_spider.intake.commits import OffsetCommits
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LogUnavailable
-from site_spider.intake.commits import OffsetCommits
 from site_spider.ledger.ledger import Ledger, Outcome
 
 P, Q = Partition("seeds", 0), Partition("seeds", 1)

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Self
 
 import pytest
 from scrapy.crawler import Crawler
+from site_spider.service.assembly import SeedService
 
 from site_spider.contracts.sink import ACKNOWLEDGED, Record, Verdict
 from site_spider.errors import SinkUnavailable
-from site_spider.service.assembly import SeedService
 from tests.in_process.engine import crawl
 from tests.intake.test_repeats import ScriptedConsumer, Site, do, has_been_revoked, revoke, run, script, seeds
 

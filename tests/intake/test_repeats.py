@@ -18,7 +18,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.log_consumer import LocalConsumer
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import LogUnavailable
-from site_spider.service.assembly import SeedService
+from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
 
@@ -113,14 +113,14 @@ def run(
 
     def until(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        if service is None or service.seeds is None:
+        if service is None or service.parts.seeds is None:
             return False
         if steps and steps[0](service):
             steps.pop(0)
-        positions = service.completion.positions().values()
+        positions = service.parts.completion.positions().values()
         return (
             not steps
-            and service.completion.ledger.in_flight == 0
+            and service.parts.completion.ledger.in_flight == 0
             and sum(p.offset for p in positions) == len(paths)
         )
 
@@ -129,7 +129,7 @@ def run(
 
 
 def completed(service: SeedService) -> int:
-    return sum(service.completion.ledger.outcomes.values())
+    return sum(service.parts.completion.ledger.outcomes.values())
 
 
 def do(action: Callable[[], None]) -> Callable[[SeedService], bool]:
@@ -194,7 +194,7 @@ def test_what_is_downloading_as_its_partition_is_lost_is_not_fetched_again(tmp_p
 
 
 def taken_again(service: SeedService) -> bool:
-    return service.completion.ledger.in_flight == 1
+    return service.parts.completion.ledger.in_flight == 1
 
 
 def test_what_waits_as_its_partition_is_lost_is_fetched_once(tmp_path: Path) -> None:
@@ -236,8 +236,8 @@ def test_partitions_that_are_asked_back_wait_for_their_downloads(tmp_path: Path)
     handing_over: list[int] = []
 
     def waits(service: SeedService) -> bool:
-        assert service.handover is not None
-        if service.handover.active:
+        assert service.parts.handover is not None
+        if service.parts.handover.active:
             handing_over.append(site.asked.total())
         return len(handing_over) == 5
 

@@ -10,8 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.ledger import repeats as module
-from site_spider.ledger.ledger import Entry, Ledger, Outcome
-from site_spider.ledger.repeats import Replays
+from site_spider.ledger.entry import Entry, Outcome
+from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.repeats import Repeats
 
 P = Partition("seeds", 0)
 OTHER = Partition("seeds", 1)
@@ -25,25 +26,25 @@ class Desk:
     """A ledger and the memory, used as the crawl uses them."""
 
     def __init__(self) -> None:
-        self.ledger, self.replays = Ledger(), Replays()
+        self.ledger, self.repeats = Ledger(), Repeats()
         self.ledger.assign(P, None)
 
     def take(self, what: Message) -> Entry:
         entry = self.ledger.take(what.partition, what.offset)
         assert entry is not None
-        self.replays.opened(entry, what)
+        self.repeats.opened(entry, what)
         return entry
 
     def end(self, entry: Entry, outcome: Outcome | None = Outcome.RESULT) -> None:
         if outcome is not None:
             self.ledger.decide(entry, outcome)
         self.ledger.release(entry)
-        self.replays.ended(entry)
+        self.repeats.ended(entry)
 
     def lose(self, *, under_way: bool = True) -> None:
         for entry in self.ledger.revoke(P):
-            (self.replays.fenced if under_way else self.replays.broken)(entry)
-        self.replays.left(P)
+            (self.repeats.fenced if under_way else self.repeats.broken)(entry)
+        self.repeats.left(P)
         self.ledger.assign(P, None)
 
 
@@ -56,15 +57,15 @@ def desk() -> Desk:
 def test_what_ended_before_the_partition_left_is_known(desk: Desk, outcome: Outcome) -> None:
     desk.end(desk.take(message()), outcome)
     desk.lose()
-    assert desk.replays.outcome(message()) is outcome
+    assert desk.repeats.outcome(message()) is outcome
 
 
 def test_what_ends_after_the_partition_left_is_known(desk: Desk) -> None:
     entry = desk.take(message())
     desk.lose()
-    assert desk.replays.outcome(message()) is None
+    assert desk.repeats.outcome(message()) is None
     desk.end(entry)
-    assert desk.replays.outcome(message()) is Outcome.RESULT
+    assert desk.repeats.outcome(message()) is Outcome.RESULT
 
 
 @pytest.mark.parametrize(
@@ -77,10 +78,10 @@ def test_another_message_is_not_taken_for_it(desk: Desk, another: Message) -> No
     done, open_entry = desk.take(message()), desk.take(message(5))
     desk.end(done)
     desk.lose()
-    assert desk.replays.outcome(another) is None
+    assert desk.repeats.outcome(another) is None
     moved = Message(another.partition, another.offset + 5, b"key", another.value, (), another.timestamp_ms)
-    assert not desk.replays.wait(moved, lambda _outcome: None)
-    assert desk.replays.wait(message(5), lambda _outcome: None)
+    assert not desk.repeats.wait(moved, lambda _outcome: None)
+    assert desk.repeats.wait(message(5), lambda _outcome: None)
     assert open_entry.holds == 1
 
 
@@ -88,11 +89,11 @@ def test_what_is_under_way_is_waited_for(desk: Desk) -> None:
     said: list[Any] = []
     entry = desk.take(message())
     desk.lose()
-    assert desk.replays.wait(message(), said.append)
+    assert desk.repeats.wait(message(), said.append)
     assert said == []
     desk.end(entry)
     assert said == [Outcome.RESULT]
-    assert not desk.replays.wait(message(), said.append)
+    assert not desk.repeats.wait(message(), said.append)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -101,12 +102,12 @@ def test_work_that_was_dropped_is_done_again(desk: Desk, when: str) -> None:
     entry = desk.take(message())
     desk.lose()
     if when == "after":
-        assert desk.replays.wait(message(), said.append)
-    desk.replays.broken(entry)
+        assert desk.repeats.wait(message(), said.append)
+    desk.repeats.broken(entry)
     if when == "before":
-        assert not desk.replays.wait(message(), said.append)
+        assert not desk.repeats.wait(message(), said.append)
     desk.end(entry)
-    assert desk.replays.outcome(message()) is None
+    assert desk.repeats.outcome(message()) is None
     assert said == ([None] if when == "after" else [])
 
 
@@ -114,10 +115,10 @@ def test_what_ends_without_an_outcome_is_done_again(desk: Desk) -> None:
     said: list[Any] = []
     entry = desk.take(message())
     desk.lose()
-    assert desk.replays.wait(message(), said.append)
+    assert desk.repeats.wait(message(), said.append)
     desk.end(entry, None)
     assert said == [None]
-    assert desk.replays.outcome(message()) is None
+    assert desk.repeats.outcome(message()) is None
 
 
 def test_a_partition_that_leaves_twice_is_waited_for_by_its_last_replay_only(desk: Desk) -> None:
@@ -125,35 +126,35 @@ def test_a_partition_that_leaves_twice_is_waited_for_by_its_last_replay_only(des
     first = desk.take(message())
     desk.lose()
     desk.take(message())
-    assert desk.replays.wait(message(), lambda _outcome: said.append("second"))
+    assert desk.repeats.wait(message(), lambda _outcome: said.append("second"))
     desk.lose(under_way=False)  # the replay itself never began
     desk.take(message())
-    assert desk.replays.wait(message(), lambda _outcome: said.append("third"))
+    assert desk.repeats.wait(message(), lambda _outcome: said.append("third"))
     desk.end(first)
     assert said == ["third"]
 
 
 def test_what_is_committed_is_forgotten(desk: Desk) -> None:
     for offset in (2, 0, 1):
-        desk.replays.opened(entry := Entry(P, offset, 1), message(offset))
+        desk.repeats.opened(entry := Entry(P, offset, 1), message(offset))
         entry.outcome = Outcome.RESULT
-        desk.replays.ended(entry)
-    desk.replays.committed(P, 2)
-    assert [desk.replays.outcome(message(offset)) for offset in range(3)] == [None, None, Outcome.RESULT]
-    desk.replays.committed(P, 3)
-    assert desk.replays._done == {}
+        desk.repeats.ended(entry)
+    desk.repeats.committed(P, 2)
+    assert [desk.repeats.outcome(message(offset)) for offset in range(3)] == [None, None, Outcome.RESULT]
+    desk.repeats.committed(P, 3)
+    assert desk.repeats._done == {}
 
 
 def test_the_memory_of_partitions_that_left_is_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_KEPT", 2)
     for partition in (OTHER, P):
         for offset in range(2):
-            desk.replays.opened(entry := Entry(partition, offset, 1), message(offset, partition=partition))
+            desk.repeats.opened(entry := Entry(partition, offset, 1), message(offset, partition=partition))
             entry.outcome = Outcome.RESULT
-            desk.replays.ended(entry)
-    desk.replays.left(P)
-    assert desk.replays.outcome(message(partition=OTHER)) is None
-    assert desk.replays.outcome(message()) is Outcome.RESULT
+            desk.repeats.ended(entry)
+    desk.repeats.left(P)
+    assert desk.repeats.outcome(message(partition=OTHER)) is None
+    assert desk.repeats.outcome(message()) is Outcome.RESULT
 
 
 class Model(RuleBasedStateMachine):
@@ -180,11 +181,11 @@ class Model(RuleBasedStateMachine):
         what = message(self.next)
         entry = self.desk.take(what)
         offset, self.next = self.next, self.next + 1
-        outcome = self.desk.replays.outcome(what)
+        outcome = self.desk.repeats.outcome(what)
         if outcome is not None:
             assert offset in self.done
             self.desk.end(entry, outcome)
-        elif not self.desk.replays.wait(what, lambda outcome: self._told(entry, outcome)):
+        elif not self.desk.repeats.wait(what, lambda outcome: self._told(entry, outcome)):
             self.working.append(entry)
 
     def _told(self, entry: Entry, outcome: Outcome | None) -> None:
@@ -209,11 +210,11 @@ class Model(RuleBasedStateMachine):
         working = set(self.working)
         for entry in self.desk.ledger.revoke(P):
             if entry in working and not drop:
-                self.desk.replays.fenced(entry)
+                self.desk.repeats.fenced(entry)
             else:
                 self.dropped.add(entry)
-                self.desk.replays.broken(entry)
-        self.desk.replays.left(P)
+                self.desk.repeats.broken(entry)
+        self.desk.repeats.left(P)
         self.desk.ledger.assign(P, Position(self.committed))
         self.next = self.committed
 
@@ -222,7 +223,7 @@ class Model(RuleBasedStateMachine):
         position = self.desk.ledger.position(P)
         if position is not None:
             self.committed = position.offset
-            self.desk.replays.committed(P, position.offset)
+            self.desk.repeats.committed(P, position.offset)
 
     @invariant()
     def nothing_is_committed_that_was_not_done(self) -> None:

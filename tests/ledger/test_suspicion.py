@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LedgerError
-from site_spider.ledger.ledger import Entry, Ledger, Outcome
+from site_spider.ledger.entry import Entry, Outcome
+from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.metadata import MAX_BYTES, Ahead
 from site_spider.ledger.metadata import decode as decode_ahead
 from site_spider.ledger.metadata import encode as encode_ahead

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from site_spider.contracts.seed_log import Partition
-from site_spider.frontier.levels import PROXY_LEVEL
-from site_spider.ledger.ledger import Ledger, Outcome
+from site_spider.frontier.levels import PROXY_LEVEL, queue_lengths
+from site_spider.ledger.entry import Outcome
+from site_spider.ledger.ledger import Ledger
 from site_spider.observe import document as statistics
-from site_spider.observe.document import NameCounts, Snapshot, Totals
+from site_spider.observe.document import Snapshot, Totals
+from site_spider.results.name_counts import NameCounts
 
 NAMES = {"spider": "s", "group": "g", "process": "p"}
 
@@ -69,7 +71,5 @@ def test_names_from_outside_cannot_blow_up_the_index() -> None:
 
 def test_levels_become_five_lengths() -> None:
     """However many levels there are, the document has the same fields."""
-    lengths = statistics.queue_lengths(
-        {-9: 1, -2: 2, -1: 3, 0: 6, 1: 4, 100: 5, PROXY_LEVEL - 2: 3, PROXY_LEVEL: 4}
-    )
+    lengths = queue_lengths({-9: 1, -2: 2, -1: 3, 0: 6, 1: 4, 100: 5, PROXY_LEVEL - 2: 3, PROXY_LEVEL: 4})
     assert lengths == {"redirected": 3, "discovered": 3, "seeds": 6, "retried": 9, "proxied": 7}

@@ -9,6 +9,7 @@ import pytest
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.utils.request import RequestFingerprinter
+from site_spider.service.assembly import SeedService
 
 from site_spider.errors import ConfigError
 from site_spider.frontier.frontier import Frontier
@@ -17,7 +18,6 @@ from site_spider.frontier.waiting_room import build_frontier
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger import completion
 from site_spider.service import exit_code
-from site_spider.service.assembly import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, settings_for
 from tests.intake.quarantine.test_deaths import committed

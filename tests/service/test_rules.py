@@ -13,8 +13,9 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.errors import SinkUnavailable
-from site_spider.service.assembly import SeedService
+from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -95,13 +96,18 @@ def test_rule_1_an_offset_waits_for_the_whole_tree(tmp_path: Path) -> None:
 
     def is_done(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        if service is None or not gates or not service.deliveries or service.deliveries[0].backlog_count:
+        if (
+            service is None
+            or not gates
+            or not tuple(service.parts.sinks)
+            or next(iter(service.parts.sinks)).backlog_count
+        ):
             return False
         if not noted:
-            safe = {position.offset for position in service.completion.positions().values()}
-            noted.append((service.completion.ledger.in_flight, safe))
+            safe = {position.offset for position in service.parts.completion.positions().values()}
+            noted.append((service.parts.completion.ledger.in_flight, safe))
             gates[0].set()
-        return service.completion.ledger.in_flight == 0
+        return service.parts.completion.ledger.in_flight == 0
 
     found = crawl(tmp_path, [{"url": "http://h.test/root", "meta": {"url_id": "r"}}], until=is_done)
     assert noted == [(1, {0})]
@@ -122,13 +128,14 @@ def test_rule_3_what_is_lost_completes_nothing_and_leaves_nothing_behind(tmp_pat
 
     def lose(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        if service is None or (not left and len(service.waiting_room) < 20):
+        if service is None or not service.is_open or (not left and len(service.parts.room) < 20):
             return False
-        assert service.seeds is not None
+        parts = service.parts
         if not left:
-            service.seeds.lost(service.completion.ledger.partitions())
-            left.extend([service.completion.ledger.in_flight, len(service.completion.seen._owners)])
-        return not len(service.waiting_room)
+            parts.seeds.lost(parts.completion.ledger.partitions())
+            assert isinstance(parts.dupefilter, SeenDupeFilter)
+            left.extend([parts.completion.ledger.in_flight, len(parts.dupefilter.seen._owners)])
+        return not len(parts.room)
 
     found = crawl(tmp_path, [{"url": "http://h.test/busy"}], until=lose, CONCURRENT_REQUESTS=1)
     assert left == [0, 0]
@@ -199,7 +206,7 @@ class BreakingSpider(SeedSpider):
     async def parse(self, response: Response) -> Any:  # type: ignore[override]
         service = SeedService.of(self.crawler)
         assert service is not None
-        service.waiting_room.frontier.pop = None  # type: ignore[assignment,method-assign]
+        service.parts.room.frontier.pop = None  # type: ignore[assignment,method-assign]
         return await super().parse(response)
 
 

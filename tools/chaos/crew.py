@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.acceptance.deployment import SCRIPT, Deployment
 from tools.chaos import processes
 from tools.chaos.processes import LEASH, Process
+from tools.deployment.deployment import SCRIPT, Deployment
 
 # Seconds since the epoch and the process stand first in a line, for tools.chaos.logs to read.
 LOG_FORMAT = "%(created).3f %(process)d %(asctime)s [%(name)s] %(levelname)s: %(message)s"

@@ -12,7 +12,6 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from site_spider.errors import LogUnavailable
 from site_spider.service import plugins as parts
-from tests.acceptance.deployment import Deployment
 from tools.chaos.crew import Crew
 from tools.chaos.options import Options
 from tools.chaos.pages import seed_host
@@ -20,6 +19,7 @@ from tools.chaos.plan import Kind
 from tools.chaos.servers import Server, start_all
 from tools.chaos.site import HOSTS, ChaosSite
 from tools.chaos.verdict import Page, pages, seed_value
+from tools.deployment.deployment import Deployment
 
 FEW_PARTITIONS, MANY_PARTITIONS = 4, 8
 SERVER_NAMES = {Kind.BROKER: "kafka", Kind.ELASTICSEARCH: "elasticsearch"}

@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.real_servers import SCRIPT
-
+SCRIPT = Path(__file__).resolve().parents[2] / "task_shell" / "servers.sh"
 COMMAND_SECONDS = 300
 FASTER_START = {"SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS": "-XX:TieredStopAtLevel=1"}
 

@@ -34,7 +34,7 @@ from scrapy.settings import Settings
 
 from site_spider.contracts.sink import ACKNOWLEDGED, Record, Verdict
 from site_spider.service import plugins as parts
-from site_spider.service.assembly import SeedService
+from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 
 CONCURRENCY = {"CONCURRENT_REQUESTS": 64, "CONCURRENT_REQUESTS_PER_DOMAIN": 64, "LOG_LEVEL": "WARNING"}
@@ -192,7 +192,7 @@ async def watch(crawler: Crawler, pages: int, meter: Meter) -> None:
     while not done():
         await asyncio.sleep(0.001)
     meter.start(done())
-    while done() < pages or service.completion.ledger.in_flight:
+    while done() < pages or service.parts.completion.ledger.in_flight:
         await asyncio.sleep(0.02)
     meter.stop(done())
     await crawler.stop_async()

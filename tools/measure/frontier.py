@@ -27,12 +27,12 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
 from scrapy.settings import Settings
 from scrapy.squeues import FifoMemoryQueue
 
+from site_spider import meta_keys
 from site_spider.frontier.backoff import HostBackoff
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.waiting_link import WaitingLink, as_request
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.load import Load
-from site_spider.ledger import lineage
 from site_spider.ledger.lineage import Job
 from site_spider.spiders.crawl_spider import SeedSpider
 from tools.measure.frontier_memory import page_root
@@ -62,7 +62,7 @@ class Room:
         self._room = WaitingRoom(Frontier(), HostBackoff(1, 1), Load(10**9, 10**12), lambda: None)
 
     def push(self, request: Request) -> None:
-        assert self._room.put_link(request, request.meta[lineage.JOB])
+        assert self._room.put_link(request, request.meta[meta_keys.JOB])
 
     def pop(self) -> Request:
         request = self._room.next(self)
@@ -137,7 +137,7 @@ def requests(hosts: int, count: int, name: str) -> list[Request]:
         request = Request(f"http://{host}/{number}", priority=1)
         if name == "waiting room":
             request.meta["depth"] = 1
-            request.meta[lineage.JOB] = Job(request, roots[number % len(roots)])
+            request.meta[meta_keys.JOB] = Job(request, roots[number % len(roots)])
         else:
             request.meta["host"] = host
         made.append(request)

@@ -26,14 +26,15 @@ from scrapy.pqueues import ScrapyPriorityQueue
 from scrapy.settings import Settings
 from scrapy.squeues import FifoMemoryQueue
 
+from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.frontier.backoff import HostBackoff
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.load import Load
 from site_spider.intake.seed_queue import Waiting
-from site_spider.ledger import lineage
-from site_spider.ledger.ledger import Entry, Ledger
+from site_spider.ledger.entry import Entry
+from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.lineage import Job, Root
 from site_spider.seed.seed import parse_seed
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -63,7 +64,7 @@ def links(count: int) -> Iterator[tuple[Request, Job]]:
             root = page_root(number // PAGE)
         url = f"{root.url}/section-{number % 97:02}/article-{number:09}"
         request = Request(url, headers={"Referer": root.url}, meta={"depth": 1}, priority=1)
-        job = request.meta[lineage.JOB] = Job(request, root)
+        job = request.meta[meta_keys.JOB] = Job(request, root)
         yield request, job
 
 
@@ -95,7 +96,7 @@ def in_stock_queue(count: int) -> Any:
     crawler = Crawler(SeedSpider, Settings())
     queue = ScrapyPriorityQueue.from_crawler(crawler, FifoMemoryQueue, "")
     for request, _ in links(count):
-        del request.meta[lineage.JOB]  # Scrapy has no such thing
+        del request.meta[meta_keys.JOB]  # Scrapy has no such thing
         queue.push(request)
     return queue
 

@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 
 from elasticsearch import ApiError, TransportError
 
-from site_spider.commands.table import cut
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Verdict
-from site_spider.escape import escaped
+from site_spider.escape import cut, escaped
 
 K = TypeVar("K")
 

@@ -29,7 +29,7 @@ class Topics(NamedTuple):
     seeds: str
 
 
-class Attempt:
+class TransactionAttempt:
     """What became of the messages of one transaction, by number."""
 
     def __init__(self) -> None:

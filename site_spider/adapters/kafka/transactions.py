@@ -24,7 +24,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.items import REFUSED, Attempt, Topics, shorter, values_of
+from site_spider.adapters.kafka.items import REFUSED, Topics, TransactionAttempt, shorter, values_of
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import CommitInDoubt, LogUnavailable
 from site_spider.results.exactly_once.held import Item, Link
@@ -106,7 +106,7 @@ class KafkaTransactions:
         halvings: Mapping[int, int],
     ) -> dict[int, KafkaError]:
         """Send everything, with what was refused in company by itself; returns what failed."""
-        attempt = Attempt()
+        attempt = TransactionAttempt()
         try:
             for number, item in enumerate(items):
                 if number not in halvings:
@@ -126,7 +126,9 @@ class KafkaTransactions:
             raise
         return attempt.failed
 
-    def _produce(self, client: Producer, attempt: Attempt, number: int, what: tuple[Item, bytes]) -> None:
+    def _produce(
+        self, client: Producer, attempt: TransactionAttempt, number: int, what: tuple[Item, bytes]
+    ) -> None:
         item, value = what
         is_link = isinstance(item, Link)
         topic = self._topics.seeds if is_link else self._topics.results
@@ -143,14 +145,14 @@ class KafkaTransactions:
                 client.poll(_STEP_SECONDS)
                 self._check(attempt)
 
-    def _await_answers(self, client: Producer, attempt: Attempt) -> None:
+    def _await_answers(self, client: Producer, attempt: TransactionAttempt) -> None:
         while attempt.unanswered and not attempt.failed:
             client.poll(_STEP_SECONDS)
             self._check(attempt)
         if attempt.failed:
             client.poll(_STEP_SECONDS)  # the others of its batch
 
-    def _check(self, attempt: Attempt) -> None:
+    def _check(self, attempt: TransactionAttempt) -> None:
         now = time.monotonic()
         if now - attempt.heard > SILENCE_SECONDS or now - attempt.began > SEND_SECONDS:
             why = self._trouble or "no answer"

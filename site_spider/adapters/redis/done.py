@@ -20,11 +20,9 @@ from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 
 from site_spider import options
-from site_spider.commands.table import cut
-from site_spider.contracts.done_store import DoneStore, DoneUnavailable
-from site_spider.dupefilter.bloom import bloom_limits
+from site_spider.contracts.done_store import DoneStore, DoneUnavailable, bloom_limits
 from site_spider.errors import ConfigError
-from site_spider.escape import escaped
+from site_spider.escape import cut, escaped
 from site_spider.options import SettingsView
 
 logger = logging.getLogger(__name__)

@@ -34,17 +34,15 @@ from scrapy.exceptions import (
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
-from site_spider import options
+from site_spider import meta_keys, options
 from site_spider.download.proxies.pool import Attempt, Ending, Proxy
 from site_spider.download.proxies.service import ProxyService
 from site_spider.download.proxies.targets import PublicTargets
 from site_spider.errors import SiteSpiderError
 from site_spider.frontier.levels import PROXY_LEVEL
-from site_spider.frontier.retry.descriptions import REASONS, describe_status
-from site_spider.frontier.retry.middleware import NOT_BEFORE
+from site_spider.frontier.retry.descriptions import describe_status
 from site_spider.ledger.lineage import Job, job_of
 
-ROUTE = "site_route"  # key in Request.meta
 _PROXY, _DONT_RETRY, _AUTHORIZATION = "proxy", "dont_retry", b"Proxy-Authorization"  # as in Scrapy
 _PROXY_WANTS_CREDENTIALS = 407
 _OF_THE_SITE = frozenset({502, 503, 504})  # to CONNECT: the proxy has not reached it
@@ -91,17 +89,17 @@ class Route:
         made = request.copy()
         made.dont_filter = True
         made.priority = -PROXY_LEVEL
-        made.meta.update({ROUTE: self, _DONT_RETRY: True})
+        made.meta.update({meta_keys.ROUTE: self, _DONT_RETRY: True})
         if reason:
-            made.meta[REASONS] = (*request.meta.get(REASONS, ()), reason)
+            made.meta[meta_keys.RETRY_REASONS] = (*request.meta.get(meta_keys.RETRY_REASONS, ()), reason)
         if not_before is not None:
-            made.meta[NOT_BEFORE] = not_before
+            made.meta[meta_keys.NOT_BEFORE] = not_before
         return made
 
 
 def route_of(request: Request) -> Route | None:
     """The route of a request; None for one that goes without a proxy, though it has copied the meta."""
-    route = request.meta.get(ROUTE)
+    route = request.meta.get(meta_keys.ROUTE)
     return route if isinstance(route, Route) and route.job is job_of(request) else None
 
 
@@ -172,7 +170,7 @@ class ProxyRouteMiddleware:
         """Raises PrivateHostError, CannotResolveHostError."""
         route = route_of(request)
         if route is None:
-            if request.meta.pop(ROUTE, None) is not None:
+            if request.meta.pop(meta_keys.ROUTE, None) is not None:
                 request.meta.pop(_DONT_RETRY, None)  # copied from the page it was found on
             return None
         if self._targets is not None:

@@ -14,11 +14,13 @@ from scrapy.exceptions import (
     DownloadTimeoutError,
     IgnoreRequest,
 )
+from scrapy.settings import BaseSettings
 from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import load_object
 
-REASONS = "site_retry_reasons"  # key in Request.meta: why each earlier attempt failed
+from site_spider import meta_keys
+
 _LONGEST = 500  # characters
-_MOST_CAUSES = 10  # of an error
 _NAMES: dict[type[BaseException], str] = {  # those of everybody's, where Scrapy has its own
     CannotResolveHostError: "DNSLookupError",
     DownloadConnectionRefusedError: "ConnectionRefusedError",
@@ -39,7 +41,7 @@ def name_of(error: BaseException | type[BaseException]) -> str:
 
 def describe_retries(meta: dict[str, Any]) -> str:
     """Such as ` (after 2 retries: ConnectionRefusedError, HTTP 503)`; empty when there were none."""
-    retries, reasons = meta.get("retry_times", 0), meta.get(REASONS, ())
+    retries, reasons = meta.get("retry_times", 0), meta.get(meta_keys.RETRY_REASONS, ())
     if not retries:
         return ""
     said = ": " + ", ".join(_counted(reasons)) if reasons else ""
@@ -93,13 +95,6 @@ def _cut(line: str) -> str:
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
-def forget_frames(error: BaseException | None) -> None:
-    """An error that is over lets go of its frames.
-
-    They hold the error in turn; freeing thousands of such circles at once holds up the event loop.
-    """
-    for _ in range(_MOST_CAUSES):
-        if error is None:
-            return
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__
+def retried_exceptions(settings: BaseSettings) -> tuple[type[Exception], ...]:
+    """The classes of RETRY_EXCEPTIONS: failures that may pass."""
+    return tuple(load_object(path) for path in settings.getlist("RETRY_EXCEPTIONS"))

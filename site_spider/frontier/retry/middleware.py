@@ -10,24 +10,19 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.retry import RetryMiddleware, get_retry_request
 from scrapy.http import Response
-from scrapy.settings import BaseSettings
-from scrapy.utils.misc import load_object
 
-from site_spider import options
-from site_spider.frontier.retry.descriptions import REASONS, name_of, name_of_class
+from site_spider import meta_keys, options
+from site_spider.engine.parts import part_of
+from site_spider.frontier.retry.descriptions import name_of, name_of_class, retried_exceptions
+from site_spider.frontier.retry.hosts import HostAnswers
 from site_spider.frontier.retry.rules import may_retry, pause_seconds, read_limits, retry_after_seconds
 
-if TYPE_CHECKING:
-    from site_spider.service.assembly import SeedService
-
-NOT_BEFORE = "site_not_before"  # key in Request.meta: event-loop time
 _OVERLOADED = frozenset({429, 503})
 _NO_LIMIT = 1_000_000
 
@@ -75,7 +70,7 @@ class PatientRetryMiddleware(RetryMiddleware):
 
     def _retry(self, request: Request, reason: str | Exception | type[Exception]) -> Request | None:
         said = f"HTTP {reason.split()[0]}" if isinstance(reason, str) else name_of(reason)
-        earlier = request.meta.get(REASONS, ())
+        earlier = request.meta.get(meta_keys.RETRY_REASONS, ())
         assert self.crawler.spider
         retry = get_retry_request(
             request,
@@ -86,7 +81,7 @@ class PatientRetryMiddleware(RetryMiddleware):
             give_up_log_level=request.meta.get("give_up_log_level", self.give_up_log_level),
         )
         if retry is not None:
-            retry.meta[REASONS] = (*earlier, said)
+            retry.meta[meta_keys.RETRY_REASONS] = (*earlier, said)
         return retry
 
     def _may_retry(self, request: Request, said: str, earlier: tuple[str, ...]) -> bool:
@@ -94,12 +89,6 @@ class PatientRetryMiddleware(RetryMiddleware):
         if wanted is not None:  # by the seed or the spider, for this request
             return bool(retries < wanted)
         return may_retry(said, earlier, retries, self.max_retry_times, self.limits)
-
-    @cached_property
-    def _service(self) -> SeedService | None:
-        from site_spider.service.assembly import SeedService  # noqa: PLC0415 - the service imports this module
-
-        return SeedService.of(self.crawler)
 
     def _asked_seconds(self, response: Response) -> float | None:
         value = response.headers.get("Retry-After") if response.headers else None
@@ -113,18 +102,13 @@ class PatientRetryMiddleware(RetryMiddleware):
         pause = pause_seconds(attempt, self.first_seconds, self.longest_seconds, jitter)
         if asked_seconds is not None:
             pause = max(asked_seconds, min(pause, self.first_seconds))
-        retry.meta[NOT_BEFORE] = asyncio.get_running_loop().time() + pause
+        retry.meta[meta_keys.NOT_BEFORE] = asyncio.get_running_loop().time() + pause
 
     def _tell_host(self, request: Request, status: int, asked_seconds: float) -> None:
-        service = self._service
-        if service is None:
+        hosts = part_of(self.crawler, HostAnswers)  # type: ignore[type-abstract]
+        if hosts is None:
             return
         if status in _OVERLOADED:
-            service.waiting_room.host_overloaded(request, asked_seconds)
+            hosts.host_overloaded(request, asked_seconds)
         elif status < 500:
-            service.waiting_room.host_answered(request)
-
-
-def retried_exceptions(settings: BaseSettings) -> tuple[type[Exception], ...]:
-    """The classes of RETRY_EXCEPTIONS: failures that may pass."""
-    return tuple(load_object(path) for path in settings.getlist("RETRY_EXCEPTIONS"))
+            hosts.host_answered(request)

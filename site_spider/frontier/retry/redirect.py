@@ -7,11 +7,9 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
+from site_spider import meta_keys
 from site_spider.errors import SeedError
 from site_spider.page.url import check_url
-
-NOT_FOLLOWED = "site_not_followed"  # key in Request.meta: why
-_SLOT = "download_slot"  # likewise, of Scrapy: the downloader notes there which one it took
 
 
 class CheckedRedirectMiddleware(RedirectMiddleware):
@@ -28,12 +26,12 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
                 _leave_slot(result, request)
         except (SeedError, ValueError) as error:
             reason = error.reason if isinstance(error, SeedError) else "the Location is no valid URL"
-            request.meta[NOT_FOLLOWED] = reason
+            request.meta[meta_keys.NOT_FOLLOWED] = reason
             return response
         return result
 
 
 def _leave_slot(redirected: Request, request: Request) -> None:
     """Scrapy copies the download slot with the meta: the new host would be visited at the old one's pace."""
-    if redirected.meta.get(_SLOT) == urlparse_cached(request).hostname:
-        del redirected.meta[_SLOT]
+    if redirected.meta.get(meta_keys.DOWNLOAD_SLOT) == urlparse_cached(request).hostname:
+        del redirected.meta[meta_keys.DOWNLOAD_SLOT]

@@ -24,19 +24,16 @@ from scrapy.robotstxt import RobotParser
 from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
-from site_spider import options
+from site_spider import meta_keys, options
 from site_spider.engine import hooks as engine_hooks
 from site_spider.engine.background import Background
-from site_spider.engine.middlewares import FOR_ROBOTS
-from site_spider.frontier.retry.descriptions import describe_exception, describe_status
-from site_spider.frontier.retry.middleware import retried_exceptions
+from site_spider.frontier.retry.descriptions import describe_exception, describe_status, retried_exceptions
 from site_spider.frontier.robots.cache import Look, RobotsCache, RobotsLimits, State
 from site_spider.frontier.robots.text import bounded
 from site_spider.ledger import lineage
 
 logger = logging.getLogger(__name__)
 
-OBEYS_NOT = "dont_obey_robotstxt"  # key in Request.meta, as in Scrapy
 _MOST_REDIRECTS = 5  # RFC 9309: then the file may be taken for unavailable
 _LARGEST_DOWNLOAD_BYTES = 4 * 1024 * 1024
 _THREAD_BYTES = 20_000  # from here on parsed in a thread
@@ -148,8 +145,8 @@ class Robots:
             f"{origin}/robots.txt",
             callback=NO_CALLBACK,
             meta={
-                OBEYS_NOT: True,
-                FOR_ROBOTS: True,
+                meta_keys.DONT_OBEY_ROBOTSTXT: True,
+                meta_keys.FOR_ROBOTS: True,
                 "dont_retry": True,
                 "dont_merge_cookies": True,
                 "redirect_ttl": _MOST_REDIRECTS,
@@ -210,7 +207,7 @@ def unreachable(reason: str) -> str:
 
 def is_subject(request: Request) -> bool:
     """Whether robots.txt counts for a request."""
-    return not request.meta.get(OBEYS_NOT) and request.url.startswith("http")
+    return not request.meta.get(meta_keys.DONT_OBEY_ROBOTSTXT) and request.url.startswith("http")
 
 
 def _origin_of(url: str) -> str:

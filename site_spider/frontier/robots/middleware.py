@@ -6,9 +6,10 @@ from scrapy import Request
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.exceptions import IgnoreRequest
 
+from site_spider.engine.parts import part_of
 from site_spider.frontier.robots.cache import State
 from site_spider.frontier.robots.fetcher import is_subject, unreachable
-from site_spider.service.assembly import SeedService
+from site_spider.frontier.robots.gate import RobotsGate
 
 
 class FrontierRobotsMiddleware(RobotsTxtMiddleware):
@@ -18,8 +19,7 @@ class FrontierRobotsMiddleware(RobotsTxtMiddleware):
         self, request: Request
     ) -> None:
         """Raises IgnoreRequest for what robots.txt forbids, or when it cannot be fetched."""
-        service = SeedService.of(self.crawler)
-        gate = None if service is None else service.waiting_room.gate
+        gate = part_of(self.crawler, RobotsGate)
         if gate is None:
             await super().process_request(request)
             return

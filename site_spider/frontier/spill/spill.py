@@ -28,25 +28,25 @@ from typing import Protocol, runtime_checkable
 
 from scrapy import Request
 
+from site_spider import meta_keys
+from site_spider.engine.background import Background
 from site_spider.engine.turns import Turns
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.writer import SeedWriter
-from site_spider.frontier.waiting_link import WaitingLink
+from site_spider.frontier.waiting_link import WaitingLink, as_request
 from site_spider.frontier.waiting_room import Waiter, WaitingRoom, is_fenced, seed_entry
 from site_spider.frontier.weight import size_bytes
 from site_spider.intake.load import Load
 from site_spider.ledger import lineage
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.ledger import Outcome
+from site_spider.ledger.entry import Outcome
 from site_spider.ledger.lineage import Job
 from site_spider.page.url import host_of
+from site_spider.results.commits import Commits
 
 logger = logging.getLogger(__name__)
 
-Send = Callable[[Job, bytes | None, bytes], Future[None]]  # of a request's job, key and value
-
 _MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between
-_STAYS = "site_stays"  # key in Request.meta: no seed can say it
 
 
 @runtime_checkable
@@ -72,25 +72,27 @@ class SpillRules:
 class Spill:
     """On the event loop's thread only."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - it stands between all of them
         self,
         rules: SpillRules,
-        send: Send,
+        commits: Commits,
         writer: SeedWriter,
         completion: Completion,
         room: WaitingRoom,
         pages: SentPages | None,
+        hosts: Ownership | None,
+        count: Callable[[str], None],
+        background: Background,
     ) -> None:
-        self.guarded: Callable[[Callable[..., None]], Callable[..., None]]  # see Background; set likewise
+        self._guarded = background.guarded
         self._rules = rules
-        self.is_crowded: Callable[[], bool] = lambda: False  # whether trees keep too much; set where they do
-        self._send = send
+        self._commits = commits
+        self._count = count  # in Scrapy's statistics
         self._writer = writer
         self._completion = completion
         self._room = room
         self._pages = pages
-        self.ownership: Ownership | None = None  # set when hosts are shared out
-        self.count: Callable[[str], None] = lambda _key: None  # counts in Scrapy's statistics; set likewise
+        self._hosts = hosts  # None: all are this process's
         self._is_sweeping = False  # something that waits may have to leave
         self._loop = asyncio.get_running_loop()
 
@@ -100,7 +102,7 @@ class Spill:
 
     async def look(self) -> None:
         """Send away what waits and is not to wait here any more; to be called now and then."""
-        have_hosts_moved = self.ownership is not None and self.ownership.look()
+        have_hosts_moved = self._hosts is not None and self._hosts.look()
         if self._find_overdue() or have_hosts_moved:
             self._is_sweeping = True
         if self._is_sweeping and self._load.may_download:
@@ -119,7 +121,7 @@ class Spill:
         return count
 
     def _find_overdue(self) -> bool:
-        before, crowded = time.monotonic() - self._rules.open_seconds, self.is_crowded()
+        before, crowded = time.monotonic() - self._rules.open_seconds, self._commits.is_crowded
         roots = [root for root in self._completion.roots() if not root.is_overdue]
         late = [root for root in roots if crowded or root.began < before]
         for root in late:
@@ -145,7 +147,7 @@ class Spill:
             return False
         if isinstance(waiter, WaitingLink):
             return waiter.parent.root.is_overdue or not self._is_ours(waiter.url)
-        if not isinstance(waiter, Request) or _STAYS in waiter.meta:
+        if not isinstance(waiter, Request) or meta_keys.STAYS in waiter.meta:
             return False
         job = lineage.job_of(waiter)
         return job is not None and self._leaves(waiter, job, is_link=_is_first_attempt(waiter, job))
@@ -155,7 +157,7 @@ class Spill:
             self._room.drop(waiter)
             return
         if isinstance(waiter, WaitingLink):
-            request, is_link = self._completion.begin_link(waiter), True
+            request, is_link = self._begin(waiter), True
         else:
             assert isinstance(waiter, Request)
             request = waiter
@@ -163,8 +165,13 @@ class Spill:
         job = lineage.job_of(request)
         assert job is not None
         if not self.send(request, job, is_link=is_link):
-            request.meta[_STAYS] = True
+            request.meta[meta_keys.STAYS] = True
             self._room.put_request(request)
+
+    def _begin(self, link: WaitingLink) -> Request:
+        request, job = as_request(link)
+        self._completion.begin_job(request, job)
+        return request
 
     def wants(self, request: Request, job: Job, *, is_link: bool) -> bool:
         """Whether a request is to leave rather than wait. A link is a request with which its job begins."""
@@ -184,7 +191,7 @@ class Spill:
         return host_of(came_from[-1]) != host_of(request.url) and not self._is_ours(request.url)
 
     def _is_ours(self, url: str) -> bool:
-        return self.ownership is None or self.ownership.owns(host_of(url))
+        return self._hosts is None or self._hosts.owns(host_of(url))
 
     def send(self, request: Request, job: Job, *, is_link: bool) -> bool:
         """Send an accepted request on its way; False when no seed can say what it is."""
@@ -196,10 +203,10 @@ class Spill:
         self._load.add_sending(weight_bytes)
         if self._pages is not None:
             self._pages.sent(request, job)
-        future = self._send(job, key, value)
+        future = self._commits.spill(job, key, value)
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(
-                self.guarded(self._sent), done, request, job, weight_bytes
+                self._guarded(self._sent), done, request, job, weight_bytes
             )
         )
         return True
@@ -216,7 +223,7 @@ class Spill:
             else:
                 self._completion.ended(request)
         else:
-            self.count("spill/sent")
+            self._count("spill/sent")
             job.written = True  # by whoever takes the new seed
             if job is job.root:
                 self._completion.ledger.decide(job.entry, Outcome.SPILLED)

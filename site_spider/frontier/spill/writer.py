@@ -8,11 +8,10 @@ from typing import Any
 
 from scrapy import Request, Spider
 
+from site_spider import meta_keys
 from site_spider.engine.guard import unguarded
 from site_spider.errors import SeedError
-from site_spider.frontier.retry.descriptions import REASONS
-from site_spider.ledger import lineage
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job
 from site_spider.page.url import host_of
 from site_spider.seed import moved
@@ -22,15 +21,12 @@ from site_spider.seed.signature import signed
 
 CookiesOf = Callable[[Request, Entry], dict[str, str]]
 
-_COOKIEJAR = "cookiejar"
-_SLOT = "download_slot"
 # Keys of Request.meta that mean nothing elsewhere, or that the message says in its own words.
-_OF_LINKS = frozenset({"depth", lineage.JOB, _COOKIEJAR, "link_text"}) | DIRECTIVES
+_OF_LINKS = frozenset({"depth", meta_keys.JOB, meta_keys.COOKIEJAR, "link_text"}) | DIRECTIVES
 _OF_ATTEMPTS = _OF_LINKS | {
-    _SLOT, "download_latency", "retry_times",
+    meta_keys.DOWNLOAD_SLOT, "download_latency", "retry_times",
     "redirect_times", "redirect_ttl", "redirect_urls", "redirect_reasons",
 }  # fmt: skip
-_OURS = "site_"  # notes of ours on attempts: what of them counts elsewhere stands in `Moved`
 
 
 class SeedWriter:
@@ -67,8 +63,8 @@ class SeedWriter:
         meta = request.meta
         return (
             all(_is_known(key, is_link=is_link) for key in meta)
-            and meta.get(_COOKIEJAR, job.entry) is job.entry
-            and meta.get(_SLOT, host_of(request.url)) == host_of(request.url)
+            and meta.get(meta_keys.COOKIEJAR, job.entry) is job.entry
+            and meta.get(meta_keys.DOWNLOAD_SLOT, host_of(request.url)) == host_of(request.url)
             and unguarded(request.callback) in self._names
             and unguarded(request.errback) in self._errbacks
             and not (request.cb_kwargs or request.flags or request.cookies)
@@ -95,7 +91,7 @@ class SeedWriter:
 
 
 def _is_known(key: str, *, is_link: bool) -> bool:
-    return key in _OF_LINKS if is_link else key in _OF_ATTEMPTS or str(key).startswith(_OURS)
+    return key in _OF_LINKS if is_link else key in _OF_ATTEMPTS or str(key).startswith(meta_keys.PREFIX)
 
 
 def _headers(request: Request) -> dict[str, list[str]]:
@@ -138,12 +134,12 @@ def _moved(request: Request, job: Job, *, is_link: bool) -> Moved:
         method=job.method,
         anchor_host=anchor_host,
         retry_times=get("retry_times", 0),
-        retry_reasons=tuple(get(REASONS, ())),
+        retry_reasons=tuple(get(meta_keys.RETRY_REASONS, ())),
         redirect_times=get("redirect_times", 0),
         redirect_ttl=get("redirect_ttl"),
         redirect_urls=tuple(get("redirect_urls", ())),
         redirect_reasons=tuple(get("redirect_reasons", ())),
-        unraised_priority=get(lineage.UNRAISED),
+        unraised_priority=get(meta_keys.UNRAISED_PRIORITY),
         hops=_hops(job),
     )
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.intake.quarantine.fair_line import CarefulLine
 from site_spider.intake.seed_queue import Waiting
-from site_spider.ledger.ledger import Entry, Ledger
+from site_spider.ledger.entry import Entry
+from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.lifecycle import SeedListener
 from site_spider.page.url import host_of
 
 _FEWEST = 16  # under way while some have been at two deaths: so many would be done one by one
@@ -20,7 +22,7 @@ _MOST = 128  # at one death: so many are named in a commit
 CommitFirst = Callable[[Mapping[Partition, Position], Callable[[], None]], None]
 
 
-class Care:
+class Care(SeedListener):
     """The line of those that wait, and who of them is under way. On the event loop's thread."""
 
     def __init__(self, ledger: Ledger, begin: Callable[[Waiting], None], commit_first: CommitFirst) -> None:
@@ -58,12 +60,18 @@ class Care:
             self._commit_first(positions, lambda: self._committed([waiting for _, waiting in chosen]))
 
     def ended(self, entry: Entry) -> None:
-        """A seed is complete, or another process's now."""
+        """As in SeedListener."""
+        self._left(entry)
+        self.proceed()
+
+    def fenced(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        self._left(entry)
+
+    def _left(self, entry: Entry) -> None:
         host = self._under_way.pop(entry, None)
         if host is not None:
             self._line.left(host)
-        if entry.live:
-            self.proceed()
 
     def look_again(self) -> None:
         """Drop those whose partition went elsewhere, and let begin those that need no care any more."""

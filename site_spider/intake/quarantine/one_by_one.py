@@ -15,13 +15,15 @@ from collections.abc import Callable, Collection
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.intake.quarantine.few_at_a_time import CommitFirst
 from site_spider.intake.seed_queue import Waiting
-from site_spider.ledger.ledger import Entry, Ledger
+from site_spider.ledger.entry import Entry
+from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.lifecycle import SeedListener
 from site_spider.ledger.suspicion import DEATHS_ALONE, DEATHS_TO_ISOLATE
 
 logger = logging.getLogger(__name__)
 
 
-class Isolation:
+class Isolation(SeedListener):
     """The suspects of this process, and the one that is being done alone."""
 
     def __init__(
@@ -47,9 +49,9 @@ class Isolation:
         """Whether nothing else may be started. Any thread may ask."""
         return bool(self._suspects or self._awaited)
 
-    def lets_begin(self, waiting: Waiting) -> bool:
-        """Whether a seed is not in the way of the one that is done alone."""
-        return not self.active or waiting is self._alone
+    def may_begin(self, entry: Entry) -> bool:
+        """As in SeedListener: not in the way of the one that is done alone."""
+        return not self.active or (self._alone is not None and entry is self._alone.entry)
 
     def await_end(self, culprit: Entry) -> None:
         """It is being set aside, and nothing begins before that is committed."""

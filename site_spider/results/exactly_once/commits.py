@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from site_spider.contracts.seed_log import Partition, TransactionalConsumer
+from site_spider.contracts.seed_log import Consumer, Listener, Partition, SeedLog, TransactionalConsumer
 from site_spider.errors import CommitInDoubt, LogUnavailable
+from site_spider.results.commits import Member, Tell
 from site_spider.results.exactly_once.held import Transaction
 
 logger = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ _RETRY_SECONDS = 0.5
 Nothing: Mapping[int, str] = {}
 
 
-class Outcome(NamedTuple):
+class TransactionOutcome(NamedTuple):
     """What became of a transaction: committed, or nothing of it is stored.
 
     `refused` names items by number that the servers refuse; `trouble` says why the servers
@@ -42,10 +43,13 @@ class TransactionCommits:
 
     def __init__(
         self,
-        settled: Callable[[Outcome], None],
+        member: Member,
+        tell: Tell,
+        settled: Callable[[TransactionOutcome], None],
         left: Callable[[Sequence[Partition]], None],
     ) -> None:
-        self.tell: Callable[..., None]
+        self._member = member
+        self._to_loop = tell
         self._settled = settled
         self._left = left
         self._queue: SimpleQueue[Transaction | None] = SimpleQueue()  # None: the mark
@@ -57,6 +61,10 @@ class TransactionCommits:
     def put(self, transaction: Transaction) -> None:
         """Have it committed. On the loop's thread."""
         self._queue.put(transaction)
+
+    def join(self, log: SeedLog, listener: Listener) -> Consumer:
+        """As in ThreadCommits."""
+        return log.transactional_consumer(*self._member, listener)
 
     @property
     def is_awaited(self) -> bool:
@@ -74,7 +82,7 @@ class TransactionCommits:
             if transaction is None:
                 self._marks_to_come -= 1
             elif self._marks_to_come or not transaction.positions.keys() <= mine:
-                self._tell(Outcome(committed=False))
+                self._tell(TransactionOutcome(committed=False))
             else:
                 self._run(consumer, transaction)
 
@@ -82,7 +90,7 @@ class TransactionCommits:
         """These have left; the loop is being told. On the intake's thread."""
         self._marks_to_come += 1
         self._left_since.update(partitions)
-        self.tell(self._heard, list(partitions))
+        self._to_loop(self._heard, list(partitions))
 
     def _heard(self, partitions: Sequence[Partition]) -> None:
         self._left(partitions)
@@ -95,9 +103,9 @@ class TransactionCommits:
             logger.warning("It is not known whether a transaction was committed, asking: %s", error)
             self._doubtful, self._left_since = transaction, set()
         except LogUnavailable as error:
-            self._tell(Outcome(committed=False, trouble=str(error)))
+            self._tell(TransactionOutcome(committed=False, trouble=str(error)))
         else:
-            self._tell(Outcome(committed=not refused, refused=refused))
+            self._tell(TransactionOutcome(committed=not refused, refused=refused))
 
     def _clear_up(self, consumer: TransactionalConsumer, transaction: Transaction) -> None:
         # for those that have left others may have committed since, and nothing here depends on it
@@ -109,7 +117,7 @@ class TransactionCommits:
             return
         logger.info("The transaction in doubt was %s", "committed" if committed else "not committed")
         self._doubtful = None
-        self._tell(Outcome(committed))
+        self._tell(TransactionOutcome(committed))
 
-    def _tell(self, outcome: Outcome) -> None:
-        self.tell(self._settled, outcome)
+    def _tell(self, outcome: TransactionOutcome) -> None:
+        self._to_loop(self._settled, outcome)

@@ -31,7 +31,8 @@ from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import BatchError
 from site_spider.ledger.books import NOTHING
-from site_spider.ledger.ledger import Entry, Ledger
+from site_spider.ledger.entry import Entry
+from site_spider.ledger.ledger import Ledger
 from site_spider.results.batch import BatchLimits
 
 # A bitmap of the text of a commit reaches 18,000 offsets and more; the rest is for what is polled meanwhile.

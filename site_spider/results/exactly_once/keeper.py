@@ -11,14 +11,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.entry import Entry
+from site_spider.ledger.lifecycle import SeedListener
 from site_spider.ledger.lineage import Job, Root
 from site_spider.results.batch import BatchLimits
-from site_spider.results.exactly_once.commits import Outcome, TransactionCommits
+from site_spider.results.commits import Member, Tell
+from site_spider.results.dead_letters import DeadLetters
+from site_spider.results.exactly_once.commits import TransactionCommits, TransactionOutcome
 from site_spider.results.exactly_once.held import HeldResults, Item, Link, Tree
 
 logger = logging.getLogger(__name__)
@@ -31,33 +35,54 @@ _CLOSE_STEP_SECONDS = 0.05
 _First = tuple[frozenset[Partition], Callable[[], None]]  # a commit that something waits for
 
 
-class ExactlyOnce:
-    """Keeps results until their seeds are complete. On the event loop's thread only."""
+class CommitLimits(NamedTuple):
+    """How much is stored at once, and how much may wait for it."""
 
-    def __init__(self, completion: Completion, limits: BatchLimits, backlog_bytes: int) -> None:
-        self.commits = TransactionCommits(self._settled, self._left)
-        self.is_urgent: Callable[[], bool] = lambda: False  # set by the assembly, as are these
-        self.give_up: Callable[[Job, str], None]  # sets a seed aside
-        self.on_change: Callable[[], None] = lambda: None
+    batch: BatchLimits
+    backlog_bytes: int
+
+
+class ExactlyOnce(SeedListener):
+    """Commits (see results.commits) that keep results until their seeds are complete.
+
+    On the event loop's thread only.
+    """
+
+    def __init__(
+        self,
+        completion: Completion,
+        dead_letters: DeadLetters,
+        limits: CommitLimits,
+        member: Member,
+        tell: Tell,
+        is_urgent: Callable[[], bool],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._commits = TransactionCommits(member, tell, self._settled, self._left)
+        self._dead_letters = dead_letters
+        self._is_urgent = is_urgent
+        self._on_change = on_change
         self.available = True
         self._completion = completion
-        self._backlog_bytes = backlog_bytes
-        self._held = HeldResults(completion.ledger, limits)
+        self._backlog_bytes = limits.backlog_bytes
+        self._held = HeldResults(completion.ledger, limits.batch)
         self._firsts: list[_First] = []
         self._running: list[_First] = []  # those that the transaction under way is for
         self._loop = asyncio.get_running_loop()
         self._not_before = 0.0
         self._commit_at = 0.0
         self._hurried = False
-        completion.on_last_hold = self._ended
-        completion.on_seed_ended.append(self._forget)
 
     # --- what is kept -------------------------------------------------------------------------
 
     @property
-    def backlog_bytes(self) -> int:
-        """What waits for a transaction, or is in one."""
-        return self._held.ready_bytes
+    def thread(self) -> TransactionCommits:
+        """As in Commits."""
+        return self._commits
+
+    def is_taking(self) -> bool:
+        """As in Commits."""
+        return self.available and self._held.ready_bytes < self._backlog_bytes
 
     @property
     def is_crowded(self) -> bool:
@@ -80,7 +105,7 @@ class ExactlyOnce:
 
     def _keep(self, job: Job, item: Item) -> None:
         if not job.entry.live:
-            self._completion.replays.broken(job.entry)  # stored by whoever has the partition now
+            self._completion.repeats.broken(job.entry)  # stored by whoever has the partition now
         elif self._held.keep(job.entry, item, job.root):
             self._completion.hold(job.entry)
 
@@ -89,9 +114,25 @@ class ExactlyOnce:
         if self._held.forget(entry):
             self._drop([entry])
 
+    # --- SeedListener ---------------------------------------------------------------------------
+
+    def last_hold(self, entry: Entry) -> None:
+        """The results of its tree are all that is left: they can go."""
+        self._ended(entry)
+
+    def ended(self, entry: Entry) -> None:
+        """It was set aside, or nothing was kept of it."""
+        self._forget(entry)
+
+    def fenced(self, entry: Entry) -> None:
+        """Its next owner stores its results."""
+        self._forget(entry)
+
+    # --- what becomes of trees --------------------------------------------------------------------
+
     def _drop(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            self._completion.replays.broken(entry)  # should it come back, it has to be done anew
+            self._completion.repeats.broken(entry)  # should it come back, it has to be done anew
             self._completion.release(entry)
 
     def _ended(self, entry: Entry) -> None:
@@ -99,7 +140,7 @@ class ExactlyOnce:
             self._held.end(entry, self._loop.time())
             self._look()
 
-    # --- commits (see intake.commits) ------------------------------------------------------------
+    # --- commits (see results.commits) ------------------------------------------------------------
 
     def tick(self) -> None:
         """Look whether something is to be committed; to be called now and then."""
@@ -118,7 +159,7 @@ class ExactlyOnce:
         now = self._loop.time()
         if self._held.under_way is not None or now < self._not_before:
             return
-        at_once = self._hurried or self.is_urgent()
+        at_once = self._hurried or self._is_urgent()
         with_trees = self._held.ready_count > 0 and (at_once or self._held.is_due(now))
         if not with_trees and not self._firsts and (now < self._commit_at or self._held.ready_count):
             return
@@ -130,21 +171,21 @@ class ExactlyOnce:
             self._firsts = firsts  # there was no room to say all that is complete; nothing may begin before
             return
         self._running = firsts
-        self.commits.put(transaction)
+        self._commits.put(transaction)
 
     def _awaited(self) -> list[_First]:
         """Commits that something waits for, but for partitions that have left: those seeds are fenced."""
         mine = set(self._completion.ledger.partitions())
         return [first for first in self._firsts if first[0] & mine]
 
-    def _settled(self, outcome: Outcome) -> None:
+    def _settled(self, outcome: TransactionOutcome) -> None:
         if outcome.committed:
             self._committed()
         else:
             self._not_committed(outcome)
         self._tell_availability(outcome)
         self._look()
-        self.on_change()
+        self._on_change()
 
     def _committed(self) -> None:
         assert self._held.under_way is not None
@@ -156,7 +197,7 @@ class ExactlyOnce:
         for _, then in running:
             then()
 
-    def _not_committed(self, outcome: Outcome) -> None:
+    def _not_committed(self, outcome: TransactionOutcome) -> None:
         self._firsts = [*self._running, *self._firsts]
         self._running = []
         if outcome.refused:
@@ -175,7 +216,7 @@ class ExactlyOnce:
         if entry is None or not entry.live:
             return
         root: Root = tree.origin
-        self.give_up(root, reason)
+        self._dead_letters.give_up(root, reason)
         if entry.holds == 1:  # it was set aside before
             self._ended(entry)
 
@@ -183,7 +224,7 @@ class ExactlyOnce:
         for partition in partitions:
             self._held.forget_position(partition)
 
-    def _tell_availability(self, outcome: Outcome) -> None:
+    def _tell_availability(self, outcome: TransactionOutcome) -> None:
         if self.available and outcome.trouble:
             logger.warning("Sink kafka is away; transactions wait: %s", outcome.trouble)
         elif not self.available and not outcome.trouble:

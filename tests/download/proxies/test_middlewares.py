@@ -24,7 +24,7 @@ from scrapy.http import Response
 from site_spider.download.proxies import service as proxy_service
 from site_spider.download.proxies import targets as proxy_target
 from site_spider.errors import ConfigError
-from site_spider.service.assembly import SeedService
+from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
@@ -246,7 +246,7 @@ def test_a_proxied_request_waits_behind_seeds_and_retries(tmp_path: Path, networ
         def parse(self, response: Response) -> Any:
             service = SeedService.of(self.crawler)
             assert service is not None
-            lengths.append(service.queues.lengths())
+            lengths.append(service.parts.queues.lengths())
             return super().parse(response)
 
     seeds = [{"url": f"{HOST}/{path}", "meta": {"url_id": path}} for path in ["refused", *paths]]

@@ -25,7 +25,7 @@ from site_spider.frontier.levels import level_of
 from site_spider.frontier.retry.middleware import PatientRetryMiddleware
 from site_spider.frontier.waiting_room import Waiter, WaitingRoom
 from site_spider.intake.seed_queue import Waiting
-from site_spider.service.assembly import SeedService
+from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page, settings_for
@@ -266,8 +266,10 @@ def test_the_room_knows_the_host_of_a_request_that_is_out(tmp_path: Path, script
     def until(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
         assert service is not None
-        rooms.append(service.waiting_room)
-        return service.completion.ledger.consumed == 1 and service.completion.ledger.in_flight == 0
+        rooms.append(service.parts.room)
+        return (
+            service.parts.completion.ledger.consumed == 1 and service.parts.completion.ledger.in_flight == 0
+        )
 
     crawl(tmp_path, [seed("/a")], until=until)
     assert not rooms[-1]._out

@@ -24,7 +24,7 @@ from site_spider.download.fallback import PrivateHostError
 from site_spider.errors import ConfigError
 from site_spider.frontier.robots.fetcher import Robots
 from site_spider.ledger import lineage
-from site_spider.service.assembly import SeedService
+from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, settings_for
@@ -149,8 +149,10 @@ def test_a_slow_robots_txt_holds_up_its_host_alone_and_takes_one_place(tmp_path:
         assert service is not None
         if service is not None:
             now = asyncio.get_running_loop().time()
-            views.extend(v.reason for v in service.waiting_room.frontier.hosts(now) if v.host == "slow.test")
-        return service.completion.ledger.consumed == 30 and service.completion.ledger.in_flight == 0
+            views.extend(v.reason for v in service.parts.room.frontier.hosts(now) if v.host == "slow.test")
+        return (
+            service.parts.completion.ledger.consumed == 30 and service.parts.completion.ledger.in_flight == 0
+        )
 
     slow_urls = [f"http://slow.test/public/{number}" for number in range(20)]
     fast_urls = [f"http://fast.test/public/{number}" for number in range(10)]

@@ -27,8 +27,8 @@ from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.page.url import url_id
 from site_spider.seed.partitions import partition_of
-from site_spider.service.assembly import SeedService
-from site_spider.service.service_settings import ServiceSettings
+from site_spider.service.config import ServiceSettings
+from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page, settings_for
@@ -131,11 +131,11 @@ class Watched(SeedSpider):
     async def parse(self, response: Response) -> list[Any]:
         service = SeedService.of(self.crawler)
         assert service is not None
-        assert service.seeds is not None
-        load = service.waiting_room.load
+        assert service.parts.seeds is not None
+        load = service.parts.room.load
         Watched.most = max(Watched.most, load.requests)
         if load.is_full:
-            Watched.rooms.add(service.seeds.room())
+            Watched.rooms.add(service.parts.seeds.room())
         return await super().parse(response)
 
 
@@ -183,8 +183,8 @@ def test_seeds_count_with_their_bytes(tmp_path: Path, site: Site) -> None:
         nonlocal most
         service = SeedService.of(crawler)
         assert service is not None
-        most = max(most, service.completion.ledger.in_flight)
-        return sum(service.completion.ledger.outcomes.values()) == 30
+        most = max(most, service.parts.completion.ledger.in_flight)
+        return sum(service.parts.completion.ledger.outcomes.values()) == 30
 
     seeds = [seed(f"{number}", method="POST", body="x" * 900_000) for number in range(30)]
     for number in range(30):
@@ -213,12 +213,12 @@ def test_a_topic_that_does_not_answer_holds_the_crawl_up(
 
     def watch(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        if service is None or service.seeds is None:
+        if service is None or service.parts.seeds is None:
             return False
-        if held and len(held) >= service.waiting_room.load.sending > 5_000 and not site.visits["stop"]:
-            assert not service.may_download()
-            assert service.queues.lengths()["leaving"] > 5_000
-            assert service.seeds.room() == 0
+        if held and len(held) >= service.parts.room.load.sending > 5_000 and not site.visits["stop"]:
+            assert not service.parts.back_pressure.may_download()
+            assert service.parts.queues.lengths()["leaving"] > 5_000
+            assert service.parts.seeds.room() == 0
             site.visits["stop"] = 1
             before = sum(site.visits.values())
             for producer, topic, key, value, future in held:
@@ -226,7 +226,7 @@ def test_a_topic_that_does_not_answer_holds_the_crawl_up(
                     lambda _done, future=future: future.set_result(None)
                 )
             assert sum(site.visits.values()) == before
-        return service.waiting_room.load.sending == 0 and site.visits["stop"] == 1
+        return service.parts.room.load.sending == 0 and site.visits["stop"] == 1
 
     monkeypatch.setattr(LocalProducer, "send", hold)
     for number in range(6):
@@ -491,15 +491,15 @@ def test_a_partition_may_leave_while_messages_are_on_their_way(
         service = SeedService.of(crawler)
         if service is None or len(held) < 10:
             return False
-        assert service.seeds is not None
+        assert service.parts.seeds is not None
         if not state:
-            service.seeds.lost(service.completion.ledger.partitions())
+            service.parts.seeds.lost(service.parts.completion.ledger.partitions())
             for number, future in enumerate(held):
                 if number % 2:
                     future.set_result(None)
                 else:
                     future.set_exception(SinkRejected("no"))
-        state.append((service.waiting_room.load.sending, service.completion.ledger.in_flight))
+        state.append((service.parts.room.load.sending, service.parts.completion.ledger.in_flight))
         return state[-1] == (0, 0)
 
     site.has("root", *(f"{number}" for number in range(10)))

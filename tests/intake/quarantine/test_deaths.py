@@ -20,7 +20,7 @@ from site_spider.ledger.metadata import Ahead
 from site_spider.ledger.suspicion import Suspicion
 from site_spider.seed.seed import parse_seed
 from site_spider.service import plugins as parts
-from site_spider.service.assembly import SeedService
+from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page, produce, settings_for
 
@@ -187,7 +187,7 @@ def test_after_two_deaths_few_are_under_way_and_each_is_committed_before(tmp_pat
     def fast_ones_are_through(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
         assert service is not None
-        ended = sum(service.completion.ledger.outcomes.values())
+        ended = sum(service.parts.completion.ledger.outcomes.values())
         if ended == SEEDS and not slow_may_answer.is_set():
             assert len(under_way) == 4
             slow_may_answer.set()
@@ -221,12 +221,12 @@ def test_a_topic_that_is_made_anew_ends_the_care_for_what_was_on_it(
         nonlocal is_new
         service = SeedService.of(crawler)
         assert service is not None
-        ledger = service.completion.ledger
-        if service.completion.roots() and not is_new and ledger.in_flight == SEEDS:
-            (old,) = (root.message for root in service.completion.roots()[:1])
+        ledger = service.parts.completion.ledger
+        if service.parts.completion.roots() and not is_new and ledger.in_flight == SEEDS:
+            (old,) = (root.message for root in service.parts.completion.roots()[:1])
             new = Message(old.partition, 0, None, json.dumps(seed(1_000)).encode())
-            assert service.seeds is not None
-            service.seeds.arrived([Arrival(new, parse_seed(new.value, frozenset()))])
+            assert service.parts.seeds is not None
+            service.parts.seeds.arrived([Arrival(new, parse_seed(new.value, frozenset()))])
             is_new = True
             may_answer.set()
         return is_new and sum(ledger.outcomes.values()) == 1 and ledger.in_flight == 0
@@ -250,7 +250,7 @@ def test_seeds_that_were_not_there_do_not_wait_for_those_that_were(tmp_path: Pat
     def the_last_are_through(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
         assert service is not None
-        ended = sum(service.completion.ledger.outcomes.values())
+        ended = sum(service.parts.completion.ledger.outcomes.values())
         if ended >= 200:  # beyond those that care is taken with
             may_answer.set()
         return ended == SEEDS + 2_200
@@ -275,8 +275,8 @@ def test_seeds_of_other_hosts_are_polled_though_a_slow_one_has_a_thousand_before
         nonlocal most
         service = SeedService.of(crawler)
         assert service is not None
-        most = max(most, service.completion.ledger.in_flight)
-        ended = sum(service.completion.ledger.outcomes.values())
+        most = max(most, service.parts.completion.ledger.in_flight)
+        ended = sum(service.parts.completion.ledger.outcomes.values())
         if ended == 30:
             slow_may_answer.set()
         return ended >= 30
@@ -294,8 +294,8 @@ def test_the_setting_is_a_limit_all_the_same(tmp_path: Path) -> None:
         nonlocal most
         service = SeedService.of(crawler)
         assert service is not None
-        most = max(most, service.completion.ledger.in_flight)
-        return sum(service.completion.ledger.outcomes.values()) == 100
+        most = max(most, service.parts.completion.ledger.in_flight)
+        return sum(service.parts.completion.ledger.outcomes.values()) == 100
 
     async def slow(request: Request) -> Response:
         await asyncio.sleep(0.005)

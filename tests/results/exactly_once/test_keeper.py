@@ -13,15 +13,17 @@ from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.ledger import Entry, Ledger
-from site_spider.ledger.ledger import Outcome as Ending
+from site_spider.ledger.entry import Entry, Outcome
+from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.lifecycle import Lifecycle
 from site_spider.ledger.lineage import Root, job_of
 from site_spider.results.batch import BatchLimits
-from site_spider.results.exactly_once.commits import Outcome, TransactionCommits
+from site_spider.results.commits import Member
+from site_spider.results.exactly_once.commits import TransactionCommits, TransactionOutcome
 from site_spider.results.exactly_once.held import Transaction
-from site_spider.results.exactly_once.keeper import ExactlyOnce
+from site_spider.results.exactly_once.keeper import CommitLimits, ExactlyOnce
 from site_spider.seed.seed import parse_seed
-from site_spider.service.service_settings import ServiceSettings
+from site_spider.service.config import ServiceSettings
 from tests.in_process.engine import settings_for
 
 P, Q = Partition("seeds", 0), Partition("seeds", 1)
@@ -55,21 +57,32 @@ class ScriptedConsumer:
         return answer
 
 
-class Thread:
-    """The intake's thread, whose calls to the loop wait until the test lets them through."""
+class Told:
+    """Calls to the loop, which wait until the test lets them through."""
 
-    def __init__(self, commits: TransactionCommits, consumer: ScriptedConsumer, *mine: Partition) -> None:
+    def __init__(self) -> None:
+        self.calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+    def __call__(self, call: Callable[..., None], *arguments: Any) -> None:
+        self.calls.append((call, arguments))
+
+
+class Thread:
+    """The intake's thread."""
+
+    def __init__(
+        self, commits: TransactionCommits, told: Told, consumer: ScriptedConsumer, *mine: Partition
+    ) -> None:
         self.commits = commits
         self.consumer = consumer
         self.mine = set(mine)
-        self.told: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        commits.tell = lambda call, *arguments: self.told.append((call, arguments))
+        self.told = told
 
     def look(self) -> None:
         self.commits.look(self.consumer, self.mine)  # type: ignore[arg-type]
 
     def reach_the_loop(self) -> None:
-        told, self.told = self.told, []
+        told, self.told.calls = self.told.calls, []
         for call, arguments in told:
             call(*arguments)
 
@@ -78,9 +91,13 @@ def transaction(*partitions: Partition) -> Transaction:
     return Transaction((), {partition: Position(7) for partition in partitions})
 
 
-def commits_and_outcomes() -> tuple[TransactionCommits, list[Outcome]]:
-    outcomes: list[Outcome] = []
-    return TransactionCommits(outcomes.append, lambda _partitions: None), outcomes
+MEMBER = Member("seeds", "group")
+
+
+def commits_and_outcomes() -> tuple[TransactionCommits, Told, list[TransactionOutcome]]:
+    outcomes: list[TransactionOutcome] = []
+    told = Told()
+    return TransactionCommits(MEMBER, told, outcomes.append, lambda _partitions: None), told, outcomes
 
 
 # --- The thread's half ---
@@ -88,8 +105,8 @@ def commits_and_outcomes() -> tuple[TransactionCommits, list[Outcome]]:
 
 def test_a_transaction_of_an_earlier_assignment_is_refused() -> None:
     """Also when its partition is back already, and when it was put together before the loop had heard."""
-    commits, outcomes = commits_and_outcomes()
-    thread = Thread(commits, ScriptedConsumer(), P)
+    commits, told, outcomes = commits_and_outcomes()
+    thread = Thread(commits, told, ScriptedConsumer(), P)
     commits.put(transaction(P))
     commits.forget([P])
     commits.put(transaction(P))
@@ -105,12 +122,12 @@ def test_a_transaction_of_an_earlier_assignment_is_refused() -> None:
 
 def test_a_transaction_with_a_foreign_partition_is_refused() -> None:
     """Nothing of it is tried."""
-    commits, outcomes = commits_and_outcomes()
-    thread = Thread(commits, ScriptedConsumer(), P)
+    commits, told, outcomes = commits_and_outcomes()
+    thread = Thread(commits, told, ScriptedConsumer(), P)
     commits.put(transaction(P, Q))
     thread.look()
     thread.reach_the_loop()
-    assert outcomes == [Outcome(committed=False)]
+    assert outcomes == [TransactionOutcome(committed=False)]
     assert thread.consumer.committed == []
 
 
@@ -120,9 +137,9 @@ def test_a_transaction_in_doubt_is_asked_after_before_anything_else_is_committed
 ) -> None:
     """Until there is an answer; of partitions that have left meanwhile nothing is asked."""
     monkeypatch.setattr("site_spider.results.exactly_once.commits._RETRY_SECONDS", 0.0)
-    commits, outcomes = commits_and_outcomes()
+    commits, told, outcomes = commits_and_outcomes()
     consumer = ScriptedConsumer(CommitInDoubt("?"), LogUnavailable("away"), committed)
-    thread = Thread(commits, consumer, P, Q)
+    thread = Thread(commits, told, consumer, P, Q)
     commits.put(transaction(P, Q))
     thread.look()
     assert commits.is_awaited
@@ -132,7 +149,7 @@ def test_a_transaction_in_doubt_is_asked_after_before_anything_else_is_committed
     thread.look()
     assert consumer.asked == [{P: Position(7)}] * 2
     thread.reach_the_loop()
-    assert outcomes == [Outcome(committed)]
+    assert outcomes == [TransactionOutcome(committed)]
 
 
 # --- The loop's half ---
@@ -142,15 +159,25 @@ class Crawl:
     """Everything but the engine: seeds are taken, results kept, and the thread runs when it is told to."""
 
     def __init__(self, *answers: Exception | Mapping[int, str] | bool, backlog_bytes: int = 10_000) -> None:
-        self.completion = Completion(Ledger())
+        lifecycle = Lifecycle()
+        self.completion = Completion(Ledger(), lifecycle)
         self.given_up: list[str] = []
-        limits = BatchLimits(age_seconds=0.0)
-        self.together = ExactlyOnce(self.completion, limits, backlog_bytes)
-        self.together.give_up = self._give_up
-        self.thread = Thread(self.together.commits, ScriptedConsumer(*answers), P)
+        limits = CommitLimits(BatchLimits(age_seconds=0.0), backlog_bytes)
+        told = Told()
+        self.together = ExactlyOnce(
+            self.completion,
+            self,  # type: ignore[arg-type] # its own dead letters
+            limits,
+            MEMBER,
+            told,
+            is_urgent=lambda: False,
+            on_change=lambda: None,
+        )
+        lifecycle.add(self.together)
+        self.thread = Thread(self.together.thread, told, ScriptedConsumer(*answers), P)
         self.completion.assigned({P: Position(0)})
 
-    def _give_up(self, job: Any, reason: str) -> None:
+    def give_up(self, job: Any, reason: str) -> None:
         self.given_up.append(reason)
         self.completion.hold(job.entry)
 
@@ -162,14 +189,14 @@ class Crawl:
         return Root(Request("http://host.test/"), entry, seed, message)
 
     def end(self, entry: Entry) -> None:
-        self.completion.ledger.decide(entry, Ending.RESULT)
+        self.completion.ledger.decide(entry, Outcome.RESULT)
         self.completion.release(entry)
 
     def finish(self, request: Request) -> None:
         job = job_of(request)
         assert job is not None
         job.written = True
-        self.completion.ledger.decide(job.entry, Ending.RESULT)
+        self.completion.ledger.decide(job.entry, Outcome.RESULT)
         self.completion.ended(request)
 
     def run(self) -> None:
@@ -299,7 +326,7 @@ def test_a_seed_whose_kept_results_are_dropped_is_done_anew_when_its_partition_c
         assert crawl.thread.consumer.stored == []
         crawl.completion.assigned({P: Position(0)})
         for root in roots:
-            replays = crawl.completion.replays
+            replays = crawl.completion.repeats
             assert replays.outcome(root.message) is None
             assert not replays.wait(root.message, lambda _outcome: None)
 
@@ -316,7 +343,7 @@ def test_only_what_open_trees_keep_makes_it_crowded() -> None:
         assert crawl.together.is_crowded
         crawl.end(root.entry)
         assert not crawl.together.is_crowded
-        assert crawl.together.backlog_bytes == 1000
+        assert not crawl.together.is_taking()
 
     in_a_loop(scenario)
 

@@ -1,6 +1,7 @@
-"""What the intake's thread commits, and when: the usual way, offsets by themselves.
+"""Offsets follow their results: each is committed when every sink has acknowledged all of its tree.
 
-`tick` and `commit_first` belong to the event loop's thread, the rest to the intake's.
+A crash in between repeats seeds, which leaves the same documents. One object is both halves of
+`results.commits`; `is_awaited`, `join`, `look` and `forget` belong to the intake's thread.
 
 The loop says what is wanted, and may not have heard yet that partitions have left. One of them can be back
 by then, and another process may have committed more meanwhile. So both sides count the leaves, and what
@@ -12,34 +13,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
-from site_spider.contracts.seed_log import Consumer, Partition, Position
+from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, Producer, SeedLog
+from site_spider.contracts.sink import Record
 from site_spider.errors import LogUnavailable
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.lineage import Job
+from site_spider.results.commits import Member, Tell, ThreadCommits
 
 logger = logging.getLogger(__name__)
 
 _COMMIT_SECONDS = 0.15  # from one to the next, if there is news
 _RETRY_SECONDS = 0.5
-
-Tell = Callable[..., None]  # calls on the event loop's thread
-
-
-class Commits(Protocol):
-    """How an intake commits; all of it on the intake's thread."""
-
-    tell: Tell  # set by the intake
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether something waits for a commit."""
-
-    def look(self, consumer: Any, mine: Set[Partition]) -> None:
-        """Commit what is to be committed, of these partitions."""
-
-    def forget(self, partitions: Sequence[Partition]) -> None:
-        """These have left, and the loop is being told."""
 
 
 class _First(NamedTuple):
@@ -60,14 +48,11 @@ class _Wanted(NamedTuple):
 class OffsetCommits:
     """Commits what is wanted and differs from what was committed last, some times a second."""
 
-    def __init__(
-        self,
-        positions: Callable[[], Mapping[Partition, Position]],
-        committed: Callable[[Mapping[Partition, Position]], None],
-    ) -> None:
-        self.tell: Tell
-        self._positions = positions
-        self._note = committed
+    def __init__(self, completion: Completion, producer: Producer, member: Member, tell: Tell) -> None:
+        self._completion = completion
+        self._producer = producer
+        self._member = member
+        self._tell = tell
         self._wanted = _Wanted({}, 0)  # replaced as a whole by the loop
         self._leaves = 0  # counted by the intake
         self._committed: dict[Partition, Position] = {}
@@ -76,23 +61,56 @@ class OffsetCommits:
         self._first: _First | None = None
         self._commit_at = 0.0
 
+    # --- on the event loop's thread ---------------------------------------------------------------
+
     @property
-    def is_awaited(self) -> bool:
-        """See Commits."""
-        return self._first is not None
+    def thread(self) -> ThreadCommits:
+        """As in Commits."""
+        return self
 
     def tick(self) -> None:
-        """Look what is safe to commit; to be called now and then."""
-        self._wanted = _Wanted(self._positions(), self._wanted.leaves)
+        """As in Commits."""
+        self._wanted = _Wanted(self._completion.positions(), self._wanted.leaves)
 
     def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
-        """Commit now, and call `then` when that is done; retried for as long as it takes."""
+        """As in Commits."""
         # what is wanted never falls behind it: a commit of an older state would undo this one
         self._wanted = self._wanted._replace(positions={**self._wanted.positions, **positions})
         self._firsts.put(_First(frozenset(positions), then))
 
+    def keep(self, job: Job | None, record: Record) -> None:
+        """Nothing: it is stored."""
+
+    def spill(self, job: Job, key: bytes | None, value: bytes) -> Future[None]:  # noqa: ARG002
+        """As in Commits: sent at once."""
+        return self._producer.send(self._member.topic, key, value)
+
+    def is_taking(self) -> bool:
+        """As in Commits: the sinks say that."""
+        return True
+
+    @property
+    def is_crowded(self) -> bool:
+        """As in Commits: results do not wait for their tree."""
+        return False
+
+    async def close(self, timeout_seconds: float) -> int:  # noqa: ARG002
+        """As in Commits: the intake commits when it leaves."""
+        return 0
+
+    # --- on the intake's thread -------------------------------------------------------------------
+
+    @property
+    def is_awaited(self) -> bool:
+        """As in ThreadCommits."""
+        return self._first is not None
+
+    def join(self, log: SeedLog, listener: Listener) -> Consumer:
+        """As in ThreadCommits."""
+        return log.consumer(*self._member, listener)
+
     def look(self, consumer: Consumer, mine: Set[Partition]) -> None:
-        """See Commits."""
+        """As in ThreadCommits."""
         if self._wanted.leaves != self._leaves:
             return
         self._commit_firsts(consumer, mine)
@@ -101,14 +119,14 @@ class OffsetCommits:
             self._commit_at = time.monotonic() + _COMMIT_SECONDS
 
     def forget(self, partitions: Sequence[Partition]) -> None:
-        """See Commits."""
+        """As in ThreadCommits."""
         for partition in partitions:
             self._committed.pop(partition, None)
         self._leaves += 1
-        self.tell(self._heard)
+        self._tell(self._heard)
 
     def _heard(self) -> None:
-        self._wanted = _Wanted(self._positions(), self._wanted.leaves + 1)
+        self._wanted = _Wanted(self._completion.positions(), self._wanted.leaves + 1)
 
     def _commit_firsts(self, consumer: Consumer, mine: Set[Partition]) -> None:
         while self._first is not None or not self._firsts.empty():
@@ -125,7 +143,7 @@ class OffsetCommits:
                 return
             self._first = None
             self._note_committed(positions)
-            self.tell(first.then)
+            self._tell(first.then)
 
     def _commit(self, consumer: Consumer, mine: Set[Partition]) -> None:
         wanted = self._wanted.positions
@@ -144,7 +162,7 @@ class OffsetCommits:
 
     def _note_committed(self, positions: Mapping[Partition, Position]) -> None:
         self._committed.update(positions)
-        self.tell(self._note, positions)
+        self._tell(self._completion.committed, positions)
 
     def _say_failed(self, error: LogUnavailable) -> None:
         if not self._failed:

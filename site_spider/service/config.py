@@ -8,6 +8,7 @@ from typing import Self
 from site_spider import options
 from site_spider.errors import ConfigError
 from site_spider.frontier.spill.spill import SpillRules
+from site_spider.intake.poll_room import SeedLimits
 from site_spider.options import SettingsView
 from site_spider.results.batch import BatchLimits
 from site_spider.results.exactly_once.held import LONGEST_SPAN_OFFSETS
@@ -15,14 +16,6 @@ from site_spider.results.exactly_once.held import LONGEST_SPAN_OFFSETS
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
 _IDLE_SHARE = 5  # a sink with nothing to do gets its next batch so many times sooner
 _SHORTEST_KEY_BYTES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class SeedLimits:
-    """How much may be in flight."""
-
-    seeds: int
-    span_offsets: int  # from the watermark of a partition to what is polled next
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,30 @@
+"""Parts of a crawl, for what Scrapy constructs itself: middlewares, scheduler, pipeline, spider.
+
+Scrapy makes these from the crawler alone. The wiring makes the parts they work with later, as the
+spider opens, and provides them here. Everything else gets its parts by constructor.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar, cast
+from weakref import WeakKeyDictionary
+
+from scrapy.crawler import Crawler
+
+T = TypeVar("T")
+_parts: WeakKeyDictionary[Crawler, dict[type, object]] = WeakKeyDictionary()
+
+
+def takes_seeds(crawler: Crawler) -> bool:
+    """Whether the spider of a crawl takes seeds."""
+    return bool(getattr(crawler.spidercls, "takes_seeds", False))
+
+
+def provide(crawler: Crawler, *parts: object) -> None:
+    """Make parts known under their classes and the bases of these."""
+    _parts.setdefault(crawler, {}).update({kind: part for part in parts for kind in type(part).__mro__})
+
+
+def part_of(crawler: Crawler, kind: type[T]) -> T | None:
+    """The part of this class; None before the spider has opened, and for a spider without seeds."""
+    return cast("T | None", _parts.get(crawler, {}).get(kind))

@@ -1,0 +1,46 @@
+"""Whether more may be begun: downloads, seeds, polls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from site_spider.intake.handover import Handover
+from site_spider.intake.load import Load
+from site_spider.results.commits import Commits
+from site_spider.results.sinks import Sinks
+
+
+class BackPressure:
+    """Asks all that may be full, away or ending. Any thread may ask."""
+
+    def __init__(
+        self,
+        load: Load,
+        sinks: Sinks,
+        commits: Commits,
+        handover: Handover,
+        is_stopping: Callable[[], bool],
+        has_memory: Callable[[], bool],
+    ) -> None:
+        self._load = load
+        self._sinks = sinks
+        self._commits = commits
+        self._handover = handover
+        self._is_stopping = is_stopping
+        self._has_memory = has_memory  # for more bodies
+
+    def may_download(self) -> bool:
+        """False while a sink or the seed topic takes nothing, bodies fill the memory, partitions leave
+        or the crawl stops.
+        """
+        if self._is_stopping() or self._handover.active or not self._has_memory():
+            return False
+        return self._load.may_download and self._sinks.are_taking() and self._commits.is_taking()
+
+    def may_admit(self) -> bool:
+        """Whether seeds may begin; while trees keep too many results, none is to be in their way."""
+        return not self._commits.is_crowded
+
+    def may_poll(self) -> bool:
+        """Whether more seeds may be polled."""
+        return self.may_download() and self.may_admit()

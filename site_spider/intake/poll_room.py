@@ -1,0 +1,75 @@
+"""How many more seeds may be polled, and of which partitions none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+
+from site_spider.contracts.seed_log import Partition
+from site_spider.intake.load import Load
+from site_spider.intake.poll_limit import PollLimit
+from site_spider.intake.shares import Shares, reserve
+from site_spider.ledger.ledger import Ledger
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SeedLimits:
+    """How much may be in flight."""
+
+    seeds: int
+    span_offsets: int  # from the watermark of a partition to what is polled next
+
+
+class PollRoom:
+    """`now`, `capacity` and `closed` are read by any thread, the rest belongs to the event loop's."""
+
+    def __init__(self, ledger: Ledger, load: Load, limits: SeedLimits, may_poll: Callable[[], bool]) -> None:
+        self._ledger = ledger
+        self._load = load
+        self._limits = limits
+        self._may_poll = may_poll
+        self._poll_limit = PollLimit(limits.seeds)
+        # of one partition: it is seen to have its share before the others' reserve is gone
+        self._most_at_once = max(1, reserve(limits.seeds) // 2)
+        self._too_wide: Set[Partition] = frozenset()
+        self._closed: Set[Partition] = frozenset()
+        self._shares = Shares()
+
+    def now(self) -> int:
+        """How many seeds may be polled now."""
+        if not self._may_poll():
+            return 0
+        room = self._poll_limit.now - self._ledger.in_flight
+        return min(room, self._load.seed_room(), self._most_at_once)
+
+    def capacity(self) -> int:
+        """How many seeds may be polled while none is in flight."""
+        return min(self._poll_limit.now, self._load.seed_capacity(), self._most_at_once)
+
+    def closed(self) -> Set[Partition]:
+        """Partitions whose slowest seed is too far behind, or that have more than their share."""
+        return self._closed
+
+    def starved(self) -> None:
+        """Nothing of what waits can be downloaded now: seeds for other hosts may lie behind."""
+        self._poll_limit.starved(self._ledger.in_flight)
+
+    def look(self) -> None:
+        """See how far the partitions have come; to be called now and then."""
+        ledger, limit = self._ledger, self._limits.span_offsets
+        mine = ledger.partitions()
+        self._poll_limit.look(ledger.in_flight)
+        wide = frozenset(partition for partition in mine if ledger.span(partition) >= limit)
+        for partition in wide - self._too_wide:
+            logger.warning(
+                "%s/%d: %d offsets are not committed behind a seed that takes long; no more are polled there "
+                "until it ends (SITE_MAX_SPAN_OFFSETS)",
+                *partition,
+                ledger.span(partition),
+            )
+        self._too_wide = wide
+        in_flight = {partition: ledger.open_count(partition) for partition in mine}
+        self._closed = wide | self._shares.over(in_flight, self._limits.seeds)

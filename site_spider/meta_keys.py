@@ -1,0 +1,25 @@
+"""The keys of `Request.meta` that this project writes, and those of Scrapy's that it reads in several places.
+
+No seed can set any of them. Those of ours begin with `site_` and never leave the process: what of them
+counts elsewhere stands in `seed.moved`.
+"""
+
+from __future__ import annotations
+
+# --- ours
+PREFIX = "site_"
+JOB = "site_job"  # the Job that a request serves
+UNRAISED_PRIORITY = "site_unraised_priority"  # the priority before redirects raised it
+NOT_BEFORE = "site_not_before"  # event-loop time before which a retry is not made
+RETRY_REASONS = "site_retry_reasons"  # why each earlier attempt failed
+NOT_FOLLOWED = "site_not_followed"  # why a redirect was not followed
+STAYS = "site_stays"  # a request that cannot be spilled and is crawled here
+ROUTE = "site_route"  # the proxies that a request was sent through
+FOR_ROBOTS = "site_for_robots"  # the request fetches a robots.txt
+
+# --- Scrapy's
+COOKIEJAR = "cookiejar"
+DOWNLOAD_SLOT = "download_slot"
+PROXY = "proxy"
+VERBATIM_URL = "verbatim_url"
+DONT_OBEY_ROBOTSTXT = "dont_obey_robotstxt"

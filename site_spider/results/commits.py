@@ -1,0 +1,72 @@
+"""How results and the offsets of their seeds are stored, one beside the other or both at once.
+
+`Commits` is the event loop's half, `ThreadCommits` that of the intake's thread. There are two
+implementations, between which the wiring chooses: `at_least_once`, where sinks acknowledge results
+and offsets follow, and `exactly_once.keeper`, where Kafka stores both in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, SeedLog
+from site_spider.contracts.sink import Record
+from site_spider.ledger.lineage import Job
+
+Tell = Callable[..., None]  # calls on the event loop's thread
+
+
+class Member(NamedTuple):
+    """What this process is a member of."""
+
+    topic: str
+    group: str
+
+
+class ThreadCommits(Protocol):
+    """All of it on the intake's thread."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether something waits for a commit."""
+
+    def join(self, log: SeedLog, listener: Listener) -> Consumer:
+        """Become a member of the group. Raises ConfigError, LogUnavailable."""
+
+    def look(self, consumer: Any, mine: Set[Partition]) -> None:
+        """Commit what is to be committed, of these partitions."""
+
+    def forget(self, partitions: Sequence[Partition]) -> None:
+        """These have left, and the loop is being told."""
+
+
+class Commits(Protocol):
+    """All of it on the event loop's thread, but for `is_taking`, which any thread may ask."""
+
+    @property
+    def thread(self) -> ThreadCommits:
+        """The other half."""
+
+    def tick(self) -> None:
+        """Look what is safe to commit; to be called now and then."""
+
+    def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
+        """Commit now, and call `then` when that is done; retried for as long as it takes."""
+
+    def keep(self, job: Job | None, record: Record) -> None:
+        """A result has been acknowledged by every sink."""
+
+    def spill(self, job: Job, key: bytes | None, value: bytes) -> Future[None]:
+        """Send a request of this job to the seed topic; done when it is durable, or is kept for its tree."""
+
+    def is_taking(self) -> bool:
+        """False while results cannot be stored, or too many wait for that."""
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether seeds that are not complete hold so many results that no other may begin."""
+
+    async def close(self, timeout_seconds: float) -> int:
+        """Store what is ready; returns how many seeds are left, which are done again."""

@@ -1,0 +1,53 @@
+"""All sinks of a crawl: one delivery each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+
+from site_spider.results.delivery import Delivery
+
+logger = logging.getLogger(__name__)
+
+
+class Sinks:
+    """On the event loop's thread only, but for `are_taking`."""
+
+    def __init__(self, deliveries: Sequence[Delivery], backlog_bytes: int) -> None:
+        self._deliveries = deliveries
+        self._backlog_bytes = backlog_bytes
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return iter(self._deliveries)
+
+    async def open(self, wait_seconds: float) -> None:
+        """Open one after the other, waiting for those that are away. Raises SinkUnavailable, ConfigError."""
+        for delivery in self._deliveries:
+            await delivery.open(wait_seconds)
+
+    def are_taking(self) -> bool:
+        """False while one is away, or too much waits for it. Any thread may ask."""
+        limit = self._backlog_bytes
+        return all(delivery.available and delivery.backlog_bytes < limit for delivery in self._deliveries)
+
+    def flush(self) -> None:
+        """Send the results that wait for their batch to fill."""
+        for delivery in self._deliveries:
+            delivery.flush()
+
+    def have_taken_most(self) -> bool:
+        """Whether few results wait, so that a large one may be made."""
+        return sum(delivery.backlog_bytes for delivery in self._deliveries) < self._backlog_bytes // 4
+
+    @property
+    def are_writing(self) -> bool:
+        """Whether results wait for a sink that is there."""
+        return any(delivery.available and delivery.backlog_count for delivery in self._deliveries)
+
+    async def close(self, timeout_seconds: float) -> None:
+        """Let each take what waits; what it does not take in time is done again."""
+        closing = (delivery.close(timeout_seconds) for delivery in self._deliveries)
+        left = sum(await asyncio.gather(*closing))
+        if left:
+            logger.warning("%d results were not taken by their sinks; their seeds are done again", left)

@@ -1,0 +1,199 @@
+"""One crawl from its start to its end, as an extension of Scrapy: opened, driven and closed in order.
+
+open    settings > servers there > parts wired > sinks, statistics, dupefilter open > intake joins the group
+close   drain (downloads end) > sinks take what waits > last commit, the group is left
+        > marks of the dupefilter > clients closed > last statistics
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Self
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
+from scrapy.utils.defer import maybe_deferred_to_future
+
+from site_spider.download import descriptors
+from site_spider.dupefilter.dupefilter import SeenDupeFilter
+from site_spider.engine import hooks as engine_hooks
+from site_spider.engine.parts import takes_seeds
+from site_spider.frontier.scheduler import SeedScheduler
+from site_spider.service import exit_code, plugins
+from site_spider.service.config import ServiceSettings
+from site_spider.service.ending import Ending
+from site_spider.service.large_blocks import give_back_large_blocks
+from site_spider.service.startup import until_there
+from site_spider.service.stop import Stop
+from site_spider.service.ticker import tick
+from site_spider.service.watchdog import Watchdog
+from site_spider.service.wiring import Parts, Stores, build
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_KEPT_SECONDS = 10.0  # of the grace, for sinks and commit
+
+
+class SeedService:
+    """For spiders with `takes_seeds`."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._ending = Ending(crawler, self._leave_at_once)
+        self._parts: Parts | None = None  # wired as the spider opens
+        self._stop: Stop | None = None
+        self._ticker: asyncio.Task[None] | None = None
+        self._watchdog: Watchdog | None = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """As Scrapy asks."""
+        if not takes_seeds(crawler):
+            raise NotConfigured
+        service = cls(crawler)
+        crawler.signals.connect(service._spider_opened, signal=signals.spider_opened)
+        crawler.signals.connect(service._spider_closed, signal=signals.spider_closed)
+        return service
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Self | None:
+        """The service of a crawl; None when its spider takes no seeds."""
+        extensions = crawler._extensions
+        return None if extensions is None else crawler.get_extension(cls)
+
+    @property
+    def parts(self) -> Parts:
+        """What it drives, from the opening of the spider on."""
+        assert self._parts is not None, "the spider has not opened"
+        return self._parts
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes seeds."""
+        return self._ticker is not None
+
+    # --- opening ------------------------------------------------------------------------------
+
+    async def _spider_opened(self) -> None:
+        try:
+            await self._open()
+        except Exception as error:  # noqa: BLE001 - of somebody's own sink, say; Scrapy would go on without seeds
+            self._ending.refuse_to_start(error)
+
+    async def _open(self) -> None:
+        settings, ending = self._crawler.settings, self._ending
+        descriptors.raise_limit()
+        give_back_large_blocks()
+        config = ServiceSettings.read(settings)
+        self._stop = stop = Stop(config.stop_grace_seconds, lambda: ending.exit_code)
+        stop.catch_signals()
+        ending.background.watch_threads()
+        sinks, statistics = plugins.sinks(settings), plugins.statistics_sink(settings)
+        log = plugins.seed_log(settings)
+        await until_there(lambda: asyncio.to_thread(log.check, 5.0), config.startup_wait_seconds)
+        self._parts = parts = build(self._crawler, config, Stores(log, sinks, statistics), stop, ending)
+        _scheduler_of(self._crawler).serve(parts.dispatcher, ending.fail, self._close)
+        engine_hooks.on_drain(self._crawler.engine, self._drain)
+        await parts.sinks.open(config.startup_wait_seconds)
+        if isinstance(parts.dupefilter, SeenDupeFilter):
+            await parts.dupefilter.connect(config.startup_wait_seconds)
+        if parts.hosts is not None:
+            await parts.hosts.ask()
+        descriptors.check_limit(settings)
+        parts.statistics.start()
+        if parts.frontier_server is not None:
+            await parts.frontier_server.open()
+        if stop.owns_process:
+            self._watchdog = Watchdog(
+                config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE)
+            )
+        parts.intake.start()
+        looks = (parts.seeds.look, parts.bodies.look)
+        ticking = tick(looks, parts.queues.look, parts.commits.tick)
+        self._ticker = ending.background.start(ticking, "ticker")
+        logger.info(
+            "Taking seeds from %s of %s as a member of %s",
+            config.seed_topic,
+            log.address,
+            config.consumer_group,
+        )
+
+    # --- closing: the engine calls _drain, the scheduler _close, and the signal _spider_closed ------
+
+    async def _drain(self, drain: engine_hooks.Drain) -> None:
+        """Finish what is downloading, but keep a part of the grace for the sinks and the commit."""
+        stop = self._stop
+        assert stop is not None
+        kept_seconds = min(_LONGEST_KEPT_SECONDS, self.parts.config.stop_grace_seconds / 3)
+        seconds = stop.seconds_left() - kept_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await drain()
+        except TimeoutError:
+            logger.warning(
+                "%d requests did not end within %.0f s of the stop; their seeds will be done again",
+                len(engine_hooks.requests_in_progress(self._crawler.engine)),
+                seconds,
+            )
+            if stop.owns_process:
+                await self._close("shutdown")
+                stop.exit_now(self._ending.exit_code)
+
+    async def _close(self, reason: str) -> None:
+        """What is complete is stored, committed and marked, in this order; then nothing happens any more."""
+        parts, stop = self.parts, self._stop
+        assert stop is not None
+        await self._let_sinks_take(parts, stop)
+        await asyncio.to_thread(parts.producer.flush, stop.seconds_left())
+        await asyncio.sleep(0)  # lets the last dead letters reach the ledger
+        self._stop_ticking(parts)
+        await self._leave_group(parts, stop)
+        if (marks := parts.dupefilter.close(reason)) is not None:
+            await maybe_deferred_to_future(marks)
+        for client in (parts.producer, parts.log):
+            await asyncio.to_thread(client.close)
+        self._ending.background.forget_threads()
+
+    async def _let_sinks_take(self, parts: Parts, stop: Stop) -> None:
+        deadline = asyncio.get_running_loop().time() + stop.seconds_left()
+        await parts.sinks.close(stop.seconds_left())
+        seconds = max(1.0, deadline - asyncio.get_running_loop().time())
+        if left := await parts.commits.close(seconds):
+            logger.warning("%d seeds could not be committed with their results; they are done again", left)
+
+    def _stop_ticking(self, parts: Parts) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        parts.room.close()
+        parts.handover.close()
+
+    async def _leave_group(self, parts: Parts, stop: Stop) -> None:
+        if self._ticker is None:
+            return  # it never joined
+        parts.commits.tick()
+        ledger = parts.completion.ledger
+        logger.info("Seeds: %d complete, %d in flight", sum(ledger.outcomes.values()), ledger.in_flight)
+        parts.intake.stop()
+        if not await parts.intake.stopped(stop.seconds_left()):
+            logger.warning("The consumer did not leave its group in time")
+
+    def _leave_at_once(self) -> None:
+        if self._stop is not None and self._stop.owns_process:
+            self._stop.exit_now(self._ending.exit_code)
+
+    async def _spider_closed(self) -> None:
+        if self._parts is not None:
+            await self._parts.statistics.close()
+            if self._parts.frontier_server is not None:
+                await self._parts.frontier_server.close()
+
+
+def _scheduler_of(crawler: Crawler) -> SeedScheduler:
+    assert crawler.engine is not None
+    scheduler = crawler.engine.scheduler
+    assert isinstance(scheduler, SeedScheduler), "SCHEDULER is not this project's"
+    return scheduler

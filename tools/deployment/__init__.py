@@ -1,0 +1,1 @@
+"""A deployment under trial: real processes over a seed log and stores of its own."""
