@@ -51,6 +51,7 @@ class Crawled:
     lag: int
     seeds: dict[str, int]
     stats: dict[str, Any]
+    exit_code: int
 
 
 def settings_for(folder: Path, **overrides: Any) -> Settings:
@@ -153,6 +154,7 @@ def _left_behind(crawler: Crawler, log: SeedLog, topic: str, group: str) -> Craw
         lag(log, topic, group),
         {key.removeprefix("seeds/"): value for key, value in stats.items() if key.startswith("seeds/")},
         stats,
+        getattr(crawler.spider, "exit_code", 0),
     )
     reader.close()
     log.close()
