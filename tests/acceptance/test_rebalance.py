@@ -163,7 +163,7 @@ GRACE_SECONDS = 1.0
 @pytest.fixture
 def relay(elasticsearch_hosts: str) -> Iterator[Relay]:
     """An Elasticsearch that takes its time for the first results: their index is being created, say."""
-    with Relay(elasticsearch_hosts, held=b" /results-") as relay:
+    with Relay(elasticsearch_hosts, held=b"PUT /results-") as relay:
         yield relay
 
 

@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
+from site_spider.adapters.local.log import LocalSeedLog
 from tests.adapters.raw_server import Asked, Said, answering, said
+from tests.in_process.engine import produce
 from tests.real_servers import ROOT
 
 SECRET = "m4rk3d-s3cr3t"
@@ -194,11 +196,17 @@ def site(asked: Asked) -> Said:
     return said(b"<html>a page</html>", kind="text/html")
 
 
-def crawl(folder: Path, settings: dict[str, Any]) -> str:
+def crawl(folder: Path, settings: dict[str, Any], *, seed_by_command: bool = False) -> str:
     """Seeds that carry secrets, then a crawl; all that was written."""
     variables = environment(folder, settings)
     with answering(site) as address:
-        written = run(["seed", "-"], variables, folder, seeds(address))
+        written = ""
+        if seed_by_command:
+            written = run(["seed", "-"], variables, folder, seeds(address))
+        elif "SITE_KAFKA_BROKERS" not in settings:
+            log = LocalSeedLog(folder / "data")
+            produce(log, "seeds", [line.encode() for line in seeds(address).splitlines()])
+            log.close()
         written += run(["crawl", "crawl_spider", "-s", "CLOSESPIDER_TIMEOUT=3"], variables, folder)
     return written + "\n".join(kept(folder))
 
@@ -206,7 +214,7 @@ def crawl(folder: Path, settings: dict[str, Any]) -> str:
 @pytest.mark.parametrize("name", WRONG)
 def test_no_output_shows_a_secret(name: str, tmp_path: Path) -> None:
     """At DEBUG: log, stderr, stdout, process list, results and statistics, of a crawl and of the commands."""
-    assert_nothing_shown(crawl(tmp_path, WRONG[name]))
+    assert_nothing_shown(crawl(tmp_path, WRONG[name], seed_by_command=name in ASKED))
     variables = environment(tmp_path, WRONG[name])
     for command in COMMANDS if name in ASKED else ():
         assert_nothing_shown(run(command, variables, tmp_path))
