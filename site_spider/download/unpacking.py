@@ -33,6 +33,7 @@ class SteppedHttpCompression(HttpCompressionMiddleware):
     def __init__(self, stats: Any = None, *, crawler: Crawler) -> None:
         super().__init__(stats, crawler=crawler)
         self._crawler = crawler
+        self._one_at_a_time = asyncio.Lock()
 
     def process_response(  # type: ignore[override] # may have to wait
         self, request: Request, response: Response
@@ -71,21 +72,26 @@ class SteppedHttpCompression(HttpCompressionMiddleware):
 
     async def _body(self, request: Request, response: Response, codings: list[str], most: int) -> bytes:
         output = BytesIO()  # hands its bytes over without copying them
-        pieces = unpacked(response.body, codings, most)
         try:
-            if not await _fill_in_turns(output, pieces):
-                bodies = part_of(self._crawler, Bodies)
-                if bodies is not None:
-                    await bodies.turn(request)
-                await asyncio.to_thread(_fill, output, pieces)
-                if bodies is not None:
-                    bodies.weigh(request, output.tell())
-                    bodies.handed_over(request)
+            async with self._one_at_a_time:  # a decoder may take 16 MB, whatever the size of its body
+                is_small = await _fill_in_turns(output, unpacked(response.body, codings, most))
+            if not is_small:
+                output = BytesIO()
+                await self._fill_in_thread(output, request, unpacked(response.body, codings, most))
         except CodingCut:
             if not output.tell():
                 raise
             # as with Scrapy, and in browsers: what came is the page
         return output.getvalue()
+
+    async def _fill_in_thread(self, output: BytesIO, request: Request, pieces: Pieces) -> None:
+        bodies = part_of(self._crawler, Bodies)
+        if bodies is not None:
+            await bodies.turn(request)
+        await asyncio.to_thread(_fill, output, pieces)
+        if bodies is not None:
+            bodies.weigh(request, output.tell())
+            bodies.handed_over(request)
 
     def _tell(self, request: Request, response: Response, body: bytes, unknown: list[bytes]) -> None:
         least = request.meta.get("download_warnsize", self._warn_size)
@@ -106,13 +112,15 @@ class SteppedHttpCompression(HttpCompressionMiddleware):
 async def _fill_in_turns(output: BytesIO, pieces: Pieces) -> bool:
     """False when there is more of it than is done on the event loop."""
     turns = Turns.of_running_loop()
-    for piece in pieces:
+    while True:
+        if not turns.has_time():  # before the first one, too: many bodies come in one turn
+            await turns.time()
+        piece = next(pieces, None)
+        if piece is None:
+            return True
         output.write(piece)
         if output.tell() >= LARGE_BYTES:
             return False
-        if not turns.has_time():
-            await turns.time()
-    return True
 
 
 def _fill(output: BytesIO, pieces: Pieces) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from sys import getsizeof
@@ -22,6 +23,7 @@ from site_spider.seed.weight import object_bytes
 
 logger = logging.getLogger(__name__)
 _LONG = 50_000  # characters of a body that is weighed
+_SAMPLE = 5_000  # characters of it that are looked at
 
 
 class Results(SeedListener):
@@ -145,6 +147,12 @@ def _size_bytes(document: Mapping[str, Any]) -> int:
         if isinstance(value, str | dict | list)
     )
     body = document.get("body")
-    if isinstance(body, str) and len(body) > _LONG:
-        size += getsizeof(body) - len(body)  # a character takes one, two or four bytes
-    return size
+    return size + _long_body_bytes(body) if isinstance(body, str) and len(body) > _LONG else size
+
+
+def _long_body_bytes(body: str) -> int:
+    """What it takes beyond its length: one, two or four bytes a character, and six for one that JSON escapes."""
+    middle = len(body) // 2
+    sample = body[middle : middle + _SAMPLE]
+    escaped = len(json.dumps(sample, ensure_ascii=False)) - len(sample)
+    return getsizeof(body) - len(body) + escaped * len(body) // _SAMPLE

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import brotli
@@ -75,8 +76,8 @@ NAMES = list(texts())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_40_pages_of_31_mb_are_read_within_the_bounds(name: str, tmp_path: Path) -> None:
-    report = attack(tmp_path, texts()[name])
+def test_pages_of_31_mb_are_read_within_the_bounds(name: str, tmp_path: Path) -> None:
+    report = attack(tmp_path, texts()[name], count=40 if name == NAMES[0] else 8)
     assert not any(report.descriptions().values())
 
 
@@ -116,11 +117,15 @@ def test_20_layers_are_a_clear_failure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
 @pytest.mark.parametrize("kind", ["cut", "wrong"])
-def test_broken_streams_are_clear_failures(coding: str, kind: str, tmp_path: Path) -> None:
-    data = packed(repeated(b"<p>text", 5_000_000), coding=coding)[0]
+def test_broken_streams_are_clear_failures_and_cut_ones_are_what_came(
+    coding: str, kind: str, tmp_path: Path
+) -> None:
+    text = b"<p>" + Random(1).randbytes(400_000).hex().encode()  # so that it is packed piece by piece
+    data = packed(text, coding=coding)[0]
     broken = data[: len(data) // 2] if kind == "cut" else b"\xff" * 100_000
-    report = attack(tmp_path, (broken, "utf-8", coding))
-    assert all(report.descriptions().values())
+    report = attack(tmp_path, (broken, "utf-8", coding), count=10)
+    assert any(report.descriptions().values()) == (kind == "wrong")
+    assert all(report.descriptions().values()) == (kind == "wrong")
 
 
 def test_100_000_gzip_members_are_a_clear_failure(tmp_path: Path) -> None:
