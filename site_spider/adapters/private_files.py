@@ -28,7 +28,7 @@ def private_folder(folder: Path) -> None:
         with suppress(FileExistsError):  # another process was faster
             one.mkdir(mode=_FOLDER)
             one.chmod(_FOLDER)  # the umask may have taken our own rights
-    if not missing and not _is_for_more(folder):
+    if not missing and folder.is_dir() and not _is_for_more(folder):
         _close(folder, _FOLDER)
 
 

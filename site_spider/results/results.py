@@ -151,7 +151,7 @@ def _size_bytes(document: Mapping[str, Any]) -> int:
 
 
 def _long_body_bytes(body: str) -> int:
-    """What it takes beyond its length: one, two or four bytes a character, and six for one that JSON escapes."""
+    """Beyond its length: one, two or four bytes a character, and six for one that JSON escapes."""
     middle = len(body) // 2
     sample = body[middle : middle + _SAMPLE]
     escaped = len(json.dumps(sample, ensure_ascii=False)) - len(sample)

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlparse, urlunparse
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scrapy import Request, Spider
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
@@ -169,6 +169,7 @@ STEP = st.tuples(
 )
 
 
+@settings(deadline=None)  # of all, Scrapy's own may fetch the list of public suffixes with the first cookie
 @given(st.lists(STEP, max_size=6))
 def test_the_same_cookies_go_out(steps: list[Any]) -> None:
     """Whatever is set, asked for, or sent by hand, jar by jar."""
