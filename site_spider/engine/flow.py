@@ -104,7 +104,7 @@ class EngineFlow:
             if isinstance(result, Request):
                 engine.crawl(result)
             else:
-                await self._scrape(result, request)
+                await self._to_spider(result, request)
         except asyncio.CancelledError:
             self._broken_off(request)
             raise
@@ -203,7 +203,7 @@ class EngineFlow:
 
     # --- scraping -------------------------------------------------------------------------------
 
-    async def _scrape(self, result: Response | Failure, request: Request) -> None:
+    async def _to_spider(self, result: Response | Failure, request: Request) -> None:
         scraper = self._engine.scraper
         slot = scraper.slot
         assert slot is not None

@@ -60,8 +60,10 @@ class SeedService:
     @classmethod
     def of(cls, crawler: Crawler) -> Self | None:
         """The service of a crawl; None when its spider takes no seeds."""
-        extensions = crawler._extensions
-        return None if extensions is None else crawler.get_extension(cls)
+        try:
+            return crawler.get_extension(cls)
+        except RuntimeError:  # not made yet
+            return None
 
     @property
     def parts(self) -> Parts:
