@@ -1,4 +1,4 @@
-"""The keys of `Request.meta` that this project writes, and those of Scrapy's that it reads in several places.
+"""The keys of `Request.meta` that this project uses.
 
 No seed can set any of them. Those of ours begin with `site_` and never leave the process: what of them
 counts elsewhere stands in `seed.moved`.

@@ -1,4 +1,4 @@
-"""Every setting: its default, its unit, and why it is as it is.
+"""Every setting with its default, its unit and its reason.
 
 Precedence: command line (`-s NAME=value`) > environment variable of the same name >
 `custom_settings` of the spider > this file. Lists may be given as comma lists, dicts as JSON.

@@ -1,4 +1,4 @@
-"""`scrapy crawl` of Scrapy, with an exit code that says how the crawl went."""
+"""`scrapy crawl` with exit codes that say how the crawl ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scrapy dead-letters`: shows what was set aside and why, and puts it back."""
+"""`scrapy dead-letters`: lists dead letters with their reasons, and replays them."""
 
 from __future__ import annotations
 

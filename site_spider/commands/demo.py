@@ -1,4 +1,4 @@
-"""`scrapy demo`: a sample site on loopback, to crawl something without reaching out."""
+"""`scrapy demo`: serves a sample site on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scrapy frontier`: what waits in the running crawls of this machine, and why."""
+"""`scrapy frontier`: shows what waits in the running crawls of this machine, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scrapy progress`: how far a consumer group is."""
+"""`scrapy progress`: shows how far a consumer group is."""
 
 from __future__ import annotations
 

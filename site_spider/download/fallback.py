@@ -1,4 +1,4 @@
-"""Scrapy's HTTP/1.1 handler, with bounds on what servers send.
+"""Scrapy's HTTP/1.1 handler for requests that are not plain, with bounds on what servers send.
 
 It says so when a host was refused for its address or certificate, or an answer for its size.
 """

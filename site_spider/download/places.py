@@ -1,4 +1,4 @@
-"""The connections to sites that may be open at a time; a download without a place waits for one.
+"""Bounds the connections to sites that are open at a time; a download without a place waits for one.
 
 A connection has its place from before it is made until it is lost, so those that are kept for
 later have one too. When all are taken, one that is kept is closed. When descriptors run out all

@@ -1,4 +1,4 @@
-"""Name resolution that keeps a crawl away from private addresses, with a cache that forgets.
+"""Resolves names to public addresses only, with a cache that expires.
 
 Every way to write a host passes here, also literal addresses (`127.1`, `0x7f000001`,
 `[::ffff:127.0.0.1]`), at every hop of a redirect: Twisted resolves the host of each

@@ -1,4 +1,4 @@
-"""Scrapy's middleware for compressed bodies, in steps and within bounds."""
+"""Decompresses bodies in steps and within bounds, in place of Scrapy's middleware."""
 
 from __future__ import annotations
 

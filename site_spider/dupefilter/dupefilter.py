@@ -1,4 +1,4 @@
-"""The dupefilter: obeys rule 5 (seen means done), over the store that SITE_DUPEFILTER names."""
+"""Scrapy's dupefilter over the store that SITE_DUPEFILTER names; keeps rule 5 (seen means done)."""
 
 from __future__ import annotations
 

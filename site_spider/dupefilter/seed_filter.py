@@ -1,4 +1,4 @@
-"""Sorts out what comes from the seed topic though its page was done before.
+"""Filters seeds whose page is done or in flight.
 
 Links that were sent there (`Seed.moved`) are compared as they would have been where they
 were found: a page that is in flight or done here is not fetched once more. Seeds of producers

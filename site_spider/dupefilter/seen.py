@@ -1,4 +1,4 @@
-"""Which requests were met before: done for good, or in flight on behalf of a seed.
+"""Which pages were met: done, or in flight for a seed.
 
 Rule 5, seen means done: a fingerprint is kept for good only when the seed on whose behalf
 it was met is complete. Until then it is in flight, in memory only, and forgotten together

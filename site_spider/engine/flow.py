@@ -1,4 +1,4 @@
-"""A shorter way of a request through Scrapy's engine: one task, and no detours where nobody waits.
+"""The short way of a request through Scrapy's engine: one task for each request.
 
 Theory of operation. Scrapy's own way makes five Deferreds, eight tasks and about sixty
 coroutines a page, most of them for things that are not there: slots that never queue, signals

@@ -1,4 +1,4 @@
-"""The places where we reach into Scrapy's engine, all of them here and in engine_flow.
+"""Hooks into Scrapy's engine: a request has ended, a drain begins, the engine is woken.
 
 Scrapy has no signal, nor set of signals, that says that a request has ended: a request
 dropped by a downloader middleware emits nothing, a 404 without an errback ends at

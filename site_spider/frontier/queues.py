@@ -1,4 +1,4 @@
-"""All that waits in a crawl: the frontier, seeds that may begin, requests on their way to the seed topic."""
+"""Everything that waits in a crawl: frontier, seed queue, requests being spilled."""
 
 from __future__ import annotations
 

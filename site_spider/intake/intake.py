@@ -1,4 +1,4 @@
-"""The thread that owns the consumer: polls seeds, commits, and answers rebalances.
+"""The thread that owns the consumer: polls, parses, commits, answers rebalances.
 
 Everything is handed to the event loop with call_soon_threadsafe, in order: an assignment
 arrives there before its first message, a revocation after its last. The loop never waits for

@@ -1,4 +1,4 @@
-"""How much of a crawl is in memory, against its limits.
+"""How much a crawl holds in memory, against its limits.
 
 Three things count: requests that wait, seeds in flight (their messages stay in memory until
 they are complete), and what is on its way to the seed topic and not acknowledged there.

@@ -1,4 +1,4 @@
-"""What the intake hands over, and to whom."""
+"""The interface through which the intake hands over messages and rebalances."""
 
 from __future__ import annotations
 

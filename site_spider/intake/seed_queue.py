@@ -1,4 +1,4 @@
-"""Level 0 of the priority queue: seeds that were polled and wait for their first request.
+"""The seed queue (level 0): seeds that were polled and wait for their first request.
 
 It stands for the whole seed log: it is created with the scheduler, never reclaimed, and
 its length is 1 always, so it is asked whenever no lower level can serve.

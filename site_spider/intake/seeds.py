@@ -1,4 +1,4 @@
-"""The seeds of this process: taken from the intake, kept in the ledger, given to the scheduler."""
+"""Takes polled messages into the ledger and the seed queue, and answers rebalances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which seed a request descends from.
+"""Which seed and which document a request serves.
 
 A job is one document to be written: a seed's own, or a discovered link's. Retries and
 redirects serve the job of the request they came from; a link begins a job of its own. The

@@ -1,4 +1,4 @@
-"""What a commit says beyond its offset: which later offsets are complete already.
+"""The metadata of a commit: which offsets beyond the watermark are complete.
 
 Theory: the watermark of a partition is the first incomplete offset, so one slow seed
 holds it back while thousands behind it complete. The commit's metadata string carries

@@ -1,4 +1,4 @@
-"""What need not be done again when a seed is handed out once more.
+"""Completes a repeated seed by what this process already did for it.
 
 Theory of operation. A partition can leave this process and come back to it: an outage of the
 broker that outlasts the session takes it away, and the group gives it back. Its next epoch begins

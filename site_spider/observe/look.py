@@ -1,4 +1,4 @@
-"""Looks at the parts of a crawl, a little at a time, for whoever asks how far it is."""
+"""Collects the numbers of `scrapy frontier` in small slices of time."""
 
 from __future__ import annotations
 

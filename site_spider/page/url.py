@@ -1,4 +1,4 @@
-"""URLs: which may be fetched, what identifies them, which host and site they belong to.
+"""URLs: which may be fetched, their canonical form, url_id, host and site.
 
 Every host is compared in one spelling: lower case, IDN in punycode (as browsers map it,
 UTS 46), IPv6 compressed and without brackets, no port and no final dot.

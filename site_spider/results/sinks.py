@@ -1,4 +1,4 @@
-"""All sinks of a crawl: one delivery each."""
+"""All sinks of a crawl, one delivery each."""
 
 from __future__ import annotations
 

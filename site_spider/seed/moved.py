@@ -1,4 +1,4 @@
-"""What a message says of a request that another process of the group has sent on.
+"""What the message of a spilled request says of its origin.
 
 It stands in a seed's meta under `site_moved`, a name that no other producer may use. There
 are two kinds: a link that nobody has asked for yet, and an attempt at a page that was begun

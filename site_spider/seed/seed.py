@@ -1,4 +1,4 @@
-"""The seed: one message asking for a crawl, checked to the last field.
+"""Parses a seed and checks every field.
 
 Nothing from a message takes effect unless this module names it: fields that are known,
 meta keys that are directives. All other meta keys are data, which comes out in the

@@ -1,4 +1,4 @@
-"""One crawl from its start to its end, as an extension of Scrapy: opened, driven and closed in order.
+"""Opens, drives and closes a crawl, as an extension of Scrapy.
 
 open    settings > servers there > parts wired > sinks, statistics, dupefilter open > intake joins the group
 close   drain (downloads end) > sinks take what waits > last commit, the group is left

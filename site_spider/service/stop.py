@@ -1,4 +1,4 @@
-"""A stop that ends in time, whatever hangs.
+"""Ends the process in time after a signal, even if the event loop is blocked.
 
 The first SIGTERM or SIGINT goes to Scrapy, which finishes what is downloading, and starts a
 timer in a thread of its own: a blocked event loop cannot prolong the stop. The second one

@@ -1,4 +1,4 @@
-"""Builds all parts of a crawl, in order, and passes each what it works with.
+"""Builds all parts of a crawl by constructor, in order.
 
 A parts list: nothing is assigned to a part afterwards. What two parts need of each other is an event
 of the life-cycle of seeds, a reason of `Urgency`, or a function that is asked later.

@@ -1,4 +1,4 @@
-"""Retries that wait: in the frontier, not in the downloader, and not all at once.
+"""Scrapy's retry middleware, with retries that wait in the frontier and limits by reason.
 
 Scrapy's own middleware decides what is retried (RETRY_TIMES, RETRY_HTTP_CODES,
 RETRY_EXCEPTIONS); this one adds limits by reason and the moment, and keeps the reasons for the

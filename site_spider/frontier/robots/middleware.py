@@ -1,4 +1,4 @@
-"""Scrapy's robots.txt middleware, by the rules that the frontier waited for."""
+"""Scrapy's robots.txt middleware, which drops what the rules forbid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends requests to the seed topic, where they go on as seeds of their own.
+"""Decides which requests go back to the seed topic, and sends them.
 
 Theory of operation. Five reasons:
 

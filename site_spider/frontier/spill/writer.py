@@ -1,4 +1,4 @@
-"""A request as the message of a seed, for whichever process takes it from the seed topic."""
+"""Writes a request as the message of a seed."""
 
 from __future__ import annotations
 

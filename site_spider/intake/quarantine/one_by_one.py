@@ -1,4 +1,4 @@
-"""Seeds that have taken part in too many deaths of their process are done one by one.
+"""Seeds of three or more deaths are tried one by one, with nothing else under way.
 
 See ledger.suspicion for how deaths are counted over restarts. Which seed is done alone is
 committed before it begins, so that the next owner knows if it was the last thing that

@@ -1,4 +1,4 @@
-"""Results that are kept until their seed is complete, to be stored together with its offset.
+"""Results that wait until their seed is complete and can be stored with its offset.
 
 Theory. A result that others can see while its seed is not committed would be stored again when the
 seed is replayed. So the results of a tree are kept here until nothing else of the tree is left, and

@@ -1,4 +1,4 @@
-"""Results and the offsets of their seeds in one transaction: the event loop's half.
+"""Stores results and the offsets of their seeds in one transaction.
 
 The rules stand in results.exactly_once.held. Here they meet the crawl: a seed whose results are kept has one
 hold, so it is complete when its transaction is committed. Every commit goes this way while it is on,
