@@ -91,8 +91,8 @@ class Command(SiteCommand):
 
 
 def _wanted(pid: int | None) -> dict[Path, int]:
-    found = {path: owner for path, owner in frontier_sockets.running().items() if pid in (None, owner)}
-    alive = {path: owner for path, owner in found.items() if not frontier_sockets.has_ended(owner)}
+    found = {path: process for path, process in frontier_sockets.running().items() if pid in (None, process)}
+    alive = {path: process for path, process in found.items() if not frontier_sockets.has_ended(process)}
     if not alive:
         where = " or ".join(str(folder) for folder in frontier_sockets.folders())
         what = "no crawl runs" if pid is None else f"no crawl runs as process {pid}"

@@ -60,7 +60,7 @@ def canonical_url(url: str) -> str:
         try:
             url = check_url(
                 url
-            )  # w3lib maps IDN by the rules of 2003, where another owner's host can come out
+            )  # w3lib maps IDN by the rules of 2003, which can give another host
         except SeedError as error:
             raise ValueError(error.reason) from None
     return canonicalize_url(url)

@@ -69,4 +69,4 @@ class Commits(Protocol):
         """Whether seeds that are not complete hold so many results that no other may begin."""
 
     async def close(self, timeout_seconds: float) -> int:
-        """Store what is ready; returns how many seeds are left, which are done again."""
+        """Store what is ready; returns how many seeds are left, which are repeated."""

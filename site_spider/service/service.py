@@ -135,7 +135,7 @@ class SeedService:
                 await drain()
         except TimeoutError:
             logger.warning(
-                "%d requests did not end within %.0f s of the stop; their seeds will be done again",
+                "%d requests did not end within %.0f s of the stop; their seeds are repeated",
                 len(engine_hooks.requests_in_progress(self._crawler.engine)),
                 seconds,
             )
@@ -163,7 +163,7 @@ class SeedService:
         await parts.sinks.close(stop.seconds_left())
         seconds = max(1.0, deadline - asyncio.get_running_loop().time())
         if left := await parts.commits.close(seconds):
-            logger.warning("%d seeds could not be committed with their results; they are done again", left)
+            logger.warning("%d seeds could not be committed with their results; they are repeated", left)
 
     def _stop_ticking(self, parts: Parts) -> None:
         if self._ticker is not None:

@@ -2,8 +2,8 @@
 
     python -m tools.docs.module_map
 
-Folders come in the order of import-linter's layers in pyproject.toml. A folder is shown with its whole docstring, a
-module with the first paragraph of its own.
+Folders come in the order of import-linter's layers in pyproject.toml. The map shows the whole docstring of a
+folder and the first paragraph of a module's.
 """
 
 from __future__ import annotations

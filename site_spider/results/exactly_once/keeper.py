@@ -234,7 +234,7 @@ class ExactlyOnce(SeedListener):
     # --- the end --------------------------------------------------------------------------------
 
     async def close(self, timeout_seconds: float) -> int:
-        """Commit what is ready; returns how many seeds are left, which are replayed."""
+        """Commit what is ready; returns how many seeds are left, which are repeated."""
         self._hurried = True
         deadline = self._loop.time() + timeout_seconds
         while self._held.ready_count or self._held.under_way is not None:
