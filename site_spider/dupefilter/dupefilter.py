@@ -111,12 +111,12 @@ class SeenDupeFilter(DupeFilterBase):
             return super().request_seen(request)
         return not self.seen.begin(self.fingerprint(request), job.entry)
 
-    def sent(self, request: Request, job: Job) -> None:
+    def spilled(self, request: Request, job: Job) -> None:
         """The page of this job goes to the seed topic: see dupefilter.seen."""
         if not _is_unproven(job):
-            self.seen.send(self.fingerprint(first_request(request, job)), job.entry)
+            self.seen.spill(self.fingerprint(first_request(request, job)), job.entry)
 
-    def not_sent(self, request: Request, job: Job) -> None:
+    def not_spilled(self, request: Request, job: Job) -> None:
         """It stays after all."""
         self.arrived(request, job)
         if job.entry.live and not _is_unproven(job):

@@ -58,9 +58,7 @@ def canonical_url(url: str) -> str:
         return f"{simple[1]}?{_sorted_query(simple[2])}" if simple[2] else url
     if not url.isascii():
         try:
-            url = check_url(
-                url
-            )  # w3lib maps IDN by the rules of 2003, which can give another host
+            url = check_url(url)  # w3lib maps IDN by the rules of 2003, which can give another host
         except SeedError as error:
             raise ValueError(error.reason) from None
     return canonicalize_url(url)

@@ -86,7 +86,9 @@ class Stop:
 
     def _time_is_up(self) -> None:
         try:
-            sys.stderr.write("The stop took longer than SITE_STOP_GRACE_SECONDS; unfinished seeds are repeated\n")
+            sys.stderr.write(
+                "The stop took longer than SITE_STOP_GRACE_SECONDS; unfinished seeds are repeated\n"
+            )
         finally:  # nobody may read stderr any more
             self.exit_now(self._exit_code())
 
