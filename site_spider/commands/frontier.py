@@ -37,10 +37,10 @@ class Command(SiteCommand):
     """Asks each running process on its socket; changes nothing."""
 
     description = (
-        "What waits in the frontier of each crawl that runs on this machine as this user: queue lengths by "
-        "level, hosts with the reason why nothing of them starts (busy, delay, back-off, ...) and when it "
-        "may, requests out, seeds in flight, paused partitions, what waits for the sinks. It is only looked "
-        "at. The exit code is 1 if no crawl runs."
+        "Shows what waits in each crawl that runs on this machine as this user: queue lengths by level, "
+        "hosts with the reason why they wait (busy, delay, back-off, ...) and until when, requests out, seeds in "
+        "flight, paused partitions, results that wait for a sink. It changes nothing. The exit code is 1 if "
+        "no crawl runs."
     )
     examples = """
         scrapy frontier
@@ -64,7 +64,7 @@ class Command(SiteCommand):
             metavar="N",
             type=int,
             default=_DEFAULT_HOSTS,
-            help=f"show the N hosts of which most waits (default: {_DEFAULT_HOSTS}, at most {MOST_HOSTS})",
+            help=f"show N hosts with the longest queues (default: {_DEFAULT_HOSTS}, at most {MOST_HOSTS})",
         )
         parser.add_argument("--process", metavar="PID", type=int, help="only this process (default: all)")
         add_format_option(parser)
