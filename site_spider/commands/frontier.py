@@ -38,9 +38,9 @@ class Command(SiteCommand):
 
     description = (
         "Shows what waits in each crawl that runs on this machine as this user: queue lengths by level, "
-        "hosts with the reason why they wait (busy, delay, back-off, ...) and until when, requests out, seeds in "
-        "flight, paused partitions, results that wait for a sink. It changes nothing. The exit code is 1 if "
-        "no crawl runs."
+        "hosts with the reason why they wait (busy, delay, back-off, ...) and until when, requests out, "
+        "seeds in flight, paused partitions, results that wait for a sink. It changes nothing. The exit "
+        "code is 1 if no crawl runs."
     )
     examples = """
         scrapy frontier
