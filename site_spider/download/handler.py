@@ -212,8 +212,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
         if not self._warned_of_loss:
             self._warned_of_loss = True
             logger.warning(
-                "%s sent less than it said; set DOWNLOAD_FAIL_ON_DATALOSS=false to take such answers. "
-                "This is said once",
+                "%s sent a shorter body than announced; set DOWNLOAD_FAIL_ON_DATALOSS=false to accept it. "
+                "This is logged once",
                 request.url,
             )
 

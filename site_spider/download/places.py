@@ -73,7 +73,7 @@ class Places:
             self._has_said = True
             logger.warning(
                 "No file descriptor is left with %d connections open: connections that are kept are closed, "
-                "downloads wait. Raise the limit (ulimit -n). This is said once",
+                "downloads wait. Raise the limit (ulimit -n). This is logged once",
                 self._taken,
             )
         closed = sum(1 for _ in iter(self._close_idle, False))

@@ -109,7 +109,7 @@ class EngineFlow:
             self._broken_off(request)
             raise
         except Exception:
-            logger.exception("A request went wrong on its way: %r", request, extra={"spider": engine.spider})
+            logger.exception("A request failed in the engine: %r", request, extra={"spider": engine.spider})
         finally:
             slot.remove_request(request)
             slot.nextcall.schedule()

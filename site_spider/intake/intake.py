@@ -179,7 +179,7 @@ class Intake(Listener):
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """As in Listener."""
-        logger.warning("Lost without being asked, nothing is committed: %s", _said(partitions))
+        logger.warning("Lost without a revocation, nothing is committed: %s", _said(partitions))
         self._tell(self._receiver.lost, list(partitions))
         self._forget(partitions)
 

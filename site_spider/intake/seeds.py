@@ -113,7 +113,7 @@ class Seeds:
         partition, position = message.partition, self._ledger.next_offset(message.partition)
         if position is not None and message.offset < position:
             logger.warning(
-                "%s/%d begins anew at offset %d, below the position %d: the topic was made anew or its "
+                "%s/%d starts again at offset %d, below the position %d: the topic was created again, or its "
                 "retention has passed the committed offset",
                 *partition,
                 message.offset,

@@ -128,13 +128,13 @@ class Spill:
             root.is_overdue = True
         if crowded and late:
             logger.info(
-                "%d open trees keep too many results; their links go back to %s as seeds",
+                "%d open trees keep too many results; their links are spilled to %s",
                 len(late),
                 self._rules.topic,
             )
         for root in () if crowded else late:
             logger.info(
-                "The tree of %s is open for more than %.0f s; its links go back to %s as seeds",
+                "The tree of %s is open for more than %.0f s; its links are spilled to %s",
                 root.url,
                 self._rules.open_seconds,
                 self._rules.topic,
