@@ -246,3 +246,29 @@ def test_log_lines_in_operations_are_those_of_the_source() -> None:
     source = messages_in_the_source()
     assert len(quoted) > 40
     assert [(line, piece) for line in quoted for piece in pieces(line) if piece not in source] == []
+
+
+def test_files_named_in_the_source_exist() -> None:
+    """In docstrings and comments, from the root of the project."""
+    named = {
+        (str(path.relative_to(ROOT)), name)
+        for folder in ("site_spider", "task_shell", "tools")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".py", ".sh")
+        for name in re.findall(
+            r"(?<![\w/.\"'$])((?:task_shell|site_spider|tests|tools|docs)/[\w/-]+\.(?:py|sh|md))",
+            path.read_text(encoding="utf-8"),
+        )
+    }
+    assert named
+    assert sorted((path, name) for path, name in named if not (ROOT / name).exists()) == []
+
+
+def test_replay_and_repeat_are_two_words() -> None:
+    """A replay puts dead letters back; a seed that is polled again is a repeat."""
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "site_spider").rglob("*.py")
+        if re.search(r"replay", path.read_text(encoding="utf-8"), re.IGNORECASE)
+    }
+    assert found == {f"site_spider/commands/{name}.py" for name in ("dead_letters", "dead_letter_replay")}
