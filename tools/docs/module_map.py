@@ -29,10 +29,12 @@ def updated(text: str) -> str:
 
 
 def module_map() -> str:
-    """All folders and their modules, as Markdown."""
+    """The layers, all folders and their modules, as Markdown."""
     top = _lines(PACKAGE)
     folders = sorted(_folders(), key=_place)
-    return "\n".join(["At the top of `site_spider/`:", "", *top, *(_section(folder) for folder in folders)])
+    layers = " > ".join(layer.replace(" | ", ", ") for layer in _layers())
+    head = ["Imports run down in this order:", "", f"    {layers}", "", "At the top of `site_spider/`:", ""]
+    return "\n".join([*head, *top, *(_section(folder) for folder in folders)])
 
 
 def _section(folder: Path) -> str:
@@ -63,15 +65,15 @@ def _folders() -> list[Path]:
 
 def _place(folder: Path) -> tuple[int, str]:
     name = folder.relative_to(PACKAGE).as_posix()
-    order = _layers()
+    order = [part for layer in _layers() for part in layer.split(" | ")]
     first = name.partition("/")[0]
     return (order.index(first) if first in order else len(order), name)
 
 
 def _layers() -> list[str]:
+    """From the top; those of one layer are separated by bars."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    layers = next(contract["layers"] for contract in contracts["contracts"] if contract["type"] == "layers")
-    return [name.strip() for layer in layers for name in layer.split("|")]
+    return next(contract["layers"] for contract in contracts["contracts"] if contract["type"] == "layers")
 
 
 if __name__ == "__main__":
