@@ -1,4 +1,4 @@
-"""Text of unknown origin, written so that a terminal or a log file only shows it.
+"""Escapes text of unknown origin for terminals and logs.
 
 Control characters, escape sequences, marks that reverse the direction of text, line separators
 and halves of surrogate pairs become escapes such as `\\x1b` and `\\u202e`. Stored documents are

@@ -1,7 +1,7 @@
-"""The keys of `Request.meta` that this project writes, and those of Scrapy's that it reads in several places.
+"""The keys of `Request.meta` that this project uses.
 
 No seed can set any of them. Those of ours begin with `site_` and never leave the process: what of them
-counts elsewhere stands in `seed.moved`.
+counts elsewhere stands in `seed.spilled`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Modules that settings and sinks of users may still name by their path of release 0.1.
+"""Keeps dotted paths of release 0.1 working in settings, with a warning.
 
 For one release such a path leads to the module's new place, with one warning line that names it. Paths
 that nobody outside had a reason to use are gone.

@@ -1,4 +1,4 @@
-"""Reads settings and says clearly what is wrong with one that cannot be used.
+"""Reads and checks settings; an error names the setting, its value and the remedy.
 
 `settings` is anything with `get(name)`: Scrapy's Settings, or a dict in tests. Values
 may come as text, from the environment or the command line.

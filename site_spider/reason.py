@@ -1,4 +1,4 @@
-"""How the reason of a SeedError is worded: it goes into a header of the dead letter and onto terminals.
+"""Words the reason of a SeedError for dead-letter headers and terminals.
 
 So it is one line of printable ASCII, short, and names the field, whatever the message held.
 """

@@ -1,4 +1,4 @@
-"""The one version of Scrapy that site_spider works with: engine/hooks.py relies on its inside."""
+"""The one version of Scrapy that site_spider works with."""
 
 from __future__ import annotations
 

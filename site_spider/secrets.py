@@ -1,4 +1,4 @@
-"""Which parts of the settings are secret, and texts without them.
+"""Finds secrets in settings and removes them from texts.
 
 Errors do not show values that may be secret in the first place. This is for what others write: clients,
 Scrapy, tracebacks. A secret is met in several forms, as it was given, percent-encoded or decoded, escaped,

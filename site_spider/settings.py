@@ -1,10 +1,10 @@
-"""Every setting: its default, its unit, and why it is as it is.
+"""Every setting with its default, its unit and its reason.
 
 Precedence: command line (`-s NAME=value`) > environment variable of the same name >
-`custom_settings` of the spider > this file. Lists may be given as comma lists, dicts as JSON.
+`custom_settings` of the spider > this file. Lists may be comma lists, dicts are JSON.
 """
 
-# --- Scrapy: the parts ---------------------------------------------------------------
+# --- Scrapy: classes ---------------------------------------------------------------
 BOT_NAME = "site_spider"
 SPIDER_MODULES = ["site_spider.spiders"]
 NEWSPIDER_MODULE = "site_spider.spiders"
@@ -18,39 +18,39 @@ DUPEFILTER_CLASS = "site_spider.dupefilter.dupefilter.SeenDupeFilter"
 TWISTED_DNS_RESOLVER = "site_spider.download.resolver.PublicHostResolver"
 EXTENSIONS = {
     "scrapy.extensions.corestats.CoreStats": None,
-    "site_spider.engine.stats.QuickCoreStats": 0,  # in its place: counts without signals
+    "site_spider.engine.stats.QuickCoreStats": 0,  # instead: counts without signals
     "site_spider.download.proxies.service.ProxyService": 5,  # only where SITE_PROXIES is set
     "site_spider.service.service.SeedService": 10,
 }
 DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
-    "site_spider.frontier.robots.middleware.FrontierRobotsMiddleware": 100,  # in its place
-    "site_spider.download.proxies.middlewares.ProxyLevelMiddleware": 540,  # sees what the retries let pass
+    "site_spider.frontier.robots.middleware.FrontierRobotsMiddleware": 100,  # instead
+    "site_spider.download.proxies.middlewares.ProxyLevelMiddleware": 540,  # gets what the retries give up
     "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,
-    "site_spider.engine.middlewares.LeanOffsite": 50,  # in its place, as those below: at less cost
+    "site_spider.engine.middlewares.LeanOffsite": 50,  # instead, as those below: at less cost
     "scrapy.downloadermiddlewares.cookies.CookiesMiddleware": None,
     "site_spider.engine.middlewares.LeanCookies": 700,
     "scrapy.downloadermiddlewares.stats.DownloaderStats": None,
     "site_spider.engine.middlewares.LeanDownloaderStats": 850,
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
-    "site_spider.frontier.retry.middleware.PatientRetryMiddleware": 550,  # in its place: retries wait
+    "site_spider.frontier.retry.middleware.PatientRetryMiddleware": 550,  # instead: retries wait
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
-    "site_spider.download.unpacking.SteppedHttpCompression": 590,  # in its place: in steps
+    "site_spider.download.unpacking.SteppedHttpCompression": 590,  # instead: in steps
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
-    "site_spider.frontier.retry.redirect.CheckedRedirectMiddleware": 600,  # in its place: only to valid URLs
+    "site_spider.frontier.retry.redirect.CheckedRedirectMiddleware": 600,  # instead: only to valid URLs
     "site_spider.download.proxies.middlewares.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
 }
-SPIDER_MIDDLEWARES = {"site_spider.dupefilter.lookup.SeenLookup": 20}  # for a dupefilter that is elsewhere
+SPIDER_MIDDLEWARES = {"site_spider.dupefilter.lookup.SeenLookup": 20}  # for a dupefilter outside the process
 ITEM_PIPELINES = {"site_spider.results.pipeline.ResultPipeline": 900}
 
 # --- Scrapy: speed -------------------------------------------------------------------
 STATS_CLASS = "site_spider.engine.stats.QuickStatsCollector"  # 1 µs less at each of 15 counts a page
-LOG_FORMATTER = "site_spider.engine.log_format.PageLogFormatter"  # no records for DEBUG lines nobody writes
+LOG_FORMATTER = "site_spider.engine.log_format.PageLogFormatter"  # no log records when DEBUG is off
 CONCURRENT_REQUESTS = 64
 CONCURRENT_REQUESTS_PER_DOMAIN = 8
 CONCURRENT_ITEMS = 4  # Scrapy starts this many tasks for every response: 100 of them cost 0.4 to 0.8 ms
 SCRAPER_SLOT_MAX_ACTIVE_SIZE = 50_000_000  # bytes of responses being parsed before downloads pause
-RETRY_GIVE_UP_LOG_LEVEL = "DEBUG"  # the result says it; an ERROR line for each dead host says nothing more
+RETRY_GIVE_UP_LOG_LEVEL = "DEBUG"  # the result has the reason already
 METAREFRESH_ENABLED = False  # parses every page once more; set to true where sites redirect that way
 REACTOR_THREADPOOL_MAXSIZE = 30  # threads for name lookups, each of which can hang for seconds
 LOG_LEVEL = "INFO"  # a DEBUG line costs 26 µs, and there are several a page
@@ -59,105 +59,109 @@ URLLENGTH_LIMIT = 8192  # characters, as for seeds
 HTTPERROR_ALLOW_ALL = True  # the spider writes a result for every status
 
 # --- Scrapy: hostile input -------------------------------------------------------------
-HTTPPROXY_ENABLED = False  # SITE_PROXIES is ours; one of the environment would pass the guard for hosts
+HTTPPROXY_ENABLED = False  # a proxy of the environment would bypass the guard; SITE_PROXIES does not
 TELNETCONSOLE_ENABLED = False  # executes code from a local port
-REMOTE_CONTROL_ENABLED = False  # likewise
+REMOTE_CONTROL_ENABLED = False  # executes code from a local port
 DOWNLOAD_HANDLERS = {
     "http": "site_spider.download.handler.PlainDownloadHandler",
     "https": "site_spider.download.handler.PlainDownloadHandler",
-    **dict.fromkeys(("file", "data", "ftp", "s3")),  # would read local files, or reach other servers
+    **dict.fromkeys(("file", "data", "ftp", "s3")),  # they read local files or reach other servers
 }
 DOWNLOAD_MAXSIZE = 32 * 1024 * 1024  # bytes, also after decompression; Scrapy's own limit is 1 GiB
-SITE_BODIES_MAX_BYTES = 256_000_000  # of bodies from 200,000 bytes on, in all; a byte counts four times
+SITE_BODIES_MAX_BYTES = 256_000_000  # large bodies in memory (from 200,000 bytes); a byte counts four times
 DOWNLOAD_WARNSIZE = 0  # no warning below the limit
 DOWNLOAD_TIMEOUT = 30  # seconds for one attempt; Scrapy's own 180 let few slow hosts hold all slots
-DOWNLOAD_VERIFY_CERTIFICATES = True  # a wrong certificate is a failure result; Scrapy does not look
+DOWNLOAD_VERIFY_CERTIFICATES = True  # a wrong certificate is a failure result; Scrapy does not verify
 
 # --- Seeds -------------------------------------------------------------------------------
 SITE_KAFKA_BROKERS = ""  # host:port,...; empty: the embedded seed log in SITE_DATA_DIR
 SITE_KAFKA_OPTIONS: dict[str, object] = {}  # JSON, passed to the Kafka client as is (TLS, SASL, ...)
-SITE_KAFKA_GROUP_PROTOCOL = "classic"  # or consumer (KIP-848): joins faster, takes 45 s back after kill -9
+SITE_KAFKA_GROUP_PROTOCOL = (
+    "classic"  # or consumer (KIP-848): joins faster, 45 s until a restart has its partitions
+)
 SITE_SEED_TOPIC = "seeds"
 SITE_CONSUMER_GROUP = "site_spider"
 SITE_DEAD_LETTER_TOPIC = ""  # empty: <SITE_SEED_TOPIC>.dead-letters
-SITE_MAX_SEEDS_IN_FLIGHT = 20_000  # polled and not complete, a process; over 1,000 only while hosts make wait
-SITE_SEED_MAX_OPEN_SECONDS = 600  # then the links of a tree that still wait go back to the seed topic
-SITE_MAX_SPAN_OFFSETS = 50_000  # from the slowest seed of a partition to what is polled next; it pauses there
-SITE_FRONTIER_MAX_REQUESTS = 100_000  # waiting in a process; links beyond it go to the seed topic
-SITE_HOST_MAX_REQUESTS = 50_000  # of them, for one host: it shall not fill the memory of all; likewise
-SITE_FRONTIER_MAX_BYTES = 256_000_000  # of them, of seeds in flight and of what is sent; likewise
-SITE_HOST_OWNERSHIP = (
-    False  # true: links and redirects to hosts of other processes go there by the seed topic
+SITE_MAX_SEEDS_IN_FLIGHT = 20_000  # a process; over 1,000 only while all wait for busy or delayed hosts
+SITE_SEED_MAX_OPEN_SECONDS = 600  # then the waiting links of the tree are spilled to the seed topic
+SITE_MAX_SPAN_OFFSETS = 50_000  # between the slowest seed and the next poll; the partition pauses there
+SITE_FRONTIER_MAX_REQUESTS = 100_000  # waiting in a process; further links are spilled
+SITE_HOST_MAX_REQUESTS = 50_000  # the same for one host, so that it does not fill the memory
+SITE_FRONTIER_MAX_BYTES = 256_000_000  # requests, seeds in flight and spills; further links are spilled
+SITE_HOST_OWNERSHIP = False  # true: links and redirects to hosts of other owners are spilled
+SITE_SPILL_KEY = ""  # signs spilled messages; a comma list: the first signs, each is accepted
+SITE_DATA_DIR = "data"  # folder of the embedded default
+SITE_MAX_WAIT_SECONDS = 600  # a longer wait comes before every level, so that nothing starves
+SITE_RETRY_PAUSE_SECONDS = (
+    2.0  # before the first retry; doubled for each further one, plus up to half at random
 )
-SITE_SPILL_KEY = ""  # signs what processes send each other by the seed topic; a comma list: the first signs
-SITE_DATA_DIR = "data"  # everything the embedded default keeps
-SITE_MAX_WAIT_SECONDS = 600  # what waited longer comes before every level, so that nothing starves
-SITE_RETRY_PAUSE_SECONDS = 2.0  # before the first retry; doubled for each further one, plus up to half
-SITE_RETRY_LONGEST_PAUSE_SECONDS = 120.0  # also the most that a Retry-After header is kept to
-SITE_RETRY_TIMES_BY_REASON: dict[str, int] = {}  # JSON: {"503": 5, "TimeoutError": 1}; else RETRY_TIMES
-SITE_ROBOTS_CACHE = 2000  # origins whose robots.txt is kept, where ROBOTSTXT_OBEY is true
-SITE_ROBOTS_MAX_AGE_SECONDS = 86_400  # then it is fetched anew; RFC 9309 allows no more
-SITE_ROBOTS_WAIT_SECONDS = 60  # seeds wait so long for one that cannot be fetched; then they fail
-SITE_CRAWL_DELAY_MAX_SECONDS = 60  # the most that a Crawl-delay is kept to
+SITE_RETRY_LONGEST_PAUSE_SECONDS = 120.0  # also the longest Retry-After that is kept
+SITE_RETRY_TIMES_BY_REASON: dict[str, int] = {}  # {"503": 5, "TimeoutError": 1}; else RETRY_TIMES
+SITE_ROBOTS_CACHE = 2000  # cached files, one for each origin, when ROBOTSTXT_OBEY is true
+SITE_ROBOTS_MAX_AGE_SECONDS = 86_400  # then it is fetched again; RFC 9309 allows no more
+SITE_ROBOTS_WAIT_SECONDS = 60  # how long seeds wait for a file that cannot be fetched; then they fail
+SITE_CRAWL_DELAY_MAX_SECONDS = 60  # the longest Crawl-delay that is kept
 SITE_ALLOW_PRIVATE_HOSTS = False  # true lets seeds and redirects reach loopback and private addresses
 
-# --- Proxies: for requests that fail without -------------------------------------------------
-SITE_PROXIES = ""  # http://user:password@host:port,... or a file of them, one a line; empty: none
-SITE_PROXY_STATUSES = "403,407,429"  # answers after which a proxy is tried, when the retries are used up
-SITE_PROXY_BODY_PATTERNS: list[str] = []  # regular expressions for the first 8 KiB of a page; likewise
-SITE_PROXY_TIMEOUTS = 2  # attempts without an answer, of the last retry and before; 0: no proxy for that
-SITE_PROXY_ATTEMPTS = 3  # through proxies, of one page; then the last answer is the result
+# --- Proxies, for requests that fail without one -------------------------------------------------
+SITE_PROXIES = ""  # http://user:password@host:port,... or the path of a file with one a line
+SITE_PROXY_STATUSES = "403,407,429"  # statuses after which a proxy is tried, after all retries
+SITE_PROXY_BODY_PATTERNS: list[str] = []  # regular expressions for the first 8 KiB of a page
+SITE_PROXY_TIMEOUTS = 2  # attempts without an answer before a proxy is tried; 0: never
+SITE_PROXY_ATTEMPTS = 3  # of one page; then the last answer is the result
 
 # --- Links -------------------------------------------------------------------------------
 SITE_LINK_SCOPE = "host"  # which links are followed: host, domain (registrable) or any
-SITE_LINKS_TO = "memory"  # or kafka: every link found becomes a seed, for whichever process owns its host
+SITE_LINKS_TO = "memory"  # or kafka: every link is spilled to the owner of its host
 SITE_FOLLOW_NOFOLLOW = False  # true follows links marked rel=nofollow as well
 
 # --- Results -----------------------------------------------------------------------------
 SITE_SINKS = "local"  # comma list of names in SITE_SINK_CLASSES or dotted paths; all must acknowledge
-SITE_BODY_MAX_BYTES = 10_000_000  # of a body, in UTF-8; the rest is cut off. 0: no limit
+SITE_BODY_MAX_BYTES = 10_000_000  # kept of a body, in UTF-8; the rest is cut. 0: no limit
 SITE_KEEP_BINARY = False  # true keeps binary content as well, in body_base64
-SITE_SINK_FLUSH_SECONDS = 1.0  # oldest a result gets before its batch is sent
-SITE_SINK_BATCH_BYTES = 5_000_000  # a batch is sent at this size
-SITE_SINK_BACKLOG_BYTES = 64_000_000  # results waiting for a sink; no more downloads start above it
+SITE_SINK_FLUSH_SECONDS = 1.0  # age of a result at which its batch is sent
+SITE_SINK_BATCH_BYTES = 5_000_000  # size at which a batch is sent
+SITE_SINK_BACKLOG_BYTES = 64_000_000  # results that wait for a sink; no download starts above it
 SITE_ELASTICSEARCH_HOSTS = ""  # http://host:port,...
 SITE_ELASTICSEARCH_OPTIONS: dict[str, object] = {}  # JSON for the client (basic_auth, api_key, ca_certs, ...)
 SITE_RESULTS_INDEX = "site_results"
 SITE_STATS_INDEX = "site_stats"
-SITE_HBASE_HOST = "localhost"  # where HBase's Thrift server listens
+SITE_HBASE_HOST = "localhost"  # of HBase's Thrift server
 SITE_HBASE_PORT = 9090
 SITE_HBASE_TABLE = "site_results"  # created when missing
-SITE_HBASE_ROW_KEY = "url_id"  # or salted (spreads ids that count up), reversed_host (keeps hosts together)
+SITE_HBASE_ROW_KEY = "url_id"  # or salted (spreads ascending ids), reversed_host (keeps hosts together)
 SITE_HBASE_CELL_BYTES = 10_000_000  # a longer body is cut; a server refuses cells of more than 10 MiB
-SITE_HBASE_TIMEOUT_SECONDS = 20  # for one call of up to 8 MB; then it is made again on a new connection
+SITE_HBASE_TIMEOUT_SECONDS = 20  # for one call of up to 8 MB; then it is repeated on a new connection
 SITE_HBASE_OPTIONS: dict[str, object] = {}  # JSON for the client: transport (framed), protocol (compact)
 SITE_RESULTS_TOPIC = "site_results"  # for the Kafka sink
-SITE_KAFKA_EXACTLY_ONCE = False  # true: results to Kafka and the offsets of their seeds in one transaction
+SITE_KAFKA_EXACTLY_ONCE = False  # true: results in Kafka and offsets in one transaction
 
 # --- Dupefilter: see docs/dupefilters.md ----------------------------------------------------
 SITE_DUPEFILTER = "memory"  # memory, or a name in SITE_DUPEFILTER_CLASSES, or a dotted path
-SITE_FILTER_SEEDS = False  # true: seeds whose page was done before end without being fetched
-SITE_BLOOM_CAPACITY = 10_000_000  # fingerprints; the oldest are forgotten beyond it
-SITE_BLOOM_ERROR_RATE = 0.000001  # of new links, this part is dropped by mistake
-SITE_ROLLING_SECONDS = 86_400  # a page is fetched anew when it was done so long ago; 0: never for that
-SITE_ROLLING_COUNT = 1_000_000  # or when so many others were done since; 0: never for that
-SITE_ROLLING_HITS = 0  # or when links to it were filtered so many times; 0: never for that
+SITE_FILTER_SEEDS = False  # true: seeds whose page is done end as filtered
+SITE_BLOOM_CAPACITY = 10_000_000  # pages; beyond it the oldest are forgotten
+SITE_BLOOM_ERROR_RATE = 0.000001  # share of new links that are dropped by mistake
+SITE_ROLLING_SECONDS = 86_400  # age at which a done page is fetched again; 0: no limit
+SITE_ROLLING_COUNT = 1_000_000  # or after this many other pages; 0: no limit
+SITE_ROLLING_HITS = 0  # or after this many filtered requests for it; 0: no limit
 SITE_REDIS_URL = ""  # redis://host:port/0, for SITE_DUPEFILTER=redis
-SITE_REDIS_DUPEFILTER_TTL_SECONDS = 604_800  # then a page may be fetched anew; 0: kept for ever
-SITE_REDIS_DUPEFILTER_BLOOM = False  # true: in Bloom filters of the server, where it has them
-SITE_DUPEFILTER_CACHE = 100_000  # fingerprints that a process keeps of what redis or local said
-SITE_DUPEFILTER_WAIT_SECONDS = 10  # of an outage of redis or local; then links are fetched without asking
+SITE_REDIS_DUPEFILTER_TTL_SECONDS = 604_800  # then a page may be fetched again; 0: never
+SITE_REDIS_DUPEFILTER_BLOOM = False  # true: in Bloom filters of the server, if it has them
+SITE_DUPEFILTER_CACHE = 100_000  # cached answers of redis or local
+SITE_DUPEFILTER_WAIT_SECONDS = 10  # during an outage of redis or local; then links are fetched without asking
 
 # --- Service -----------------------------------------------------------------------------
 SITE_STATS_INTERVAL_SECONDS = 10
-SITE_FRONTIER_SOCKET = True  # lets `scrapy frontier` of the same user ask what waits; it changes nothing
+SITE_FRONTIER_SOCKET = True  # lets `scrapy frontier` of the same user ask what waits
 SITE_STOP_GRACE_SECONDS = 30  # how long a graceful stop may take
-SITE_REVOKE_GRACE_SECONDS = 3  # for downloads of partitions that the group asks back; the rest is done again
-SITE_STARTUP_WAIT_SECONDS = 30  # how long to wait at start for a server that does not answer
+SITE_REVOKE_GRACE_SECONDS = 3  # for downloads of revoked partitions; the rest is repeated
+SITE_STARTUP_WAIT_SECONDS = 30  # for each server that does not answer at the start
 
-SITE_CALLBACK_TIMEOUT_SECONDS = 120  # how long a callback may take before its request counts as failed
+SITE_CALLBACK_TIMEOUT_SECONDS = (
+    120  # then the request of a callback fails, or the process with a blocked loop ends
+)
 
-# --- The parts of ours, by dotted path -----------------------------------------------------
+# --- Our classes, by dotted path -----------------------------------------------------
 SITE_SEED_LOG_CLASSES = {
     "kafka": "site_spider.adapters.kafka.seed_log.KafkaSeedLog",
     "local": "site_spider.adapters.local.log.LocalSeedLog",
@@ -173,7 +177,7 @@ SITE_READER_CLASSES = {  # what `scrapy results` reads from
     "elasticsearch": "site_spider.adapters.elasticsearch.results.ElasticsearchResults",
     "hbase": "site_spider.adapters.hbase.results.HBaseResults",
 }
-SITE_DUPEFILTER_CLASSES = {  # besides memory, which is Scrapy's own set
+SITE_DUPEFILTER_CLASSES = {  # memory is Scrapy's own set
     "bloom": "site_spider.dupefilter.bloom.BloomDone",
     "rolling": "site_spider.dupefilter.rolling.RollingDone",
     "redis": "site_spider.adapters.redis.done.RedisDone",

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures what a page costs this project and others: see `bench.sh --help` and docs/performance.md.
 #
-# All of it is in tools/race. This finds the virtual environment, and stops the servers should that program
-# itself die; the crawlers and the site then hear of it from the kernel.
+# The program is in tools/race. This script finds the virtual environment and stops the servers if that program
+# dies. The kernel stops the crawlers and the site then.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)

@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
 # Runs members of the consumer group in the foreground: see usage below.
 #
-# Theory of operation. There are slots: 1 to $processes each hold one crawler, 0 holds the watcher of
-# --until-done. A slot always has exactly one process: what it runs, or a `sleep` that stands for the pause
-# before the next start. So there is one thing to wait for, the end of any process, and `on_end` decides what
-# comes next. Bash can forget a process that was killed before `wait -n` has told of it, so once a second, and
-# after every end, it is looked at who is still there. A signal's handler starts nothing: it may run between the
-# start of a process and the moment when its pid is noted. Every process has a session of its own: Ctrl-C on a
-# terminal reaches this script alone, which passes one SIGTERM on, for a second one makes a crawler stop uncleanly.
+# Theory of operation. Slots 1 to $processes each hold one crawler; slot 0 holds the watcher of --until-done. A slot
+# always has exactly one process: its program, or a `sleep` for the pause before the next start. The script waits
+# for one thing, the end of any process, and `on_end` decides what follows. Bash can forget a process that was killed
+# before `wait -n` has reported it, so the script checks once a second, and after every end, which processes are
+# alive. A signal handler starts nothing: it may run between the start of a process and the moment when its pid is
+# stored. Every process has its own session: Ctrl-C on a terminal reaches this script alone, which passes one SIGTERM
+# on, because a second one stops a crawler uncleanly.
 set -euo pipefail
 
 # --- Defaults, to be edited for an installation ---------------------------------------------------------
-# An option of this script wins over an environment variable, and that over what stands here. Left empty, the
-# spider's custom_settings and site_spider/settings.py decide.
-default_concurrency=        # -c, CONCURRENT_REQUESTS: downloads at a time, of one process
+# An option of this script overrides an environment variable, and that overrides a default here. Where it is empty,
+# the spider's custom_settings and site_spider/settings.py decide.
+default_concurrency=        # -c, CONCURRENT_REQUESTS: concurrent downloads of one process
 default_topic=              # -t, SITE_SEED_TOPIC
 default_group=              # -g, SITE_CONSUMER_GROUP
 default_venv=.venv          # -v: the virtual environment; a relative path starts at the project
 default_processes=1         # -n
-steady_seconds=60           # who lived that long did not die of its start: the pauses begin anew
+steady_seconds=60           # after this lifetime the pauses begin again with the shortest
 longest_pause_seconds=60    # between two starts; 0.5, 1, 2, 4 ... up to this
-setup_tries=5               # starts of each process that fail before any has taken seeds; then it ends
-stop_limit_seconds=300      # kill -9 after that; keep it well above SITE_STOP_GRACE_SECONDS
+setup_tries=5               # failed starts of each process before any has taken seeds; then the script ends
+stop_limit_seconds=300      # then kill -9; keep it well above SITE_STOP_GRACE_SECONDS
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 project=$(dirname "$here")
@@ -34,20 +34,25 @@ Usage: crawl_spider.sh [-c CONCURRENCY] [-t TOPIC] [-g GROUP] [-v VENV] [-n PROC
 
 Runs PROCESSES crawlers, members of one consumer group, in the foreground.
 
-  -c CONCURRENCY   downloads at a time, of one process (CONCURRENT_REQUESTS)
+  -c CONCURRENCY   concurrent downloads of one process (CONCURRENT_REQUESTS)
   -t TOPIC         the seed topic (SITE_SEED_TOPIC)
   -g GROUP         the consumer group (SITE_CONSUMER_GROUP)
   -v VENV          the virtual environment (default: .venv of the project)
-  -n PROCESSES     how many processes (default: 1)
+  -n PROCESSES     number of processes (default: 1)
   --until-done     end when the group has no lag and nothing is in flight
-  -- ...           the rest goes to `scrapy crawl`, such as: -s DOWNLOAD_DELAY=1 --logfile crawl.log
+  -- ...           options for `scrapy crawl`, such as: -s DOWNLOAD_DELAY=1 --logfile crawl.log
 
-The first SIGTERM or SIGINT (Ctrl-C) stops all of them gracefully, the second one kills them. A process that
-dies is started again, with growing pauses. Relative paths in settings start at the project's folder.
+The first SIGTERM or SIGINT (Ctrl-C) stops all processes gracefully, the second kills them. A process that
+dies is restarted with growing pauses. Relative paths in settings start at the project's folder.
 
-Exit code: 0 stopped or done; 1 --until-done cannot be told (the topic does not exist, say); 2 a wrong option;
-69 a server is away at the start; 71 no process can begin, in five starts; 78 a setting cannot be used; 137 killed by
-a second signal. The reason is on stderr.
+Exit codes (the reason is on stderr):
+  0    stopped or done
+  1    completion cannot be determined, for example because the topic does not exist
+  2    an option is wrong
+  69   a server is away at the start
+  71   no process could take seeds in five starts
+  78   a setting cannot be used
+  137  killed by a second signal
 END
 }
 
@@ -91,7 +96,7 @@ read_options() {
     done
 }
 
-# find_scrapy: a path given with -v is looked for where the caller stands, then in the project
+# find_scrapy: a path given with -v is searched in the working directory, then in the project
 find_scrapy() {
     local folder
     for folder in "${venv:+$PWD/$venv}" "$project/${venv:-$default_venv}" "${venv:-$default_venv}"; do
@@ -101,7 +106,7 @@ find_scrapy() {
     die "no virtual environment with Scrapy in '${venv:-$default_venv}': run task_shell/quickstart.sh once, which makes .venv, or name another with -v"
 }
 
-# setting_options: prints those of the options for scrapy that set a setting, for the watcher to see as well
+# setting_options: prints the options for scrapy that set a setting; the watcher needs them, too
 setting_options() {
     local previous='' option
     for option in "${scrapy_options[@]}"; do
@@ -124,7 +129,7 @@ compose() {
     local -a settings
     mapfile -t settings < <(setting_options)
     watcher=("$scrapy" progress --until-done "${given[@]}" "${settings[@]}")
-    # A line that is drawn over again and again would mix with log lines.
+    # The progress line that is redrawn would mix with log lines.
     [[ " ${scrapy_options[*]} " == *" --logfile"* ]] || watcher=(env TERM=dumb "${watcher[@]}")
 }
 
@@ -138,7 +143,7 @@ stopping=no has_worked=no signals=0 exit_code=0 deadline=0 pulse=
 launch() {
     "${leash[@]}" "${@:2}" </dev/null &
     slot_of[$!]=$1
-    # The signal to stop may have come just now, too early for this process to be known.
+    # The signal to stop may have arrived just now, before this process was known.
     if [[ $stopping == yes ]]; then kill -TERM "$!" 2>/dev/null || true; fi
 }
 
@@ -160,7 +165,7 @@ signal_all() {
     if ((${#slot_of[@]} > 0)); then kill "-$1" "${!slot_of[@]}" 2>/dev/null || true; fi
 }
 
-# stop_all EXIT_CODE: gracefully; only the first reason counts
+# stop_all EXIT_CODE: gracefully; the first exit code counts
 stop_all() {
     [[ $stopping == no ]] || return 0
     stopping=yes exit_code=$1 deadline=$((SECONDS + stop_limit_seconds))
@@ -182,7 +187,7 @@ ending() { # CODE: how a process ended, in words
     if (($1 > 128)); then printf 'was killed by signal %s' "$(kill -l "$1")"; else printf 'ended with exit code %s' "$1"; fi
 }
 
-# start_again SLOT WHAT: after a pause that grows while the process does not live long
+# start_again SLOT WHAT: after a pause that grows while lifetimes are short
 start_again() {
     local slot=$1 lived=$((SECONDS - began[$1])) pause
     if ((lived >= steady_seconds)); then failures[slot]=0; fi
@@ -195,7 +200,7 @@ start_again() {
     pause_slot "$slot" "$pause"
 }
 
-# is_hopeless SLOT: with the one that has just ended, each has failed in its set-up often enough, and none runs
+# is_hopeless SLOT: each process, this one included, has failed in its set-up often enough, and none runs
 is_hopeless() {
     local slot pid
     for ((slot = 1; slot <= processes; slot++)); do
@@ -215,7 +220,7 @@ crawler_ended() {
     elif (($2 == exit_unavailable && starts[$1] == 1)); then
         stop_all "$exit_unavailable"
     elif (($2 == exit_setup)) && is_hopeless "$1"; then
-        complain "process $1 $(ending "$2"): in $setup_tries starts none could begin; the reason stands above"
+        complain "process $1 $(ending "$2"): no process could take seeds in $setup_tries starts; the reason is above"
         stop_all "$exit_setup"
     else
         start_again "$1" "process $1 $(ending "$2")"
@@ -259,7 +264,7 @@ await_end() {
     if [[ -n ${slot_of[${ended:-none}]:-} ]]; then on_end "$ended" "$code"; fi
 }
 
-# look_around: who has ended unnoticed
+# look_around: finds processes that ended unnoticed
 look_around() {
     local pid code
     for pid in "${!slot_of[@]}"; do
@@ -269,7 +274,7 @@ look_around() {
         on_end "$pid" "$code"
     done
     if [[ $stopping == yes ]] && ((SECONDS >= deadline && ${#slot_of[@]} > 0)); then
-        complain "not all have stopped within $stop_limit_seconds s: killing them"
+        complain "not all processes have stopped within $stop_limit_seconds s: killing them"
         deadline=$((SECONDS + stop_limit_seconds))
         kill_all
     fi
@@ -299,5 +304,5 @@ main() {
     exit "$exit_code"
 }
 
-# All of it is read before it begins: bash reads a script as it goes, and this one may be edited meanwhile.
+# Bash reads a script while it runs. As a function, all of it is read first, so it may be edited meanwhile.
 main "$@"

@@ -9,11 +9,12 @@ usage() {
     cat <<'END'
 Usage: quickstart.sh [FILE]
 
-Makes .venv, installs what is needed, and runs one crawler without any server: seeds and results are kept in
-SQLite files. FILE holds a URL or a JSON seed a line (- is standard input); without it a sample site is served
-on loopback and crawled. Ends when all is done, also after Ctrl-C, and shows results, failures and dead letters.
+Makes .venv, installs the requirements, and runs one crawler without a server: seeds and results are stored in
+SQLite files. FILE has one URL or JSON seed a line (- is standard input). Without FILE, a sample site is served
+on loopback and crawled. The script ends when all seeds are complete, or after Ctrl-C, and shows results, failures
+and dead letters.
 
-They are kept in data/quickstart, where each run begins afresh, or in $SITE_DATA_DIR, to which it adds.
+They are stored in data/quickstart, which each run empties first, or in $SITE_DATA_DIR, which each run adds to.
 END
 }
 
@@ -32,7 +33,7 @@ source "$here/lib/leash.sh"
 
 demo='' crawl='' interrupted=no
 
-# check_file NAME: sets file, which holds also after a change of directory
+# check_file NAME: sets file to a path that stays valid after a change of directory
 check_file() {
     file=$1
     if [[ -z $file || $file == - ]]; then return; fi
@@ -42,7 +43,7 @@ check_file() {
     [[ -r $file ]] || die "'$1' cannot be read"
 }
 
-# Only the embedded default, whatever the environment says; all the rest of it counts.
+# Uses the embedded default, whatever the environment says; other variables apply.
 choose_parts() {
     export SITE_KAFKA_BROKERS='' SITE_SINKS=local SITE_ELASTICSEARCH_HOSTS='' SITE_REDIS_URL=''
     umask 077 # seeds carry cookies, and the log names what was crawled
@@ -60,7 +61,7 @@ choose_parts() {
 
 produce_file() {
     headline "Seeds of ${1}"
-    # Refused lines are said on stderr; they are no reason to leave the others.
+    # Refused lines are reported on stderr; the others are crawled.
     "$venv/bin/scrapy" seed "$file" | tee "$SITE_DATA_DIR/seed.out" || true
     if [[ $(tail -n 1 "$SITE_DATA_DIR/seed.out") != produced\ [1-9]* ]]; then die "no line of '$1' could be used"; fi
 }
@@ -116,15 +117,15 @@ show() {
 }
 
 say_what_next() {
-    if [[ $interrupted == yes ]]; then say "Interrupted: what is left waits in the seed log."; fi
+    if [[ $interrupted == yes ]]; then say "Interrupted: unfinished seeds stay in the seed log."; fi
     say "The crawl took $1 s. Seeds and results are kept in $SITE_DATA_DIR, the crawler's log is $log."
     headline "What to try next"
     cat <<END
   cd $project
   export SITE_DATA_DIR=$SITE_DATA_DIR
-  .venv/bin/scrapy results --status none              # what did not answer, and why
+  .venv/bin/scrapy results --status none              # pages without an answer, and why
   .venv/bin/scrapy results --status 404 --format json # whole documents, for programs
-  .venv/bin/scrapy dead-letters --format json         # what was no seed, as it came
+  .venv/bin/scrapy dead-letters --format json         # messages that are not valid seeds
   echo http://example.com/ | .venv/bin/scrapy seed -  # one more seed ...
   ./task_shell/crawl_spider.sh --until-done           # ... and the crawler again
   ./task_shell/quickstart.sh FILE                     # your own URLs, one a line

@@ -24,22 +24,22 @@ usage() {
     cat <<'END'
 Usage: servers.sh start|stop|kill|status|env [kafka|elasticsearch|hbase|redis ...]
 
-Real servers on 127.0.0.1 from their published packages. No name means all four.
+Runs real servers on 127.0.0.1 from their published packages. Without a name: all four.
 
-  start    installs and downloads what is missing, starts, and returns when they are ready
-  stop     stops them and returns when no process is left; their data and ports are kept
-  kill     stops them without mercy (kill -9), to rehearse an outage
-  status   one line a server: name, running or stopped, pid, address; exit 3 unless all are running
+  start    installs and downloads missing packages, starts the servers, and returns when they are ready
+  stop     stops the servers and returns when no process is left; data and ports are kept
+  kill     kills the servers (kill -9), to rehearse an outage
+  status   prints a line for each server: name, running or stopped, pid, address; exit 3 unless all are running
   env      prints "export NAME=value" lines, for: eval "$(servers.sh env)"
 
 Environment:
-  SITE_SERVERS_DIR     the folder with their data, ports and logs (default: .servers in the project);
-                       different folders run side by side, and removing the folder of stopped servers removes all
-  SITE_SERVERS_CACHE   where downloads are kept (default: ~/.cache/site_spider/servers)
+  SITE_SERVERS_DIR     folder of data, ports and logs (default: .servers in the project). Different folders run side
+                       by side. Remove the folder of stopped servers to remove everything
+  SITE_SERVERS_CACHE   folder of downloads (default: ~/.cache/site_spider/servers)
   SITE_SERVERS_START_TIMEOUT_SECONDS     how long one start may take (default 120)
-  SITE_SERVERS_STOP_TIMEOUT_SECONDS      how long a stop is waited for before kill -9 (default 20)
-  SITE_SERVERS_KAFKA_PROPERTIES          more lines for Kafka's server.properties, read at start
-  SITE_SERVERS_ELASTICSEARCH_YML         more lines for elasticsearch.yml, read at start
+  SITE_SERVERS_STOP_TIMEOUT_SECONDS      how long a stop may take before kill -9 (default 20)
+  SITE_SERVERS_KAFKA_PROPERTIES          more lines for Kafka's server.properties, read at the start
+  SITE_SERVERS_ELASTICSEARCH_YML         more lines for elasticsearch.yml, read at the start
   SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS   more JVM flags; -XX:TieredStopAtLevel=1 starts sooner and indexes slower
 END
 }

@@ -22,11 +22,11 @@ usage() {
     cat <<'END'
 Usage: test.sh [pytest arguments]
 
-Makes .venv, installs what the tests need, real servers included (Java and Maven come from Debian, as root), and
-runs ruff, mypy, lint-imports, shellcheck and all tests, these in two processes side by side. With arguments: only
-pytest, once, with these, such as tests/ledger, -k ledger or -m "not servers". Servers that run already in
-.servers/tests, and those that SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL
-name, are used and left running.
+Makes .venv and installs the requirements of the tests, real servers included (Java and Maven from Debian, as root).
+Then runs ruff, mypy, lint-imports, shellcheck, and all tests in two processes side by side. With arguments it runs
+pytest only, once, with these arguments, such as tests/ledger, -k ledger or -m "not servers". Servers that run in
+.servers/tests, and servers that SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL
+name, are used and stay running.
 
 Exit code: 0 when everything has passed.
 END

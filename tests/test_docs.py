@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -12,6 +13,9 @@ import pytest
 from scrapy.settings import default_settings
 
 from site_spider import settings
+from site_spider.spiders.crawl_spider import SeedSpider
+from tests.in_process.engine import ANSWERS, crawl, page
+from tools.docs import module_map
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
@@ -34,6 +38,10 @@ _QUOTED = (
 _INDENTED = re.compile(r"^ {4,}.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+)\)")
+_CONDITION = re.compile(
+    r"(you|your|sites|some|many of|retries or links must|half of)\b"
+)  # "Change it if ..." goes on with it
+_LOG_LINE = re.compile(r"`([^`]+)`")
 _HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 _ROW = re.compile(r"^\| `([A-Z][A-Z0-9_]+)` \| (.*?) \| (.*?) \|", re.MULTILINE)
 # where a developer's machine keeps things; put together so that this file is not one of those that name it
@@ -74,6 +82,16 @@ def test_every_setting_of_ours_is_described_with_its_default() -> None:
     """Neither a setting without a row nor a row without a setting, and the same default."""
     described = {name: default for name, (default, _) in rows().items() if name.startswith("SITE_")}
     assert described == {name: shown(value) for name, value in OURS.items()}
+
+
+def test_every_setting_of_ours_says_when_to_change_it() -> None:
+    """The last column is a condition about the reader."""
+    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| `(SITE_[A-Z0-9_]+)` \|.* \| (.*?) \|$", text, re.MULTILINE)
+    wrong = {name: cell for name, cell in found if not _CONDITION.match(cell)}
+    assert {name for name, _ in found} == set(OURS)
+    assert wrong == {}
+    assert text.count("| setting | default | unit | meaning | Change it if |") == text.count("| meaning |")
 
 
 def test_every_setting_of_scrapy_that_we_change_is_described() -> None:
@@ -122,7 +140,7 @@ def test_commands_and_files_in_the_documents_exist() -> None:
         (document.name, path)
         for document in DOCUMENTS
         for path in re.findall(
-            r"(?<![\w/.])(?:\./)?((?:task_shell|site_spider|tests|resources|docs)/[\w./-]*\w)",
+            r"(?<![\w/.])(?:\./)?((?:task_shell|site_spider|tests|tools|resources|docs)/[\w./-]*\w)",
             document.read_text(encoding="utf-8"),
         )
     }
@@ -149,3 +167,108 @@ def test_no_file_names_a_place_on_a_developers_machine() -> None:
         if pattern.search(line)
     ]
     assert found == []
+
+
+def test_the_map_of_modules_is_that_of_the_source() -> None:
+    """`python -m tools.docs.module_map` writes it."""
+    text = module_map.DOCUMENT.read_text(encoding="utf-8")
+    assert module_map.updated(text) == text
+
+
+def test_folders_say_what_they_never_do() -> None:
+    """Three sentences: what it is, what it owns, what it never does."""
+    folders = [path for path in module_map.PACKAGE.rglob("__init__.py") if path.parent != module_map.PACKAGE]
+    said = {path.parent.name: ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for path in folders}
+    assert len(said) > 15
+    assert [name for name, text in said.items() if not re.search(r"\bnever\b", text)] == []
+    assert [name for name, text in said.items() if not re.search(r"\bowns?\b", text)] == []
+
+
+def test_one_seed_names_files_that_exist() -> None:
+    """In at most 60 lines."""
+    text = (ROOT / "docs" / "one-seed.md").read_text(encoding="utf-8")
+    files = re.findall(r"`(\w+/[\w/]+\.py)`", text)
+    assert len(text.splitlines()) <= 60
+    assert len(set(files)) > 25
+    assert [name for name in files if not (ROOT / "site_spider" / name).is_file()] == []
+
+
+def test_the_readme_is_short() -> None:
+    """And its spider is shorter."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    (spider,) = _PYTHON.findall(text)
+    assert len([line for line in spider.splitlines() if line]) <= 12
+
+
+def test_the_spider_of_the_readme_crawls(tmp_path: Path) -> None:
+    """As it is printed there."""
+    (source,) = _PYTHON.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    exec(source, names)
+    spider = names["TitleSpider"]
+    assert issubclass(spider, SeedSpider)
+    ANSWERS["/titled"] = lambda request: page(request, "<title>A harbour</title>")
+    seed = {"url": "http://host.test/titled", "meta": {"url_id": "1", "colour": "red"}}
+    try:
+        crawled = crawl(tmp_path, [seed], spider)
+    finally:
+        del ANSWERS["/titled"]
+    assert crawled.documents["1"]["meta"] == {"colour": "red", "title": "A harbour"}
+
+
+def messages_in_the_source() -> str:
+    """All texts that the source can log or print, one a line, with each placeholder as a `#`."""
+    texts = [
+        "".join(
+            part.value if isinstance(part, ast.Constant) else "#"
+            for part in (node.values if isinstance(node, ast.JoinedStr) else [node])
+        )
+        for path in sorted((ROOT / "site_spider").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    ]
+    return "\n".join(re.sub(r"%(\.\d)?[sdfr]", "#", text) for text in texts)
+
+
+def pieces(quoted: str) -> list[str]:
+    """The literal parts of a quoted log line: no `...`, no letters for values, no numbers."""
+    cut = re.split(r"\.\.\.|'?\b(?:[A-Z]|ID|FILE)\b'?(?:/[A-Z])?|=N|seeds/0|\b\d+\b", quoted)
+    return [piece.strip(" ,:;.()") for piece in cut if len(piece.strip(" ,:;.()")) > 2]
+
+
+def test_log_lines_in_operations_are_those_of_the_source() -> None:
+    """Each piece between placeholders of each quoted line."""
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = text.partition("## Log lines")[2].partition("\n## ")[0]
+    rows_ = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
+    quoted = [line for row in rows_ for line in _LOG_LINE.findall(row)]
+    source = messages_in_the_source()
+    assert len(quoted) > 40
+    assert [(line, piece) for line in quoted for piece in pieces(line) if piece not in source] == []
+
+
+def test_files_named_in_the_source_exist() -> None:
+    """In docstrings and comments, from the root of the project."""
+    named = {
+        (str(path.relative_to(ROOT)), name)
+        for folder in ("site_spider", "task_shell", "tools")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".py", ".sh")
+        for name in re.findall(
+            r"(?<![\w/.\"'$])((?:task_shell|site_spider|tests|tools|docs)/[\w/-]+\.(?:py|sh|md))",
+            path.read_text(encoding="utf-8"),
+        )
+    }
+    assert named
+    assert sorted((path, name) for path, name in named if not (ROOT / name).exists()) == []
+
+
+def test_replay_and_repeat_are_two_words() -> None:
+    """A replay puts dead letters back; a seed that is polled again is a repeat."""
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "site_spider").rglob("*.py")
+        if re.search(r"replay", path.read_text(encoding="utf-8"), re.IGNORECASE)
+    }
+    assert found == {f"site_spider/commands/{name}.py" for name in ("dead_letters", "dead_letter_replay")}

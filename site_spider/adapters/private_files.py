@@ -1,4 +1,4 @@
-"""Files and folders that only this user may read, whatever the umask: seeds carry cookies and passwords.
+"""Creates files and folders that only this user may read, whatever the umask.
 
 What was left open to others is closed when it is met, and said. Left as it is: what belongs to another
 user, and folders that are not for our data alone (the system's, a home, the project's); the files in them

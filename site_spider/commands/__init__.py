@@ -1,4 +1,8 @@
-"""Scrapy commands of this project. All of them refuse another Scrapy than the one needed, in one line."""
+"""Scrapy commands of this project, and the output that they share.
+
+They own arguments, tables and exit codes. They never crawl by themselves: `scrapy crawl` starts a service.
+With another version of Scrapy than the one needed, all of them end with one line that says so.
+"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`scrapy crawl` of Scrapy, with an exit code that says how the crawl went."""
+"""`scrapy crawl` with exit codes that say how the crawl ended."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import logging
 from collections.abc import Iterator
 
 from scrapy import Spider, signals
-from scrapy.commands.crawl import Command as ScrapyCrawl
 from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
+from site_spider.engine.crawl_command import CrawlCommand
 from site_spider.errors import ConfigError
 from site_spider.secrets import Redaction
 from site_spider.service import exit_code
@@ -29,7 +29,7 @@ EXIT_FAILED = 1
 EXIT_TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: a server went away for good while crawling
 
 
-class Command(ScrapyCrawl):
+class Command(CrawlCommand):
     """Adds to Scrapy's: the environment, a wrong setting in one line, and exit codes.
 
     0: stopped or finished; 69: a server was away at the start; 70: an error of its own; 71: one that kept it
@@ -57,7 +57,7 @@ class Command(ScrapyCrawl):
         """Crawl until stopped."""
         name = self._spider_name(args)
         assert self.crawler_process is not None
-        crawler = self._create_crawler(name)
+        crawler = self.crawler_of(name)
         self._redaction = redact_logs(crawler.settings)
         crawler.signals.connect(self._spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signal=signals.spider_closed)

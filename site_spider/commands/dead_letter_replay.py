@@ -1,4 +1,4 @@
-"""Puts dead letters back to where they came from, each once.
+"""Puts dead letters back into the topic they came from, each once.
 
 Theory: how far a replay has come is the committed offset of a consumer group of its own,
 `<dead-letter topic>.replay`. A batch is sent, waited for until it is durable, and only then committed: a

@@ -1,4 +1,4 @@
-"""`scrapy dead-letters`: shows what was set aside and why, and puts it back."""
+"""`scrapy dead-letters`: lists dead letters with their reasons, and replays them."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Command(SiteCommand):
 
     max_arguments = 1
     description = (
-        "Shows the messages that were set aside, with the reason and where they came from (list, the "
-        "default), or puts their original bytes back into the topic they came from (replay). Mend the cause "
-        "first: what is still wrong comes back as a new dead letter. A replay puts every message back once; "
-        "a second one goes on where the first ended. The messages also stay in the dead-letter topic."
+        "Lists dead letters with reason and origin (list, the default), or puts their original bytes back "
+        "into the topic they came from (replay). Fix the cause first: a message that is still wrong becomes "
+        "a new dead letter. A replay puts every message back once; a second replay continues where the first "
+        "ended. The messages stay in the dead-letter topic, too."
     )
     examples = """
         scrapy dead-letters
@@ -65,7 +65,7 @@ class Command(SiteCommand):
 
     def short_desc(self) -> str:
         """As Scrapy asks."""
-        return "Show what was set aside and why, or put it back"
+        return "List dead letters with their reasons, or replay them"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""

@@ -1,4 +1,4 @@
-"""`scrapy demo`: a sample site on loopback, to crawl something without reaching out."""
+"""`scrapy demo`: serves a sample site on loopback."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ class Command(SiteCommand):
     """Serves until it is stopped."""
 
     description = (
-        "Serves a small sample site on loopback (127.0.0.2 and up), until SIGTERM or Ctrl-C. Prints its "
-        "seeds, for `scrapy seed`, or with --produce puts them into the seed topic itself, and with them two "
-        "messages that are no seeds, as other producers send them. To be crawled it needs "
-        "SITE_ALLOW_PRIVATE_HOSTS=true."
+        "Serves a small sample site on loopback (127.0.0.2 and up) until SIGTERM or Ctrl-C. Prints its seeds "
+        "for `scrapy seed`. With --produce it puts them into the seed topic, together with two messages that "
+        "are not valid seeds. To crawl the site, set SITE_ALLOW_PRIVATE_HOSTS=true."
     )
     examples = """
         scrapy demo
@@ -42,7 +41,7 @@ class Command(SiteCommand):
         """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--port", metavar="N", type=int, default=0, help="default: a free one")
-        parser.add_argument("--produce", action="store_true", help="put the seeds into the seed topic")
+        parser.add_argument("--produce", action="store_true", help="produce the seeds to the seed topic")
 
     def work(self, opts: argparse.Namespace) -> None:
         """Serve. Raises SiteSpiderError."""

@@ -1,4 +1,4 @@
-"""The pages of a small made-up town: four hosts of ten pages, and what goes wrong on real sites.
+"""The pages of the sample site: hosts of ten pages, and the failures of real sites.
 
 Everything is the same at every run. A host is an address of its own on loopback, all on one port.
 """

@@ -1,4 +1,4 @@
-"""`scrapy frontier`: what waits in the running crawls of this machine, and why."""
+"""`scrapy frontier`: shows what waits in the running crawls of this machine, and why."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Command(SiteCommand):
     """Asks each running process on its socket; changes nothing."""
 
     description = (
-        "What waits in the frontier of each crawl that runs on this machine as this user: queue lengths by "
-        "level, hosts with the reason why nothing of them starts (busy, delay, back-off, ...) and when it "
-        "may, requests out, seeds in flight, paused partitions, what waits for the sinks. It is only looked "
-        "at. The exit code is 1 if no crawl runs."
+        "Shows what waits in each crawl that runs on this machine as this user: queue lengths by level, "
+        "hosts with the reason why they wait (busy, delay, back-off, ...) and until when, requests out, "
+        "seeds in flight, paused partitions, results that wait for a sink. It changes nothing. The exit "
+        "code is 1 if no crawl runs."
     )
     examples = """
         scrapy frontier
@@ -64,7 +64,7 @@ class Command(SiteCommand):
             metavar="N",
             type=int,
             default=_DEFAULT_HOSTS,
-            help=f"show the N hosts of which most waits (default: {_DEFAULT_HOSTS}, at most {MOST_HOSTS})",
+            help=f"show N hosts with the longest queues (default: {_DEFAULT_HOSTS}, at most {MOST_HOSTS})",
         )
         parser.add_argument("--process", metavar="PID", type=int, help="only this process (default: all)")
         add_format_option(parser)
@@ -91,8 +91,8 @@ class Command(SiteCommand):
 
 
 def _wanted(pid: int | None) -> dict[Path, int]:
-    found = {path: owner for path, owner in frontier_sockets.running().items() if pid in (None, owner)}
-    alive = {path: owner for path, owner in found.items() if not frontier_sockets.has_ended(owner)}
+    found = {path: process for path, process in frontier_sockets.running().items() if pid in (None, process)}
+    alive = {path: process for path, process in found.items() if not frontier_sockets.has_ended(process)}
     if not alive:
         where = " or ".join(str(folder) for folder in frontier_sockets.folders())
         what = "no crawl runs" if pid is None else f"no crawl runs as process {pid}"

@@ -1,4 +1,4 @@
-"""How the commands write: a table for people, JSON lines for programs, one line for an error.
+"""Output of the commands: a table for people, JSON lines for programs, one line for an error.
 
 What they write may come from anywhere, so it passes through escape.
 """

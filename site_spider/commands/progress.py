@@ -1,4 +1,4 @@
-"""`scrapy progress`: how far a consumer group is."""
+"""`scrapy progress`: shows how far a consumer group is."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Command(SiteCommand):
     """One look, or a look again and again until all is done."""
 
     description = (
-        "How far a consumer group is with its topic: messages done, in flight (a part of the lag), lag, rate "
-        "and time left. With --until-done it waits until the group has no lag and nothing is in flight, and "
-        "ends with exit code 0. The exit code is 1 if the topic does not exist."
+        "Shows how far a consumer group is: messages done, in flight (a part of the lag), lag, rate and time "
+        "left. With --until-done it waits until the group has no lag and nothing is in flight, and then ends "
+        "with exit code 0. The exit code is 1 if the topic does not exist."
     )
     examples = """
         scrapy progress

@@ -1,4 +1,4 @@
-"""What `scrapy progress` found at one moment, as a line and as a document."""
+"""One report of `scrapy progress`, as a line and as a document."""
 
 from __future__ import annotations
 

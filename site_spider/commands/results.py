@@ -52,9 +52,11 @@ class Command(SiteCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""
         super().add_options(parser)
-        parser.add_argument("--url-id", metavar="ID", help="the one document with this url_id")
-        parser.add_argument("--status", metavar="S", help="only this HTTP status; none: what did not answer")
-        parser.add_argument("--task-id", metavar="T", help="only this job")
+        parser.add_argument("--url-id", metavar="ID", help="only the document with this url_id")
+        parser.add_argument(
+            "--status", metavar="S", help="only this HTTP status; none: pages without an answer"
+        )
+        parser.add_argument("--task-id", metavar="T", help="only this task")
         parser.add_argument(
             "--limit",
             metavar="N",

@@ -29,11 +29,11 @@ class Command(SiteCommand):
 
     max_arguments = 1
     description = (
-        "Produces a seed for each line of FILE (- or none: standard input) to the seed topic, keyed by host. "
-        "A line is a URL or a JSON seed, in UTF-8; blank lines and those that begin with # are skipped. "
-        "A bad line is refused with its number and the reason, and the rest goes on. The last line says how "
-        "many were produced and refused; the exit code is 1 if a line was refused or could not be produced. "
-        "The options fill in where a line says nothing."
+        "Produces a seed to the seed topic for each line of FILE (- or none: standard input), keyed by host. "
+        "A line is a URL or a JSON seed, in UTF-8. Blank lines and lines that begin with # are skipped. "
+        "A bad line is refused with its number and the reason; the other lines are produced. The last line "
+        "of output counts both. The exit code is 1 if a line was refused or could not be produced. "
+        "An option applies to lines that do not set the field themselves."
     )
     examples = """
         scrapy seed urls.txt
@@ -54,7 +54,7 @@ class Command(SiteCommand):
         """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--topic", metavar="T", help="produce to T instead of SITE_SEED_TOPIC")
-        parser.add_argument("--task-id", metavar="ID", help="the job that these seeds belong to")
+        parser.add_argument("--task-id", metavar="ID", help="the task that these seeds belong to")
         parser.add_argument("--method", metavar="M", help="the HTTP method (default: GET)")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
 

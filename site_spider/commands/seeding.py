@@ -1,4 +1,4 @@
-"""Produces seeds from lines, with a bounded number under way, and counts what came of them."""
+"""Produces seeds from lines, with a bounded number under way, and counts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands of this project share: settings as a crawl sees them, errors in one line."""
+"""The base of the commands: settings as a crawl sees them, errors in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the crawl asks of servers: seed logs, sinks, readers and stores, as protocols.
+"""Protocols for what the crawl needs from servers: seed log, sink, reader, store of marks.
 
-It owns the interfaces and the values that cross them. It never does I/O and knows no server.
+It owns these interfaces and the values that cross them. It never does I/O and knows no server.
 """

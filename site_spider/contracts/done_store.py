@@ -1,4 +1,4 @@
-"""The contract of a store of done fingerprints that lies elsewhere: on a server, on a disk."""
+"""The contract of a store of dupefilter marks outside the process: on a server, or on a disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading results back, whatever store they are in."""
+"""The contract of reading results back from a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sink is: the one contract every store of results fulfils.
+"""The contract of a sink, which every store of results fulfils.
 
 An adapter only knows how to write a batch to its server and to tell the answers
 apart. Buffering, flushing by size, count and age, retries and back-off are done once,

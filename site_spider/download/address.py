@@ -1,4 +1,4 @@
-"""Which addresses a crawl may reach: globally reachable unicast, unless private hosts are allowed.
+"""Which addresses a crawl may reach: globally reachable unicast, or any when private hosts are allowed.
 
 The tables are ours because `ipaddress.is_global` changes with the version of Python and lags behind
 the registries. They follow IANA's IPv4 and IPv6 Special-Purpose Address Registries as of

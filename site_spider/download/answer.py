@@ -1,4 +1,4 @@
-"""Reads one HTTP/1 answer out of bytes, as long as it is plain.
+"""Reads one well-formed HTTP/1 answer from bytes, and refuses every other.
 
 Theory of operation. Bytes go in through `feed` as they come, `ended` says that no more will. Each
 head is collected until its empty line and goes to llhttp in one piece, and so do the chunks of a

@@ -1,4 +1,4 @@
-"""The large bodies in memory: those that arrive, wait to be read, are unpacked and read.
+"""The large bodies in memory, from their arrival until they are read, within one limit.
 
 Theory of operation. A small body is read in the turn in which it arrived and counts for nothing. A large
 one counts from then on until its request has ended, four times its bytes: in text, a byte takes up to four.

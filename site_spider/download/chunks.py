@@ -1,4 +1,4 @@
-"""Reads the chunks of a body, with bounds on what is not content.
+"""Reads chunked bodies, with bounds on the bytes that are not content.
 
 llhttp reads them in C and says what it is given; it does not say where a message ended, nor how
 long a line is. So the bytes are fed in steps that end at fixed places of the stream, and the

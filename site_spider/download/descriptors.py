@@ -1,4 +1,4 @@
-"""File descriptors: how many this process may have, and how many of them connections to sites may take.
+"""File descriptors: how many this process may open, and how many of them serve connections to sites.
 
 Without a bound of our own the connections that are kept take all of them, and then whatever needs
 one next fails: a connection, a name lookup, a database.

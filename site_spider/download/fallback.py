@@ -1,15 +1,14 @@
-"""Scrapy's HTTP/1.1 handler, with bounds on what servers send.
+"""Scrapy's HTTP/1.1 handler for requests that are not plain, with bounds on what servers send.
 
 It says so when a host was refused for its address or certificate, or an answer for its size.
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from scrapy import Request
-from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.crawler import Crawler
 from scrapy.exceptions import (
     CannotResolveHostError,
@@ -19,7 +18,6 @@ from scrapy.exceptions import (
 )
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
-from twisted.web.client import HTTPConnectionPool
 
 from site_spider import meta_keys
 from site_spider.download.descriptors import most_kept_by_twisted
@@ -30,7 +28,8 @@ from site_spider.download.resolver import (
     is_refused,
     proxy_address,
 )
-from site_spider.engine.bounded_client import BoundedClientFactory, oversized
+from site_spider.engine.bounded_client import oversized
+from site_spider.engine.kept_connections import BoundedHttp11Handler
 from site_spider.errors import SiteSpiderError
 
 _WRONG_CERTIFICATE = "certificate verify failed"  # in the words of OpenSSL
@@ -48,36 +47,11 @@ class CertificateError(SiteSpiderError):
         )
 
 
-class _BoundedPool(HTTPConnectionPool):
-    """Keeps connections for the next request, a few of all servers together, the last ones used."""
-
-    most_kept = 1
-
-    def _putConnection(self, key: Any, connection: Any) -> None:  # noqa: N802 - the name is Twisted's
-        super()._putConnection(key, connection)  # type: ignore[no-untyped-call]
-        while len(self._timeouts) > self.most_kept:
-            self._close_oldest()
-        if len(self._connections) > 2 * self.most_kept:
-            self._connections = {key: kept for key, kept in self._connections.items() if kept}
-
-    def _close_oldest(self) -> None:
-        oldest = next(iter(self._timeouts))
-        self._timeouts[oldest].cancel()
-        key = next(key for key, kept in self._connections.items() if oldest in kept)
-        self._removeConnection(key, oldest)  # type: ignore[no-untyped-call]
-
-
-class PublicHTTP11DownloadHandler(HTTP11DownloadHandler):
+class PublicHTTP11DownloadHandler(BoundedHttp11Handler):
     """Tells a refused host from one that does not exist; a proxy may have a private address."""
 
     def __init__(self, crawler: Crawler) -> None:
-        super().__init__(crawler)
-        from twisted.internet import reactor  # noqa: PLC0415 - importing it installs one
-
-        pool = _BoundedPool(reactor, persistent=True)  # type: ignore[no-untyped-call]
-        pool.maxPersistentPerHost, pool._factory = self._pool.maxPersistentPerHost, BoundedClientFactory
-        pool.most_kept = most_kept_by_twisted()
-        self._pool = pool
+        super().__init__(crawler, most_kept_by_twisted())
 
     async def download_request(self, request: Request) -> Response:
         """Download. Raises PrivateHostError and CertificateError besides what Scrapy's own handler raises."""

@@ -1,4 +1,4 @@
-"""A download handler for plain requests and plain answers, on the event loop itself.
+"""The download handler for plain requests and well-formed answers, on the event loop.
 
 What is plain is done here at a fraction of the cost: GET and HEAD without a body, straight to
 the server, answered by well-formed HTTP/1 (download/answer.py). All else is left to Scrapy's own
@@ -212,8 +212,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
         if not self._warned_of_loss:
             self._warned_of_loss = True
             logger.warning(
-                "%s sent less than it said; set DOWNLOAD_FAIL_ON_DATALOSS=false to take such answers. "
-                "This is said once",
+                "%s sent a shorter body than announced; set DOWNLOAD_FAIL_ON_DATALOSS=false to accept it. "
+                "This is logged once",
                 request.url,
             )
 

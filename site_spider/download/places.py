@@ -1,4 +1,4 @@
-"""The connections to sites that may be open at a time; a download without a place waits for one.
+"""Bounds the connections to sites that are open at a time; a download without a place waits for one.
 
 A connection has its place from before it is made until it is lost, so those that are kept for
 later have one too. When all are taken, one that is kept is closed. When descriptors run out all
@@ -73,7 +73,7 @@ class Places:
             self._has_said = True
             logger.warning(
                 "No file descriptor is left with %d connections open: connections that are kept are closed, "
-                "downloads wait. Raise the limit (ulimit -n). This is said once",
+                "downloads wait. Raise the limit (ulimit -n). This is logged once",
                 self._taken,
             )
         closed = sum(1 for _ in iter(self._close_idle, False))

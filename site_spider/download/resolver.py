@@ -1,4 +1,4 @@
-"""Name resolution that keeps a crawl away from private addresses, with a cache that forgets.
+"""Resolves names to public addresses only, with a cache that expires.
 
 Every way to write a host passes here, also literal addresses (`127.1`, `0x7f000001`,
 `[::ffff:127.0.0.1]`), at every hop of a redirect: Twisted resolves the host of each
@@ -19,7 +19,6 @@ from typing import Any, Self
 
 from scrapy.crawler import Crawler
 from scrapy.utils.reactor import is_reactor_installed
-from twisted.internet._resolver import GAIResolver
 from twisted.internet.base import ReactorBase
 from twisted.internet.interfaces import IAddress, IHostnameResolver, IResolutionReceiver
 from zope.interface import implementer
@@ -27,6 +26,7 @@ from zope.interface import implementer
 from site_spider import options
 from site_spider.download.address import is_metadata_name, is_public
 from site_spider.download.descriptors import DescriptorShortage, are_short, is_shortage
+from site_spider.engine.bases import threaded_resolver
 from site_spider.errors import SiteSpiderError
 
 _TTL_SECONDS = 60.0
@@ -114,9 +114,7 @@ class PublicHostResolver:
 
     def __init__(self, reactor: ReactorBase, *, allow_private: bool) -> None:
         self._reactor: Any = reactor
-        self._original: Any = self._reactor.nameResolver
-        if isinstance(self._original, GAIResolver):
-            self._original = GAIResolver(self._reactor, getaddrinfo=look_up)  # type: ignore[arg-type] # any arguments
+        self._original: Any = threaded_resolver(reactor, look_up)
         self._allow_private = allow_private
         self._cache = _Cache(reactor)
 
@@ -152,7 +150,7 @@ class PublicHostResolver:
             return self._original.resolveHostName(
                 receiver, hostName, portNumber, addressTypes, transportSemantics
             )
-        return receiver.replay(known)
+        return receiver.answer(known)
 
 
 class _Resolved:
@@ -185,7 +183,7 @@ class _Filter:
         self._receiver.resolutionComplete()
         return resolution
 
-    def replay(self, addresses: list[IAddress]) -> _Resolved:
+    def answer(self, addresses: list[IAddress]) -> _Resolved:
         """As if they had just been resolved."""
         resolution = _Resolved(self._host)
         self._receiver.resolutionBegan(resolution)

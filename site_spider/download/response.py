@@ -1,4 +1,4 @@
-"""What Scrapy's Response is made of, from a plain answer."""
+"""Builds Scrapy's Response from a plain answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How connections of our own are encrypted: by Scrapy's settings, and OpenSSL's trusted roots."""
+"""TLS for our own connections, by Scrapy's settings and OpenSSL's trusted roots."""
 
 from __future__ import annotations
 

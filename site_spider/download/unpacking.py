@@ -1,4 +1,4 @@
-"""Scrapy's middleware for compressed bodies, in steps and within bounds."""
+"""Decompresses bodies in steps and within bounds, in place of Scrapy's middleware."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.downloadermiddlewares.httpcompression import HttpCompressionMiddleware
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response, TextResponse
 from scrapy.responsetypes import responsetypes
 
 from site_spider.download.bodies import LARGE_BYTES, Bodies
+from site_spider.engine.bases import CompressionBase
 from site_spider.engine.parts import part_of
 from site_spider.engine.turns import Turns
 from site_spider.page.unpack import CodingCut, CodingTooLarge, Pieces, unpacked
@@ -23,7 +23,7 @@ from site_spider.page.unpack import CodingCut, CodingTooLarge, Pieces, unpacked
 logger = logging.getLogger(__name__)
 
 
-class SteppedHttpCompression(HttpCompressionMiddleware):
+class SteppedHttpCompression(CompressionBase):
     """Unpacks small bodies in turns of the event loop, and large ones in a thread, one after the other.
 
     With the settings, statistics and log lines of Scrapy's. Of a body that ends before its coding does, what
@@ -47,8 +47,8 @@ class SteppedHttpCompression(HttpCompressionMiddleware):
     async def _unpacked(self, request: Request, response: Response) -> Response:
         headers = response.headers
         assert headers is not None
-        codings, unknown = self._split_encodings(headers.getlist("Content-Encoding"))
-        most = request.meta.get("download_maxsize", self._max_size)
+        codings, unknown = self.split_codings(headers.getlist("Content-Encoding"))
+        most = request.meta.get("download_maxsize", self.max_size)
         try:
             body = await self._body(request, response, [coding.decode("latin-1") for coding in codings], most)
         except CodingTooLarge as error:
@@ -94,7 +94,7 @@ class SteppedHttpCompression(HttpCompressionMiddleware):
             bodies.handed_over(request)
 
     def _tell(self, request: Request, response: Response, body: bytes, unknown: list[bytes]) -> None:
-        least = request.meta.get("download_warnsize", self._warn_size)
+        least = request.meta.get("download_warnsize", self.warn_size)
         if len(response.body) < least <= len(body):
             logger.warning(
                 "%s body size after decompression (%d B) is larger than the download warning size (%d B).",
@@ -103,7 +103,7 @@ class SteppedHttpCompression(HttpCompressionMiddleware):
                 least,
             )
         if unknown:
-            self._warn_unknown_encoding(response, unknown)
+            self.warn_of_unknown(response, unknown)
         if self.stats:
             self.stats.inc_value("httpcompression/response_bytes", len(body))
             self.stats.inc_value("httpcompression/response_count")

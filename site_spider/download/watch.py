@@ -1,4 +1,4 @@
-"""Watches over one download: how long it takes, how large it is, and whether it is to pause."""
+"""Bounds one download in time and size, and pauses its reading."""
 
 from __future__ import annotations
 

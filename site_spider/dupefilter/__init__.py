@@ -1,4 +1,4 @@
-"""Which pages were done: in memory, Bloom filters, SQLite or Redis.
+"""Which pages were met, and which are done: in memory, Bloom filters, SQLite or Redis.
 
-It owns the marks. A page is marked when its seed is complete, never when it is queued.
+It owns the marks of pages. It never marks a page as done before the seed that led to it is complete.
 """

@@ -1,4 +1,4 @@
-"""Done fingerprints in a Bloom filter: few bytes each, at the price of rare mistakes.
+"""Marks in a Bloom filter: few bytes each, with rare mistakes.
 
 A mistake takes a page for done that was never fetched. A Bloom filter that gets more than it
 was made for makes more and more of them. So there are two at most: when the young one is

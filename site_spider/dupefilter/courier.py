@@ -1,4 +1,4 @@
-"""Carries questions to a store of done fingerprints that is elsewhere, and marks to it.
+"""Asks a store outside the process which pages are done, and writes marks to it.
 
 Theory of operation. The store's calls wait, so each runs on a thread. There is one question
 and one batch of marks under way at a time; what is asked meanwhile goes together in the

@@ -1,4 +1,4 @@
-"""The dupefilter: obeys rule 5 (seen means done), over the store that SITE_DUPEFILTER names."""
+"""Scrapy's dupefilter over the store that SITE_DUPEFILTER names; keeps rule 5 (seen means done)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any, Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.dupefilters import RFPDupeFilter
 from scrapy.settings import BaseSettings
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import load_object
-from scrapy.utils.request import RequestFingerprinter
 from twisted.internet.defer import Deferred
 
 from site_spider import meta_keys, options
@@ -21,6 +19,7 @@ from site_spider.dupefilter.courier import DoneCourier
 from site_spider.dupefilter.remote import RemoteDone
 from site_spider.dupefilter.seen import Seen
 from site_spider.engine.background import Background
+from site_spider.engine.bases import DupeFilterBase
 from site_spider.engine.parts import takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.ledger.entry import Entry, Outcome
@@ -50,7 +49,7 @@ class SeenMarks(SeedListener):
         self._seen.forget(entry)
 
 
-class SeenDupeFilter(RFPDupeFilter):
+class SeenDupeFilter(DupeFilterBase):
     """Filters requests by fingerprint.
 
     What is met on behalf of a seed stays in flight until that seed is complete, see
@@ -59,8 +58,8 @@ class SeenDupeFilter(RFPDupeFilter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.seen = Seen(self._fingerprints)
-        self._is_plain = type(self.fingerprinter) is RequestFingerprinter and not self._legacy_fingerprint
+        self.seen = Seen(self.own_fingerprints)
+        self._is_plain = self.has_default_fingerprints
         self._crawler: Crawler | None = None
         self._courier: DoneCourier | None = None  # when the store is elsewhere
 
@@ -103,30 +102,30 @@ class SeenDupeFilter(RFPDupeFilter):
         """To be awaited before `request_seen` is asked for these: it cannot wait for a store itself."""
         if self._courier is not None:
             wanted = (request for request in requests if not request.dont_filter)
-            await self._courier.ask([self._fingerprint(request) for request in wanted])
+            await self._courier.ask([self.fingerprint(request) for request in wanted])
 
     def request_seen(self, request: Request) -> bool:
         """Whether the same request was met before; it is remembered if not."""
         job = job_of(request)
         if job is None:
             return super().request_seen(request)
-        return not self.seen.begin(self._fingerprint(request), job.entry)
+        return not self.seen.begin(self.fingerprint(request), job.entry)
 
-    def sent(self, request: Request, job: Job) -> None:
+    def spilled(self, request: Request, job: Job) -> None:
         """The page of this job goes to the seed topic: see dupefilter.seen."""
         if not _is_unproven(job):
-            self.seen.send(self._fingerprint(first_request(request, job)), job.entry)
+            self.seen.spill(self.fingerprint(first_request(request, job)), job.entry)
 
-    def not_sent(self, request: Request, job: Job) -> None:
+    def not_spilled(self, request: Request, job: Job) -> None:
         """It stays after all."""
         self.arrived(request, job)
         if job.entry.live and not _is_unproven(job):
-            self.seen.begin(self._fingerprint(first_request(request, job)), job.entry)
+            self.seen.begin(self.fingerprint(first_request(request, job)), job.entry)
 
     def arrived(self, request: Request, job: Job) -> None:
         """The page of this job has come from the seed topic."""
         if not _is_unproven(job):
-            self.seen.arrive(self._fingerprint(first_request(request, job)))
+            self.seen.arrive(self.fingerprint(first_request(request, job)))
 
     def new_pages(self, urls: Iterable[str]) -> list[str]:
         """The links that are worth a request: the others would be filtered, and count as such.
@@ -143,7 +142,8 @@ class SeenDupeFilter(RFPDupeFilter):
             self._count("dupefilter/filtered", len(found) - len(new))
         return new
 
-    def _fingerprint(self, request: Request) -> bytes:
+    def fingerprint(self, request: Request) -> bytes:
+        """As Scrapy's; for a plain page without its detours."""
         if (
             self._is_plain
             and request.method == "GET"
@@ -151,7 +151,7 @@ class SeenDupeFilter(RFPDupeFilter):
             and meta_keys.VERBATIM_URL not in request.meta
         ):
             return page_fingerprint(request.url)
-        return super()._fingerprint(request)
+        return super().fingerprint(request)
 
     def close(self, reason: str) -> Deferred[None] | None:  # type: ignore[override]  # as BaseDupeFilter's
         """Called when nothing else happens any more: the last marks are written."""
@@ -162,10 +162,6 @@ class SeenDupeFilter(RFPDupeFilter):
         assert self._crawler is not None
         assert self._crawler.stats is not None
         self._crawler.stats.inc_value(key, by)
-
-
-def _is_plain(request: Request) -> bool:
-    return request.method == "GET" and not request.body and meta_keys.VERBATIM_URL not in request.meta
 
 
 def store_class(settings: BaseSettings) -> type[Any] | None:

@@ -1,4 +1,4 @@
-"""Has the dupefilter look up the links of a page before the scheduler asks for each of them.
+"""Looks the links of a page up in advance, for a store outside the process.
 
 A spider middleware, so that it works for every callback. It is the last before the engine,
 so that only what the others let pass is looked up. What does not come this way (the output

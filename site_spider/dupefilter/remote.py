@@ -1,4 +1,4 @@
-"""What this process knows of a store of done fingerprints that lies elsewhere.
+"""What this process knows of a store of marks outside it.
 
 Theory of operation. Scrapy asks for one request at a time and cannot wait. So questions and
 answers go round it: before requests are handed to the scheduler, `unknown` picks those that

@@ -1,4 +1,4 @@
-"""Done fingerprints that are forgotten again: by age, by count, or by hits."""
+"""Marks that expire: by age, by count, or by hits."""
 
 from __future__ import annotations
 

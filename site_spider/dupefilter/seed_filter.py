@@ -1,6 +1,6 @@
-"""Sorts out what comes from the seed topic though its page was done before.
+"""Filters seeds whose page is done or in flight.
 
-Links that were sent there (`Seed.moved`) are compared as they would have been where they
+Links that were sent there (`Seed.spilled`) are compared as they would have been where they
 were found: a page that is in flight or done here is not fetched once more. Seeds of producers
 are compared with SITE_FILTER_SEEDS only. Never sorted out: a seed with `dont_filter`, and an
 attempt at a page that another process began.
@@ -111,8 +111,8 @@ class SeedFilter(ForeignPages):
                 self._decide(*pair)
 
     def _is_compared(self, waiting: Waiting) -> bool:
-        moved = waiting.seed.moved
-        wanted = self._all_seeds if moved is None else moved.is_link
+        spilled = waiting.seed.spilled
+        wanted = self._all_seeds if spilled is None else spilled.is_link
         return wanted and not waiting.seed.dont_filter
 
     async def _ask(self, fresh: list[_Pair]) -> None:
@@ -141,7 +141,7 @@ class SeedFilter(ForeignPages):
 
     def _is_seen(self, waiting: Waiting, request: Request) -> bool:
         job = lineage.job_of(request)
-        if waiting.seed.moved is not None and job is not None:
+        if waiting.seed.spilled is not None and job is not None:
             self._dupefilter.arrived(request, job)
         return self._dupefilter.request_seen(request)
 

@@ -1,15 +1,15 @@
-"""Which requests were met before: done for good, or in flight on behalf of a seed.
+"""Which pages were met: done, or in flight for a seed.
 
 Rule 5, seen means done: a fingerprint is kept for good only when the seed on whose behalf
 it was met is complete. Until then it is in flight, in memory only, and forgotten together
 with its seed when that is handed to another process, which will meet it anew. Were it
-kept at the end of its own request, a replayed seed would skip a page whose links were
+kept at the end of its own request, a repeated seed would skip a page whose links were
 still queued when the seed was handed over, and lose them.
 
-A page that was sent to the seed topic is *sent*: a seed of its own, durable there or about to
-be, that some process will do. So it is neither in flight nor done here, and yet not sent twice,
+A page that was sent back to the seed topic is *spilled*: a seed of its own, durable there or about to
+be, that some process will do. So it is neither in flight nor done here, and yet not spilled twice,
 as long as there is room to remember it. When that seed arrives, here or anywhere, it is
-compared with what is in flight and done, and not with what was sent: it would be a duplicate
+compared with what is in flight and done, and not with what was spilled: it would be a duplicate
 of itself.
 """
 
@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Protocol
 
-SENT_LIMIT = 200_000  # pages that were sent; what is forgotten may be sent, and compared, once more
+SPILLED_LIMIT = 200_000  # pages that were spilled; what is forgotten may be spilled, and compared, once more
 
 
 class Done(Protocol):
@@ -37,54 +37,54 @@ class Seen:
 
     def __init__(self, done: Done | None = None) -> None:
         self.done: Done = set() if done is None else done
-        self._owners: dict[bytes, Hashable] = {}
-        self._owned: dict[Hashable, list[bytes]] = {}
-        # the oldest first; with the owner while that is not complete, and may have to send it again
-        self._sent: OrderedDict[bytes, Hashable | None] = OrderedDict()
+        self._seeds: dict[bytes, Hashable] = {}
+        self._met_for: dict[Hashable, list[bytes]] = {}
+        # the oldest first; with the seed while that is not complete, and may have to spill it again
+        self._spilled: OrderedDict[bytes, Hashable | None] = OrderedDict()
 
     def knows(self, fingerprint: bytes) -> bool:
         """Whether `begin` would be False; it counts as met, but nothing is remembered."""
-        return fingerprint in self._owners or fingerprint in self._sent or fingerprint in self.done
+        return fingerprint in self._seeds or fingerprint in self._spilled or fingerprint in self.done
 
-    def begin(self, fingerprint: bytes, owner: Hashable | None) -> bool:
-        """True when it is met for the first time; it is then in flight for `owner`.
+    def begin(self, fingerprint: bytes, seed: Hashable | None) -> bool:
+        """True when it is met for the first time; it is then in flight for `seed`.
 
-        Without an owner (a request that belongs to no seed) it is done at once.
+        Without a seed (a request that belongs to no seed) it is done at once.
         """
         if self.knows(fingerprint):
             return False
-        if owner is None:
+        if seed is None:
             self.done.add(fingerprint)
         else:
-            self._owners[fingerprint] = owner
-            self._owned.setdefault(owner, []).append(fingerprint)
+            self._seeds[fingerprint] = seed
+            self._met_for.setdefault(seed, []).append(fingerprint)
         return True
 
-    def send(self, fingerprint: bytes, owner: Hashable) -> None:
-        """What is in flight for `owner` goes to the seed topic; nothing happens to what is not."""
-        if self._owners.get(fingerprint) == owner:
-            del self._owners[fingerprint]
-            self._sent[fingerprint] = owner
-            if len(self._sent) > SENT_LIMIT:
-                self._sent.popitem(last=False)
+    def spill(self, fingerprint: bytes, seed: Hashable) -> None:
+        """What is in flight for `seed` goes to the seed topic; nothing happens to what is not."""
+        if self._seeds.get(fingerprint) == seed:
+            del self._seeds[fingerprint]
+            self._spilled[fingerprint] = seed
+            if len(self._spilled) > SPILLED_LIMIT:
+                self._spilled.popitem(last=False)
 
     def arrive(self, fingerprint: bytes) -> None:
-        """It comes from the seed topic, or could not be sent there: it does not count as sent any more."""
-        self._sent.pop(fingerprint, None)
+        """It comes from the seed topic, or could not be sent there: it does not count as spilled any more."""
+        self._spilled.pop(fingerprint, None)
 
-    def complete(self, owner: Hashable) -> None:
-        """The owner's work has ended well: what it met, and did not send away, is done for good."""
-        for fingerprint in self._owned.pop(owner, ()):
-            if self._owners.get(fingerprint) == owner:
-                del self._owners[fingerprint]
+    def complete(self, seed: Hashable) -> None:
+        """It has ended well: what was met for it, and was not spilled, is done for good."""
+        for fingerprint in self._met_for.pop(seed, ()):
+            if self._seeds.get(fingerprint) == seed:
+                del self._seeds[fingerprint]
                 self.done.add(fingerprint)
-            elif self._sent.get(fingerprint) == owner:
-                self._sent[fingerprint] = None
+            elif self._spilled.get(fingerprint) == seed:
+                self._spilled[fingerprint] = None
 
-    def forget(self, owner: Hashable) -> None:
-        """The owner's work goes elsewhere: what it met counts as never met, and what it sent as not sent."""
-        for fingerprint in self._owned.pop(owner, ()):
-            if self._owners.get(fingerprint) == owner:
-                del self._owners[fingerprint]
-            elif self._sent.get(fingerprint) == owner:
-                del self._sent[fingerprint]
+    def forget(self, seed: Hashable) -> None:
+        """It goes to another process: its pages count as never met, and as never spilled."""
+        for fingerprint in self._met_for.pop(seed, ()):
+            if self._seeds.get(fingerprint) == seed:
+                del self._seeds[fingerprint]
+            elif self._spilled.get(fingerprint) == seed:
+                del self._spilled[fingerprint]

@@ -1,4 +1,5 @@
-"""Every place that touches the inside of Scrapy.
+"""Everything that uses private parts of Scrapy and Twisted, and what runs beside the requests of a crawl.
 
-It owns the shorter way through the engine and the lean parts. It never decides anything about seeds.
+It owns the hooks into Scrapy's engine, the short way of a request through it, tasks and turns of the event
+loop. It never decides which seed is complete or which request is next.
 """

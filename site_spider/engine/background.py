@@ -1,8 +1,8 @@
-"""Owns the tasks, callbacks and threads that a crawl runs beside its requests.
+"""Owns the tasks, callbacks and threads of a crawl; a failure in one ends the crawl.
 
 An exception in one of these reaches nobody: the event loop logs it, perhaps much later, and the crawl
 goes on without its part. So each is started here, and its failure ends the crawl
-(exit_code.SOFTWARE, with a traceback). tests/test_background.py lists the few that are not.
+(exit_code.SOFTWARE, with a traceback). tests/engine/test_background.py lists the few that are not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Downloader and item processor of Scrapy that turn a stray CancelledError into an ordinary error.
+"""Scrapy's downloader and item processor, with a stray CancelledError turned into an ordinary failure.
 
 Raised by a pipeline, it makes the items that follow vanish; raised by a download handler or
 a downloader middleware, the request never ends. See also engine.guard.

@@ -1,4 +1,4 @@
-"""Cookie jars that are bounded, as browsers bound theirs (RFC 6265, section 6.1), and all of them in sum.
+"""Cookie jars with the bounds of browsers (RFC 6265, section 6.1), and a bound on all of them together.
 
 A jar drops the cookies that were set longest ago. When all jars together are too large, the largest
 one does, so a site that fills the jars of its own seeds takes none from others.

@@ -1,4 +1,4 @@
-"""A cookie jar for each seed: what one seed's site sets does not go out with another's requests.
+"""A cookie jar for each seed, deleted when the seed ends.
 
 Doing a seed twice, or beside others, therefore gives the same result (rule 4). The jar lives
 in Scrapy's cookies middleware, under the seed's ledger entry, and goes when the seed ends.

@@ -1,16 +1,15 @@
-"""A shorter way of a request through Scrapy's engine: one task, and no detours where nobody waits.
+"""The short way of a request through Scrapy's engine: one task for each request.
 
 Theory of operation. Scrapy's own way makes five Deferreds, eight tasks and about sixty
-coroutines a page, most of them for things that are not there: slots that never queue, signals
-that nobody hears, pipelines that never wait. Here a request is one task, which does the same
-in the same order:
+coroutines a page, most of them without need: slots that never queue, signals without receivers,
+pipelines that never wait. Here a request is one task, which does the same in the same order:
 
     next_request > downloader middlewares > download handler > downloader middlewares
     > spider middlewares > callback > spider middlewares > scheduler and pipelines > remove_request
 
-Whatever is not of the usual kind is handed to Scrapy's own code, so that it stays as it is
-there: an exception, a callback that gives no list, a spider middleware or a pipeline that is
-asynchronous, an errback. Rules that must stay in sync with Scrapy:
+Scrapy's own code handles everything unusual, so that it behaves as in Scrapy: an exception, a
+callback that gives no list, a spider middleware or a pipeline that is asynchronous, an errback.
+Rules that must stay in sync with Scrapy:
 
 - `_Slot.add_request` and `Downloader.active` before the next request is asked for;
 - `_Slot.remove_request` exactly once at the end, after all children were enqueued and all items
@@ -18,12 +17,12 @@ asynchronous, an errback. Rules that must stay in sync with Scrapy:
 - `Scraper.slot` knows the request as active while the spider has it, with its size;
 - signals, statistics and log lines come in Scrapy's order, where there is somebody to hear.
 
-This module, engine_hooks and engine_steps are the only ones that touch private parts of Scrapy.
+docs/scrapy-internals.md lists the private parts of Scrapy that are used here.
 
 A page decides how much it gives, so pages share the turns of the event loop: one begins, and
 goes on from one output to the next, only while the turn has time. Its request has not ended
 before the last output is taken, so what happens between two turns completes nothing.
-tests/engine/test_endings.py and test_engine_flow.py run both ways side by side.
+tests/engine/test_endings.py and tests/engine/test_flow.py run both ways side by side.
 """
 
 from __future__ import annotations
@@ -104,12 +103,12 @@ class EngineFlow:
             if isinstance(result, Request):
                 engine.crawl(result)
             else:
-                await self._scrape(result, request)
+                await self._to_spider(result, request)
         except asyncio.CancelledError:
             self._broken_off(request)
             raise
         except Exception:
-            logger.exception("A request went wrong on its way: %r", request, extra={"spider": engine.spider})
+            logger.exception("A request failed in the engine: %r", request, extra={"spider": engine.spider})
         finally:
             slot.remove_request(request)
             slot.nextcall.schedule()
@@ -203,7 +202,7 @@ class EngineFlow:
 
     # --- scraping -------------------------------------------------------------------------------
 
-    async def _scrape(self, result: Response | Failure, request: Request) -> None:
+    async def _to_spider(self, result: Response | Failure, request: Request) -> None:
         scraper = self._engine.scraper
         slot = scraper.slot
         assert slot is not None

@@ -1,4 +1,4 @@
-"""Errors that are over let go of the frames they came from."""
+"""Frees the frames that an error holds after it was handled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks that cannot hang a crawl: bounded in time, and never ending in CancelledError.
+"""Guards callbacks: bounded in time, and never ending in CancelledError.
 
 Scrapy catches Exception around callbacks. A CancelledError raised in one (by a library whose
 own task was cancelled, say) passes by, and the request never ends; nor does one whose

@@ -1,10 +1,10 @@
-"""The places where we reach into Scrapy's engine, all of them here and in engine_flow.
+"""Hooks into Scrapy's engine: a request has ended, a drain begins, the engine is woken.
 
 Scrapy has no signal, nor set of signals, that says that a request has ended: a request
 dropped by a downloader middleware emits nothing, a 404 without an errback ends at
 `response_received`. `_Slot.remove_request` fires exactly once for each request given out,
 after all its children were enqueued and all its items left the pipelines. It is private:
-requirements.txt pins Scrapy, and tests/engine/test_endings.py holds the contract.
+requirements.txt pins Scrapy, and tests/engine/test_endings.py tests the contract.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def on_downloaded(engine: ExecutionEngine, call: Callable[[Request], None]) -> N
 
 
 def shorten(engine: ExecutionEngine, came_back: Told, broken_off: Told, start: Start) -> None:
-    """Have requests go the short way, see engine_flow; to be set up in the scheduler's open().
+    """Have requests go the short way, see engine.flow; to be set up in the scheduler's open().
 
     Not with a downloader that is not ours, nor with AutoThrottle.
     """

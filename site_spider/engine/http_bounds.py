@@ -1,4 +1,4 @@
-"""How much of an HTTP answer may be something else than content, whoever reads it."""
+"""Bounds on the parts of an HTTP answer that are not content, for both handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log lines for each page only where they are written; all of them escaped."""
+"""Scrapy's log lines for pages, escaped, and made only where they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log records that hold no control characters, whatever handler and formatter writes them.
+"""Log records without control characters, whichever handler writes them.
 
 Every text of a record passes here: its message, with the arguments filled in, and its traceback.
 A message of ours is one line; others, such as Scrapy's tables, keep their line ends.

@@ -1,4 +1,4 @@
-"""Scrapy's downloader middlewares without the work that comes to nothing.
+"""Scrapy's middlewares for cookies, offsite and statistics, at less cost.
 
 Each does what the one of Scrapy does that it takes the place of, with the same settings;
 tests/engine/test_middlewares.py compares them.

@@ -1,4 +1,4 @@
-"""Parts of a crawl, for what Scrapy constructs itself: middlewares, scheduler, pipeline, spider.
+"""Serves the parts of a crawl to objects that Scrapy constructs.
 
 Scrapy makes these from the crawler alone. The wiring makes the parts they work with later, as the
 spider opens, and provides them here. Everything else gets its parts by constructor.

@@ -1,4 +1,4 @@
-"""Signals that cost nothing when nobody listens, and no tasks when nobody waits."""
+"""Scrapy's signals at no cost when nobody listens, and without a task when no receiver waits."""
 
 from __future__ import annotations
 

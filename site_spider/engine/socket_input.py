@@ -1,4 +1,4 @@
-"""What a socket has that the event loop has not read yet."""
+"""Tells whether a socket has input that the event loop has not read yet."""
 
 from __future__ import annotations
 

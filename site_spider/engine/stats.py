@@ -1,4 +1,4 @@
-"""Scrapy's statistics in memory at less cost."""
+"""Scrapy's statistics collectors at less cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The middlewares that a request passes on its way through engine_flow, as plain methods.
+"""The methods of the middlewares that a request passes on the short way.
 
 One of the places where we touch private parts of Scrapy, as engine_flow and engine_hooks.
 """

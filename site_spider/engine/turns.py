@@ -1,4 +1,4 @@
-"""Shares each turn of the event loop among all that reads pages and answers.
+"""Shares the time of each turn of the event loop among pages and answers that are being read.
 
 Theory of operation. A turn runs everything that is ready, one callback after the other, and
 timers, signals and other sockets wait until it is over. One page is read in a few

@@ -1,4 +1,4 @@
-"""Methods of Scrapy's own without their check for a `spider` argument that is not given."""
+"""Methods of Scrapy without their check for a `spider` argument."""
 
 from __future__ import annotations
 

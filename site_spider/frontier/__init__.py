@@ -1,4 +1,4 @@
-"""All requests that wait, and whose turn it is: levels, hosts, delays, memory.
+"""Requests and seeds that wait, and which of them starts next: levels, hosts, delays, memory.
 
-It owns the queues and Scrapy's scheduler. It never downloads.
+It owns the queues and Scrapy's scheduler. It never downloads, and never drops a request to save memory.
 """

@@ -1,4 +1,4 @@
-"""How long a host that says it is overloaded (429, 503) is left alone.
+"""How long a host that answers 429 or 503 is left alone.
 
 Theory of operation. Each overload is a *step*: the host is left alone for a pause that doubles
 from step to step. Only a request that began after the last step makes a new one, so answers to

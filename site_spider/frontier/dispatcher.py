@@ -1,4 +1,4 @@
-"""Takes requests in and gives the next one out: what the scheduler does for seeds."""
+"""Enqueues requests and gives out the next one: the scheduler's work for seeds."""
 
 from __future__ import annotations
 

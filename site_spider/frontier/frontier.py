@@ -1,4 +1,4 @@
-"""The frontier: what waits in memory, by level and by host, and whose turn it is.
+"""The queues of all hosts and levels, and which item is next.
 
 Theory of operation. Every host has a queue for each level at which something of it waits. A
 host is in one of three states:

@@ -1,4 +1,4 @@
-"""What waits for one host: a queue for each level.
+"""The queue of one host, by level.
 
 A producer may give each seed a level of its own, so nothing here looks at all levels for one item:
 the lowest level and the oldest item are the first in heaps, whose entries stay when a queue moves on.

@@ -1,4 +1,4 @@
-"""Which level a request waits on.
+"""The level of a request, from its priority.
 
 A level is the negative of Scrapy's priority: the lowest level is served first. Level 0 is
 the seeds' alone: a new request of priority 0 moves to priority 1, ahead of the seeds, so

@@ -1,4 +1,4 @@
-"""Bounds the links that pages under way hold before they are enqueued.
+"""Bounds the links of pages that are parsed and not enqueued yet.
 
 A page of 10,000 links is 7 MB of requests, and enqueuing them takes many turns of the event
 loop. So a large page waits, in the order of arrival, until those before it are through. One that

@@ -1,4 +1,4 @@
-"""All that waits in a crawl: the frontier, seeds that may begin, requests on their way to the seed topic."""
+"""Everything that waits in a crawl: frontier, seed queue, requests being spilled."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ class Queues:
         await self._spill.look()
 
     def lengths(self) -> dict[str, int]:
-        """How many requests wait, by the names of the levels; how many are leaving, and what all weighs."""
+        """How many requests wait by level, how many are being spilled, and what all of them weigh."""
         load = self.room.load
         lengths = queue_lengths(self.room.frontier.lengths())
-        return {**lengths, "leaving": load.sending, "bytes": load.bytes}
+        return {**lengths, "spilling": load.spilling, "bytes": load.bytes}
 
     def fenced(self) -> None:
         """Some of what waits may be for seeds that are another process's now: it is dropped, soon."""

@@ -1,4 +1,4 @@
-"""Scrapy's scheduler over the queue model."""
+"""Scrapy's scheduler: passes requests to the dispatcher, or to Scrapy's own for spiders without seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A link while it waits: what is needed to make its Request when its turn comes.
+"""A link that waits, as a small tuple from which its Request is built later.
 
 A page has more links than its crawl can fetch at once, so most of what waits is links, and
 nearly all of them are plain: found by the spider, without a callback of their own. They wait

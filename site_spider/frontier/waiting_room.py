@@ -1,4 +1,4 @@
-"""The frontier of one crawl: seeds and requests by level and host, and the engine's waking."""
+"""The frontier of one crawl: politeness, memory limits, and the engine's waking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""About what something takes in memory; tests/frontier/test_weight.py measures it.
+"""Estimates the memory of a waiting request; tests/frontier/test_weight.py measures it.
 
 Besides the texts, the numbers are those of tools/measure/frontier_memory.py.
 """

@@ -1,4 +1,4 @@
-"""From the poll to the first request: the thread of the consumer, commits, rebalances, how much is polled.
+"""From the poll of a message to its first request: the consumer's thread, rebalances, back-pressure.
 
-It owns the consumer. It never looks at pages.
+It owns the consumer and how many seeds are polled. It never looks at pages or results.
 """

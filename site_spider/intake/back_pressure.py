@@ -1,4 +1,4 @@
-"""Whether more may be begun: downloads, seeds, polls."""
+"""Whether downloads, seeds and polls may begin."""
 
 from __future__ import annotations
 

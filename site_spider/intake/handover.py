@@ -1,4 +1,4 @@
-"""Lets what is under way end before its partitions are given up.
+"""Lets downloads and sinks finish before partitions are revoked.
 
 When the group asks for partitions back, their next owner repeats whatever is not committed. So
 nothing new is begun, the downloads of these partitions get a few seconds to end, and then

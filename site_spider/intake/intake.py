@@ -1,4 +1,4 @@
-"""The thread that owns the consumer: polls seeds, commits, and answers rebalances.
+"""The thread that owns the consumer: polls, parses, commits, answers rebalances.
 
 Everything is handed to the event loop with call_soon_threadsafe, in order: an assignment
 arrives there before its first message, a revocation after its last. The loop never waits for
@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.intake.loop_calls import LoopCalls
-from site_spider.intake.owner import Arrival, Owner
+from site_spider.intake.receiver import Arrival, Receiver
 from site_spider.results.commits import ThreadCommits
 from site_spider.seed.seed import Seed
 
@@ -33,7 +33,7 @@ class Intake(Listener):
     def __init__(
         self,
         log: SeedLog,
-        owner: Owner,
+        receiver: Receiver,
         parse: Callable[[bytes | None], Seed],
         revoke_wait_seconds: float,
         commits: ThreadCommits,
@@ -41,9 +41,9 @@ class Intake(Listener):
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._log = log
-        self._revoke_wait_seconds = revoke_wait_seconds  # for the owner to let partitions go
+        self._revoke_wait_seconds = revoke_wait_seconds  # for the receiver to let partitions go
         self._answering: asyncio.Future[None] | None = None
-        self._owner = owner
+        self._receiver = receiver
         self._parse = parse  # raises SeedError
         self._commits = commits
         self._tell = tell
@@ -75,7 +75,7 @@ class Intake(Listener):
     def _arrive(self, arrivals: list[Arrival]) -> None:
         with self._lock:
             self._on_the_way -= len(arrivals)
-        self._owner.arrived(arrivals)
+        self._receiver.arrived(arrivals)
 
     # --- on the intake's thread -------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class Intake(Listener):
 
     def _work(self, consumer: Consumer) -> None:
         while not (self._stopping.is_set() or self._tell.are_over):
-            room = min(_BATCH, self._owner.room() - self._on_the_way)
+            room = min(_BATCH, self._receiver.room() - self._on_the_way)
             self._pause_or_resume(consumer, room)
             is_awaited = self._full or self._commits.is_awaited
             timeout_seconds = _QUICK_POLL_SECONDS if is_awaited else _POLL_SECONDS
@@ -116,9 +116,9 @@ class Intake(Listener):
 
     def _pause_or_resume(self, consumer: Consumer, room: int) -> None:
         # some room before it goes on: each resume makes the client fetch anew what it had fetched
-        enough = min(_BATCH, self._owner.capacity()) // 4
+        enough = min(_BATCH, self._receiver.capacity()) // 4
         self._full = room <= 0 or (self._full and room < enough)
-        wanted = self._mine if self._full else self._mine & self._owner.too_wide()
+        wanted = self._mine if self._full else self._mine & self._receiver.too_wide()
         if stop := wanted - self._paused:
             consumer.pause(list(stop))
         if go := self._paused - wanted:
@@ -141,7 +141,7 @@ class Intake(Listener):
             return SeedError(f"the message could not be read: {error!r}")
 
     def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position] | None:
-        """What the owner says to be committed before partitions leave; None when it is late."""
+        """What the receiver says is to be committed before partitions leave; None when it is late."""
         answer: Future[Mapping[Partition, Position]] = Future()
 
         async def wait_for(positions: Awaitable[Mapping[Partition, Position]]) -> None:
@@ -151,7 +151,7 @@ class Intake(Listener):
                 answer.set_exception(error)
 
         def begin() -> None:
-            self._answering = asyncio.ensure_future(wait_for(self._owner.revoked(partitions)))
+            self._answering = asyncio.ensure_future(wait_for(self._receiver.revoked(partitions)))
 
         self._tell(begin)
         try:
@@ -166,26 +166,26 @@ class Intake(Listener):
         """As in Listener."""
         logger.info("Assigned: %s", _said(positions))
         self._mine |= set(positions)
-        self._tell(self._owner.assigned, dict(positions))
+        self._tell(self._receiver.assigned, dict(positions))
 
     def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         """As in Listener."""
         logger.info("Revoked: %s", _said(partitions))
         positions = self._ask(partitions)
         if positions is None:  # they leave now, whenever the answer comes: they may be back before it
-            self._tell(self._owner.lost, list(partitions))
+            self._tell(self._receiver.lost, list(partitions))
         self._forget(partitions)
         return positions or {}
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """As in Listener."""
-        logger.warning("Lost without being asked, nothing is committed: %s", _said(partitions))
-        self._tell(self._owner.lost, list(partitions))
+        logger.warning("Lost without a revocation, nothing is committed: %s", _said(partitions))
+        self._tell(self._receiver.lost, list(partitions))
         self._forget(partitions)
 
     def reached(self, partition: Partition, offset: int) -> None:
         """As in Listener."""
-        self._tell(self._owner.reached, partition, offset)
+        self._tell(self._receiver.reached, partition, offset)
 
     def _forget(self, partitions: Sequence[Partition]) -> None:
         self._mine -= set(partitions)

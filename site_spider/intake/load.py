@@ -1,4 +1,4 @@
-"""How much of a crawl is in memory, against its limits.
+"""How much a crawl holds in memory, against its limits.
 
 Three things count: requests that wait, seeds in flight (their messages stay in memory until
 they are complete), and what is on its way to the seed topic and not acknowledged there.
@@ -17,8 +17,8 @@ from site_spider.seed.strict_json import MAX_MESSAGE_BYTES
 MAX_SEED_BYTES = 3 * MAX_MESSAGE_BYTES  # a message, and its body in an encoding that takes twice as much
 
 _FREE_SHARE = 0.25  # of a limit, before seeds are polled again
-_MOST_SENDING = 5_000  # on their way to the topic; beyond it no page is asked for
-_MOST_SENDING_BYTES = 32_000_000
+_MOST_SPILLING = 5_000  # on their way to the topic; beyond it no page is asked for
+_MOST_SPILLING_BYTES = 32_000_000
 
 
 class Load:
@@ -31,13 +31,13 @@ class Load:
         self.requests = 0
         self.request_bytes = 0
         self.seed_bytes = 0
-        self.sending = 0
-        self.sending_bytes = 0
+        self.spilling = 0
+        self.spilling_bytes = 0
 
     @property
     def bytes(self) -> int:
         """All of it, as estimated."""
-        return self.request_bytes + self.seed_bytes + self.sending_bytes
+        return self.request_bytes + self.seed_bytes + self.spilling_bytes
 
     @property
     def is_full(self) -> bool:
@@ -47,7 +47,7 @@ class Load:
     @property
     def may_download(self) -> bool:
         """False while the seed topic does not take what is sent to it."""
-        return self.sending < _MOST_SENDING and self.sending_bytes < _MOST_SENDING_BYTES
+        return self.spilling < _MOST_SPILLING and self.spilling_bytes < _MOST_SPILLING_BYTES
 
     def seed_capacity(self) -> int:
         """How many seeds of any size may be polled at once into an empty memory."""
@@ -89,10 +89,10 @@ class Load:
 
     def add_sending(self, size_bytes: int) -> None:
         """A message is on its way to the seed topic."""
-        self.sending += 1
-        self.sending_bytes += size_bytes
+        self.spilling += 1
+        self.spilling_bytes += size_bytes
 
     def remove_sending(self, size_bytes: int) -> None:
         """It has arrived, or cannot."""
-        self.sending -= 1
-        self.sending_bytes -= size_bytes
+        self.spilling -= 1
+        self.spilling_bytes -= size_bytes

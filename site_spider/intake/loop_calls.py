@@ -1,4 +1,4 @@
-"""Calls on the event loop's thread, made from others."""
+"""Calls functions on the event loop's thread from other threads."""
 
 from __future__ import annotations
 

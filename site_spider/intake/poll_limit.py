@@ -1,4 +1,4 @@
-"""How many seeds may be in flight at the moment.
+"""How many seeds may be in flight now.
 
 Few are enough while there is always one that can be downloaded, and few are quickly repeated or handed
 over. But seeds wait for their hosts: when nothing of what was polled can be served, those of

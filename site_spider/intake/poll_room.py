@@ -1,4 +1,4 @@
-"""How many more seeds may be polled, and of which partitions none."""
+"""How many more seeds may be polled, and which partitions are paused."""
 
 from __future__ import annotations
 

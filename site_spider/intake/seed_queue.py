@@ -1,4 +1,4 @@
-"""Level 0 of the priority queue: seeds that were polled and wait for their first request.
+"""The seed queue (level 0): seeds that were polled and wait for their first request.
 
 It stands for the whole seed log: it is created with the scheduler, never reclaimed, and
 its length is 1 always, so it is asked whenever no lower level can serve.
@@ -97,18 +97,18 @@ def _cookies(seed: Seed) -> dict[str, Any] | list[Any]:
 
 def _attempts(seed: Seed) -> dict[str, Any]:
     """What Scrapy notes of the attempts that were made before; they were made by another process."""
-    moved = seed.moved
-    if moved is None or moved.is_link:
+    spilled = seed.spilled
+    if spilled is None or spilled.is_link:
         return {}
     meta: dict[str, Any] = {}
-    if moved.retry_times:
-        meta |= {"retry_times": moved.retry_times, meta_keys.RETRY_REASONS: list(moved.retry_reasons)}
-    if moved.redirect_times:
-        meta["redirect_times"] = moved.redirect_times
-        meta["redirect_urls"] = list(moved.redirect_urls)
-        meta["redirect_reasons"] = list(moved.redirect_reasons)
-    if moved.redirect_ttl is not None:
-        meta["redirect_ttl"] = moved.redirect_ttl
-    if moved.unraised_priority is not None:
-        meta[meta_keys.UNRAISED_PRIORITY] = moved.unraised_priority
+    if spilled.retry_times:
+        meta |= {"retry_times": spilled.retry_times, meta_keys.RETRY_REASONS: list(spilled.retry_reasons)}
+    if spilled.redirect_times:
+        meta["redirect_times"] = spilled.redirect_times
+        meta["redirect_urls"] = list(spilled.redirect_urls)
+        meta["redirect_reasons"] = list(spilled.redirect_reasons)
+    if spilled.redirect_ttl is not None:
+        meta["redirect_ttl"] = spilled.redirect_ttl
+    if spilled.unraised_priority is not None:
+        meta[meta_keys.UNRAISED_PRIORITY] = spilled.unraised_priority
     return meta

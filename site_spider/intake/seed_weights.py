@@ -1,4 +1,4 @@
-"""What seeds in flight take in memory, from their arrival to their end."""
+"""Estimates the memory of seeds in flight."""
 
 from __future__ import annotations
 

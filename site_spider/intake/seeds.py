@@ -1,4 +1,4 @@
-"""The seeds of this process: taken from the intake, kept in the ledger, given to the scheduler."""
+"""Takes polled messages into the ledger and the seed queue, and answers rebalances."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import LedgerError, SeedError
 from site_spider.intake.handover import Handover
-from site_spider.intake.owner import Arrival
 from site_spider.intake.poll_room import PollRoom
 from site_spider.intake.quarantine.quarantine import Quarantine
+from site_spider.intake.receiver import Arrival
 from site_spider.intake.seed_queue import SeedQueue, Waiting
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.entry import Entry, Outcome
@@ -30,7 +30,7 @@ class Waiters(Protocol):
 
 
 class Seeds:
-    """Owner of the intake: what it hands over is taken into the ledger here."""
+    """Receiver of the intake: what it hands over is taken into the ledger here."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Seeds:
         self._waiters = waiters
         self._has_died = has_died
 
-    # --- Owner of the intake, on its thread: reads only -----------------------------------------
+    # --- Receiver of the intake, on its thread: reads only -----------------------------------------
 
     def room(self) -> int:
         """How many more seeds may be polled."""
@@ -68,7 +68,7 @@ class Seeds:
         """Partitions of which no more may be polled for now."""
         return self._poll_room.closed()
 
-    # --- Owner of the intake, on the event loop's thread ----------------------------------------
+    # --- Receiver of the intake, on the event loop's thread ----------------------------------------
 
     def arrived(self, arrivals: list[Arrival]) -> None:
         """Messages were polled. Of a partition whose owner died, they begin when that is committed."""
@@ -113,7 +113,7 @@ class Seeds:
         partition, position = message.partition, self._ledger.next_offset(message.partition)
         if position is not None and message.offset < position:
             logger.warning(
-                "%s/%d begins anew at offset %d, below the position %d: the topic was made anew or its "
+                "%s/%d starts again at offset %d, below the position %d: the topic was created again, or its "
                 "retention has passed the committed offset",
                 *partition,
                 message.offset,
@@ -132,7 +132,7 @@ class Seeds:
         self.look()
 
     def revoked(self, partitions: Sequence[Partition]) -> Coroutine[Any, Any, Mapping[Partition, Position]]:
-        """As in Owner."""
+        """As in Receiver."""
         return self._revoked({partition: self._ledger.epoch(partition) for partition in partitions})
 
     async def _revoked(self, epochs: Mapping[Partition, int | None]) -> Mapping[Partition, Position]:

@@ -1,4 +1,5 @@
-"""Which seeds are in flight, what each still waits for, and which offsets are safe to commit.
+"""Which seeds are in flight, what each of them still waits for, and which offsets are safe to commit.
 
-It owns holds, epochs, positions and the commit metadata. It never reads a topic or downloads.
+It owns holds, epochs, positions, commit metadata and the life-cycle of a seed. It never reads a topic,
+downloads or writes a result.
 """

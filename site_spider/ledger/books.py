@@ -1,4 +1,4 @@
-"""The books of one partition: what was taken, what of it is open, and what a commit says of that."""
+"""The books of one partition: seeds taken, seeds in flight, and the position to commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One seed in flight, and how a seed can end."""
+"""The entry of one seed in flight, and the outcomes of a seed."""
 
 from __future__ import annotations
 

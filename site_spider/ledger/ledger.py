@@ -1,4 +1,4 @@
-"""The completion ledger: which seeds are in flight, and what is safe to commit.
+"""The completion ledger: which seeds are in flight, and which offsets are safe to commit.
 
 Theory of operation. A partition that is assigned to this process has one epoch here.
 `take` opens an entry for an offset with one hold on it. Everything that still has to

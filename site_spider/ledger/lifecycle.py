@@ -1,4 +1,4 @@
-"""The life-cycle of a seed in this process, for all that has to follow it.
+"""The life-cycle of a seed, and the listeners that follow it.
 
     arrived -> may begin -> began -> last hold -> ended (complete, with an outcome)
                                               or fenced (its partition is another process's)

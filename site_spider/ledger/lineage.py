@@ -1,4 +1,4 @@
-"""Which seed a request descends from.
+"""Which seed and which document a request serves.
 
 A job is one document to be written: a seed's own, or a discovered link's. Retries and
 redirects serve the job of the request they came from; a link begins a job of its own. The
@@ -84,17 +84,17 @@ class Root(Job):
 
     def __init__(self, request: Request, entry: Entry, seed: Seed, message: Message) -> None:
         super().__init__(request, None)
-        moved = seed.moved
-        if moved is not None and not moved.is_link:  # another process began it
-            self.url, self.method = moved.url, moved.method
+        spilled = seed.spilled
+        if spilled is not None and not spilled.is_link:  # another process began it
+            self.url, self.method = spilled.url, spilled.method
         else:
             self.url = seed.url
         self.began = time.monotonic()
         self.is_overdue = False  # its links are spilled
         self.is_set_aside = False  # a dead letter is on its way, or there
         # where the redirects of its seed ended: links are followed from there
-        self.anchor_host = "" if moved is None else moved.anchor_host
-        self.scope_host = "" if moved is None else moved.scope_host  # the same, as far as it is believed
+        self.anchor_host = "" if spilled is None else spilled.anchor_host
+        self.scope_host = "" if spilled is None else spilled.scope_host  # the same, as far as it is believed
         self.seed_entry = entry
         self.seed = seed
         self.message = message
@@ -102,14 +102,14 @@ class Root(Job):
 
     def found_at(self, host: str) -> None:
         """Its page was found there; what another process found before it was sent here stands."""
-        if self.seed.moved is None or not self.seed.moved.anchor_host:
+        if self.seed.spilled is None or not self.seed.spilled.anchor_host:
             self.anchor_host = self.scope_host = host
 
     @property
     def is_unproven(self) -> bool:
         """Whether an unsigned message says which page it was that another process began."""
-        moved = self.seed.moved
-        return moved is not None and not moved.is_link and not moved.is_proven
+        spilled = self.seed.spilled
+        return spilled is not None and not spilled.is_link and not spilled.is_proven
 
 
 def job_of(request: Request) -> Job | None:

@@ -1,10 +1,10 @@
-"""What a commit says beyond its offset: which later offsets are complete already.
+"""The metadata of a commit: which offsets beyond the watermark are complete.
 
 Theory: the watermark of a partition is the first incomplete offset, so one slow seed
 holds it back while thousands behind it complete. The commit's metadata string carries
 those as runs, and the next owner skips them. Kafka refuses strings of 4,096 bytes and
 more, so the text stays within MAX_BYTES: what does not fit is left out from the far
-end, which costs a replay and never a loss.
+end, which costs a repeat and never a loss.
 
 Text: `3;POSITION;FORM:DATA;STATE;CHECK`. POSITION is the next offset not yet handed out, relative to
 the watermark. FORM `r`: base64 of varints, alternately the length of an incomplete run

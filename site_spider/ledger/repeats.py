@@ -1,4 +1,4 @@
-"""What need not be done again when a seed is handed out once more.
+"""Completes a repeated seed by what this process already did for it.
 
 Theory of operation. A partition can leave this process and come back to it: an outage of the
 broker that outlasts the session takes it away, and the group gives it back. Its next epoch begins
@@ -7,12 +7,12 @@ was possible, or whose work still goes on. Both are facts about the seed, not ab
 
 - An entry that ended (no hold is left) with an outcome, and of which no work was dropped, was
   done. `ended` notes it, whether it was live or fenced by then.
-- An entry that was fenced and has not ended is still under way. Its replay waits until it
+- An entry that was fenced and has not ended is still under way. Its repeat waits until it
   ends, and is done only when the earlier one turned out to be broken: some of its work was dropped.
 
 A message is known again by its place and its mark (time and bytes), so that a topic made anew is
 none of our memory. What lies below a committed offset never comes again, and is forgotten.
-Nothing here completes a seed or commits: that is the ledger's, in the epoch of the replay.
+Nothing here completes a seed or commits: that is the ledger's, in the epoch of the repeat.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Repeats:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the replay of a seed waits for work that goes on from before."""
+        """Whether the repeat of a seed waits for work that goes on from before."""
         return bool(self._waiting)
 
     def _unfence(self, entry: Entry) -> None:

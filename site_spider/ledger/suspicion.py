@@ -1,4 +1,4 @@
-"""Seeds that may have killed their process: how many deaths each has taken part in.
+"""Which seeds may have killed their process, and in how many deaths each took part.
 
 Theory. A process that dies leaves commits that say "alive"; the next owner of the partition
 then knows of a death. It counts one for every seed below the committed position that is not

@@ -1,4 +1,4 @@
-"""Numbers in few bytes: LEB128, as in Protocol Buffers."""
+"""Variable-length integers: LEB128, as in Protocol Buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be seen of a running crawl: statistics, progress, the frontier.
+"""What a running crawl shows: statistics, progress, the contents of the frontier.
 
-It reads and never changes anything.
+It owns the statistics document and the socket of `scrapy frontier`. It never changes anything in the crawl.
 """

@@ -1,4 +1,4 @@
-"""The statistics document: what this process has done, in total and since the last one."""
+"""The statistics document: totals of this process, and of the last interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks at the parts of a crawl, a little at a time, for whoever asks how far it is."""
+"""Collects the numbers of `scrapy frontier` in small slices of time."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _paused(watched: Watched) -> dict[str, str]:
 
 def _why_nothing_is_polled(watched: Watched) -> str:
     if watched.quarantine.is_closed:
-        return "seeds that may have killed their process are done one by one"
+        return "seeds suspected of killing the process are crawled one by one"
     away = [delivery.sink.name for delivery in watched.sinks if not delivery.available]
     if away:
         return f"the sink {away[0]} is away"

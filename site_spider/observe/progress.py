@@ -1,4 +1,4 @@
-"""How far a consumer group is, from what it has committed and where its partitions end.
+"""How far a consumer group is, from its commits and the ends of its partitions.
 
 Theory: a message is done when the committed offset lies beyond it, or when a complete run in the
 commit's metadata covers it. Everything else up to the end is lag; the part of it that was

@@ -1,4 +1,4 @@
-"""Answers `scrapy frontier` on a socket: one line in, one document out, nothing changed.
+"""Answers `scrapy frontier` on a socket: one line in, one document out.
 
 Whoever connects costs little, whatever it sends: a few connections at a time, a short line, a few
 seconds. The look at the frontier is taken in slices, so the event loop goes on.

@@ -1,4 +1,4 @@
-"""Where the sockets of `scrapy frontier` are: a folder that only this user may enter, one socket a crawl."""
+"""The sockets of `scrapy frontier`: one for each crawl, in a folder that only this user may enter."""
 
 from __future__ import annotations
 

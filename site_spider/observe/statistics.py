@@ -1,4 +1,4 @@
-"""Pushes statistics to Elasticsearch, or the local store, every interval and at the end."""
+"""Writes a statistics document every interval and at the end."""
 
 from __future__ import annotations
 

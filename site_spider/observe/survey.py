@@ -1,4 +1,4 @@
-"""What may be seen of a frontier from outside: counts by reason, and the hosts with most that waits."""
+"""Counts of what waits in the frontier by reason, and the hosts with the longest queues."""
 
 from __future__ import annotations
 

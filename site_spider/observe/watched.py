@@ -1,4 +1,4 @@
-"""The parts of a crawl that are looked at."""
+"""The parts of a crawl whose numbers are shown."""
 
 from __future__ import annotations
 

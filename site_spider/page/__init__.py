@@ -1,4 +1,4 @@
-"""What a body says: text, links, URLs, fingerprints.
+"""Reading URLs and bodies: content codings, encodings, links, fingerprints.
 
-Pure functions over bytes and text. It never fetches and knows nothing of seeds.
+It owns pure functions over bytes and text. It never fetches, and knows nothing of seeds or Scrapy's engine.
 """

@@ -1,4 +1,4 @@
-"""What of a body is kept: text, or on request the bytes of binary content, up to a limit."""
+"""Cuts a body to what is kept: text, or on request the bytes of binary content."""
 
 from __future__ import annotations
 

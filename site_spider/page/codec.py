@@ -1,4 +1,4 @@
-"""Turns bytes of a known encoding into text, in slices.
+"""Decodes bytes of a known encoding in slices.
 
 Theory of operation. A codec runs in C and lets no other thread run meanwhile, so a call works on one
 slice. The decoders are incremental: what a slice ends in the middle of is kept for the next one, and the

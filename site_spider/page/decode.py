@@ -1,4 +1,4 @@
-"""Finds the encoding of a body the way browsers do, and says which bodies are text at all.
+"""Finds the encoding of a body as browsers do, and tells text from binary content.
 
 The encoding is the first of these that there is: byte order mark, charset of the
 Content-Type header, declaration in the first bytes of the markup, UTF-8 if the body

@@ -1,4 +1,4 @@
-"""The fingerprint of a page: what a plain GET of a URL is remembered by.
+"""The fingerprint of a page, for a plain GET of a URL.
 
 The same bytes as those of Scrapy's own fingerprinter for such a request, so that both can be
 mixed, at a fraction of its time: no Request is needed, and links repeat, so the last ones

@@ -1,4 +1,4 @@
-"""Joins the links of a page to URLs, as browsers do.
+"""Joins the links of a page to URLs as browsers do.
 
 Most links are plain: for them joining is one concatenation. The rest goes the way the
 URL standard describes, and both give the same result for a plain link.

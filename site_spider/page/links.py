@@ -1,4 +1,4 @@
-"""Finds the links of a page that a crawler may follow.
+"""Finds the links of a page.
 
 What counts: `<a href>`, `<area href>`, and `<frame src>` and `<iframe src>`, which
 browsers navigate to by themselves. Forms, scripts, images and `<link>` do not.

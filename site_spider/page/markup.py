@@ -1,4 +1,4 @@
-"""Reads the tags that can hold links out of an HTML page, in linear time.
+"""Reads the tags that can hold links from HTML, in linear time.
 
 There is no tree: where a link leads depends on tags and attributes only, and building
 trees is where hostile pages hurt (one tag of 50,000 attributes keeps libxml2 busy for

@@ -1,4 +1,4 @@
-"""Parts of a URL in its usual form, without taking it apart as `urlparse` does."""
+"""Host, path and query of a URL in its usual form, without `urlparse`."""
 
 from __future__ import annotations
 

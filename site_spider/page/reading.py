@@ -1,4 +1,4 @@
-"""Reads a body: decodes it, finds its links, and keeps what is to be kept.
+"""Reads a body: decodes it, finds its links, cuts it.
 
 Theory of operation. Reading is a generator that yields after each step of some milliseconds at most, so
 that whoever runs it can do other things in between. A small body that is sound is one step. Of

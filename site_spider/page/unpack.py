@@ -1,4 +1,4 @@
-"""Undoes the content codings of a body, piece by piece.
+"""Undoes content codings piece by piece.
 
 Theory of operation. Each coding is a generator that takes pieces and gives pieces, so several of them stand
 one behind the other and none holds a whole body. Each call into a library takes and gives at most a slice,

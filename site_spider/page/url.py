@@ -1,4 +1,4 @@
-"""URLs: which may be fetched, what identifies them, which host and site they belong to.
+"""URLs: which may be fetched, their canonical form, url_id, host and site.
 
 Every host is compared in one spelling: lower case, IDN in punycode (as browsers map it,
 UTS 46), IPv6 compressed and without brackets, no port and no final dot.
@@ -58,9 +58,7 @@ def canonical_url(url: str) -> str:
         return f"{simple[1]}?{_sorted_query(simple[2])}" if simple[2] else url
     if not url.isascii():
         try:
-            url = check_url(
-                url
-            )  # w3lib maps IDN by the rules of 2003, where another owner's host can come out
+            url = check_url(url)  # w3lib maps IDN by the rules of 2003, which can give another host
         except SeedError as error:
             raise ValueError(error.reason) from None
     return canonicalize_url(url)

@@ -1,4 +1,5 @@
-"""From a callback's item to the acknowledgement of every sink, and the dead letters beside them.
+"""From an item to the acknowledgement of every sink, and to the dead letter when a sink refuses it.
 
-It owns batches, retries and back-pressure of sinks. It never talks to a server itself: adapters do.
+It owns batches, retries of writes, and the order of results and commits. It never talks to a server:
+adapters do.
 """

@@ -1,4 +1,4 @@
-"""Offsets follow their results: each is committed when every sink has acknowledged all of its tree.
+"""Commits an offset after every sink has acknowledged the results of its seed.
 
 A crash in between repeats seeds, which leaves the same documents. One object is both halves of
 `results.commits`; `is_awaited`, `join`, `look` and `forget` belong to the intake's thread.

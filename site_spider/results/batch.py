@@ -1,4 +1,4 @@
-"""Gathers records into batches for one sink, and takes the sink's answers back.
+"""Batches of records for one sink, and their verdicts.
 
 Theory of operation. Every accepted record is in exactly one of four places:
 

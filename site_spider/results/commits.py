@@ -1,4 +1,4 @@
-"""How results and the offsets of their seeds are stored, one beside the other or both at once.
+"""The interface of commits: plain, or with results in one transaction.
 
 `Commits` is the event loop's half, `ThreadCommits` that of the intake's thread. There are two
 implementations, between which the wiring chooses: `at_least_once`, where sinks acknowledge results
@@ -69,4 +69,4 @@ class Commits(Protocol):
         """Whether seeds that are not complete hold so many results that no other may begin."""
 
     async def close(self, timeout_seconds: float) -> int:
-        """Store what is ready; returns how many seeds are left, which are done again."""
+        """Store what is ready; returns how many seeds are left, which are repeated."""

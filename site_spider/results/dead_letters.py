@@ -1,4 +1,4 @@
-"""Sets messages aside in the dead-letter topic, with the reason and where they came from."""
+"""Writes dead letters, with reason and origin."""
 
 from __future__ import annotations
 

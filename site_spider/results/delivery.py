@@ -1,4 +1,4 @@
-"""Drives the batches of one sink on the event loop.
+"""Delivers batches to one sink, with retries.
 
 Theory of operation. The batcher decides, this module acts: `_pump` hands every batch
 that is due to a task of its own and sets one timer for the next moment at which

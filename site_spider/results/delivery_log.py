@@ -1,4 +1,4 @@
-"""The log lines of one delivery: an outage once, refusals a few at a time."""
+"""Log lines of a delivery: an outage once, refusals a few at a time."""
 
 from __future__ import annotations
 

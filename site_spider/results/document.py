@@ -1,4 +1,4 @@
-"""A document as JSON: the one form in which every sink sends it."""
+"""A result document as JSON, the form that every sink sends."""
 
 from __future__ import annotations
 

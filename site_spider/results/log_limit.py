@@ -1,4 +1,4 @@
-"""Keeps a flood of like events from becoming a flood of log lines."""
+"""Bounds how many similar lines are logged in a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remembers, for each job, what went wrong after the download: the reason why it may have no result."""
+"""Remembers what went wrong after a download, for the failure result."""
 
 from __future__ import annotations
 

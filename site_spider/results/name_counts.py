@@ -1,4 +1,4 @@
-"""Counts by names that come from outside."""
+"""Counts names that come from outside, with a bound on how many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipeline that hands items to the sinks."""
+"""Scrapy's item pipeline that hands items to the sinks."""
 
 from __future__ import annotations
 

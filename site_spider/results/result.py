@@ -1,4 +1,4 @@
-"""What a sink receives."""
+"""The result of one URL."""
 
 from __future__ import annotations
 

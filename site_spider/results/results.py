@@ -1,4 +1,4 @@
-"""From an item to its acknowledgement by every sink, and on to the ledger."""
+"""Submits results to the sinks and releases their holds when all have acknowledged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All sinks of a crawl: one delivery each."""
+"""All sinks of a crawl, one delivery each."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Sinks:
         return any(delivery.available and delivery.backlog_count for delivery in self._deliveries)
 
     async def close(self, timeout_seconds: float) -> None:
-        """Let each take what waits; what it does not take in time is done again."""
+        """Let each take what waits; what it does not take in time is repeated."""
         closing = (delivery.close(timeout_seconds) for delivery in self._deliveries)
         left = sum(await asyncio.gather(*closing))
         if left:
-            logger.warning("%d results were not taken by their sinks; their seeds are done again", left)
+            logger.warning("%d results were not taken by their sinks; their seeds are repeated", left)

@@ -1,4 +1,4 @@
-"""Whether results are stored at once instead of waiting for a batch to fill."""
+"""Whether results are sent at once instead of waiting for a full batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the single fields of a seed: value in, clean value out, SeedError otherwise.
+"""Checks of single fields of a seed: a clean value, or SeedError.
 
 Each takes the field's name for the reason and its JSON value. null means absent wherever
 it is a possible value at all.

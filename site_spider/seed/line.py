@@ -1,4 +1,4 @@
-"""A line of a file of seeds, a URL or a JSON seed, as the message that goes to the seed topic."""
+"""A line of a seed file, a URL or a JSON seed, as a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's way from a key to a partition, as its Java client computes it."""
+"""The partition of a key, as Kafka's Java client computes it (murmur2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seed: one message asking for a crawl, checked to the last field.
+"""Parses a seed and checks every field.
 
 Nothing from a message takes effect unless this module names it: fields that are known,
 meta keys that are directives. All other meta keys are data, which comes out in the
@@ -15,8 +15,8 @@ from typing import Any, Final
 from site_spider.page.url import check_url, url_id
 from site_spider.reason import refused, shown
 from site_spider.seed import fields as check
-from site_spider.seed import moved, signature
-from site_spider.seed.moved import Moved
+from site_spider.seed import signature, spilled
+from site_spider.seed.spilled import Spilled
 from site_spider.seed.strict_json import read_object
 
 MAX_DEPTH: Final = 10_000
@@ -39,7 +39,7 @@ _FIELDS: Final = frozenset({
 })  # fmt: skip
 _MUST_BE_EMPTY: Final = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
 _META: Final = frozenset(
-    {"url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", moved.KEY, signature.KEY}
+    {"url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", spilled.KEY, signature.KEY}
 )
 
 
@@ -51,7 +51,7 @@ class Seed:
     entry of the allow-list, None for the default. `directives` are the keys for
     `Request.meta`; `extra_json` is the rest of meta, for the result document: JSON in UTF-8, which
     takes a tenth of the memory of the objects, and nothing when empty.
-    `parent_url_id`, `seed_url_id` and `moved` come with what another process sent on.
+    `parent_url_id`, `seed_url_id` and `spilled` come with what another process sent on.
     """
 
     url: str
@@ -72,7 +72,7 @@ class Seed:
     directives: dict[str, Any]
     extra_json: bytes
     unknown_fields: tuple[str, ...]
-    moved: Moved | None = None
+    spilled: Spilled | None = None
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -116,17 +116,17 @@ def parse_seed(
         directives=directives,
         extra_json=_compact(extra) if extra else b"",
         unknown_fields=unknown,
-        moved=_moved(url, fields, meta.get(moved.KEY), keys),
+        spilled=_spilled(url, fields, meta.get(spilled.KEY), keys),
     )
 
 
-def _moved(url: str, fields: dict[str, Any], value: object, keys: Sequence[bytes]) -> Moved | None:
-    said = Moved.read(value)
+def _spilled(url: str, fields: dict[str, Any], value: object, keys: Sequence[bytes]) -> Spilled | None:
+    said = Spilled.read(value)
     if said is None:
         return None
     if keys and not signature.is_signed(fields, keys):
         why = "not signed with SITE_SPILL_KEY; only processes of the group may write it"
-        raise refused(f"meta.{moved.KEY}", why)
+        raise refused(f"meta.{spilled.KEY}", why)
     return said.judged(url, is_proven=bool(keys))
 
 

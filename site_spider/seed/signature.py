@@ -1,4 +1,4 @@
-"""Signatures of the messages that processes of a group write for each other (SITE_SPILL_KEY).
+"""Signs and verifies messages of spilled requests (SITE_SPILL_KEY).
 
 HMAC-SHA256 over the whole message but for the signature itself, as JSON with sorted keys: so what
 is said of one seed cannot be said of another.

@@ -1,4 +1,4 @@
-"""Reads the JSON of a seed, stricter than `json.loads`.
+"""Reads the JSON of a seed, more strictly than `json.loads`.
 
 Whatever two readers could take differently is refused, and so is whatever costs more to
 read than it is worth.

@@ -1,4 +1,4 @@
-"""About what a seed takes in memory; tests/frontier/test_weight.py measures it.
+"""Estimates the memory of a seed; tests/frontier/test_weight.py measures it.
 
 Besides the texts, the numbers are those of tools/measure/frontier_memory.py.
 """
@@ -9,8 +9,8 @@ from sys import getsizeof
 
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import SeedError
-from site_spider.seed.moved import Moved
 from site_spider.seed.seed import Seed
+from site_spider.seed.spilled import Spilled
 
 TEXT_BYTES = 60  # a string or bytes besides what is in them, with their place in a list
 _SEED_BYTES = 1_400  # in flight: with its entry in the ledger and its place in the frontier
@@ -29,12 +29,15 @@ def seed_bytes(message: Message, seed: Seed | SeedError) -> int:
         size += sum(_PAIR_BYTES + len(name) + len(value) for name, value in seed.headers)
     if seed.cookies:
         size += object_bytes(seed.cookies)
-    return size if seed.moved is None else size + _moved_bytes(seed.moved)
+    return size if seed.spilled is None else size + _spilled_bytes(seed.spilled)
 
 
-def _moved_bytes(moved: Moved) -> int:
+def _spilled_bytes(spilled: Spilled) -> int:
     return (
-        _SEED_BYTES // 4 + len(moved.url) + text_bytes(moved.redirect_urls) + text_bytes(moved.retry_reasons)
+        _SEED_BYTES // 4
+        + len(spilled.url)
+        + text_bytes(spilled.redirect_urls)
+        + text_bytes(spilled.retry_reasons)
     )
 
 

@@ -1,4 +1,5 @@
-"""The crawl as a process: start, wiring, stop, exit codes.
+"""The crawl as a process: settings, start, wiring, stop, exit codes.
 
-It builds every part and closes them in order. It never holds a part's logic.
+It owns the order in which parts are built, opened and closed. It never decides anything about a single
+seed.
 """

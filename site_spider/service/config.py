@@ -1,4 +1,4 @@
-"""The settings of a crawl's seed side, read and checked at once."""
+"""Reads and checks the settings of a crawl's seed side."""
 
 from __future__ import annotations
 

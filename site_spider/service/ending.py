@@ -1,4 +1,4 @@
-"""How a crawl ends that cannot begin, or cannot go on: with an exit code, and why in the log."""
+"""How a crawl that cannot start or go on ends: the exit code, and the reason in the log."""
 
 from __future__ import annotations
 

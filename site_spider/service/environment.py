@@ -1,4 +1,4 @@
-"""Environment variables as settings: above a spider's custom_settings, below the command line."""
+"""Reads settings from environment variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exit codes of `scrapy crawl`, after sysexits.h: crawl_spider.sh decides by them what to do next."""
+"""Exit codes of `scrapy crawl`, after sysexits.h."""
 
 from __future__ import annotations
 

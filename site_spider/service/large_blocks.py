@@ -1,4 +1,4 @@
-"""Has large blocks of memory given back to the system as soon as they are free.
+"""Makes the allocator return large blocks of memory to the system at once.
 
 The allocator of glibc keeps what it has once given back for blocks of up to 32 MB, and pages of that size
 leave holes in it: a process that reads them one after the other grew by 100 MB.

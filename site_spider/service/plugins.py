@@ -1,4 +1,4 @@
-"""Loads the parts of ours that settings name: the seed log, the sinks, the reader."""
+"""Loads the classes that settings name: seed log, sinks, reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps secrets of the settings out of the log, whoever writes there and whatever handlers there are.
+"""Removes secrets of the settings from every log record.
 
 Scrapy replaces its handler more than once, so the records themselves are looked at. One without a secret
 stays as it is.

@@ -1,4 +1,4 @@
-"""Checks Scrapy's own settings before its parts stumble over them."""
+"""Checks Scrapy's own settings before Scrapy reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One crawl from its start to its end, as an extension of Scrapy: opened, driven and closed in order.
+"""Opens, drives and closes a crawl, as an extension of Scrapy.
 
 open    settings > servers there > parts wired > sinks, statistics, dupefilter open > intake joins the group
 close   drain (downloads end) > sinks take what waits > last commit, the group is left
@@ -60,8 +60,10 @@ class SeedService:
     @classmethod
     def of(cls, crawler: Crawler) -> Self | None:
         """The service of a crawl; None when its spider takes no seeds."""
-        extensions = crawler._extensions
-        return None if extensions is None else crawler.get_extension(cls)
+        try:
+            return crawler.get_extension(cls)
+        except RuntimeError:  # not made yet
+            return None
 
     @property
     def parts(self) -> Parts:
@@ -133,7 +135,7 @@ class SeedService:
                 await drain()
         except TimeoutError:
             logger.warning(
-                "%d requests did not end within %.0f s of the stop; their seeds will be done again",
+                "%d requests did not end within %.0f s of the stop; their seeds are repeated",
                 len(engine_hooks.requests_in_progress(self._crawler.engine)),
                 seconds,
             )
@@ -161,7 +163,7 @@ class SeedService:
         await parts.sinks.close(stop.seconds_left())
         seconds = max(1.0, deadline - asyncio.get_running_loop().time())
         if left := await parts.commits.close(seconds):
-            logger.warning("%d seeds could not be committed with their results; they are done again", left)
+            logger.warning("%d seeds could not be committed with their results; they are repeated", left)
 
     def _stop_ticking(self, parts: Parts) -> None:
         if self._ticker is not None:

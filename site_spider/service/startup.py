@@ -1,4 +1,4 @@
-"""Waits for servers that are away when a crawl starts."""
+"""Waits for servers that do not answer when a crawl starts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A stop that ends in time, whatever hangs.
+"""Ends the process in time after a signal, even if the event loop is blocked.
 
 The first SIGTERM or SIGINT goes to Scrapy, which finishes what is downloading, and starts a
 timer in a thread of its own: a blocked event loop cannot prolong the stop. The second one
-ends the process at once. Nothing is lost by either: what was not committed is replayed.
+ends the process at once. Nothing is lost by either: what was not committed is repeated.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class Stop:
 
     def _time_is_up(self) -> None:
         try:
-            sys.stderr.write("The stop took longer than SITE_STOP_GRACE_SECONDS; what was open is replayed\n")
+            sys.stderr.write(
+                "The stop took longer than SITE_STOP_GRACE_SECONDS; unfinished seeds are repeated\n"
+            )
         finally:  # nobody may read stderr any more
             self.exit_now(self._exit_code())
 

@@ -1,4 +1,4 @@
-"""What a crawl does again and again on the event loop, besides what events make it do."""
+"""Runs the periodic work of a crawl on the event loop."""
 
 from __future__ import annotations
 

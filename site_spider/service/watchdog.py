@@ -1,7 +1,7 @@
-"""Ends a process whose event loop is blocked: a callback in an endless loop, a parser that hangs.
+"""Ends a process whose event loop is blocked.
 
 Nothing else can end such code. The process is started again by crawl_spider.sh, the seed is
-replayed, and isolated when it does this each time (see intake.quarantine.one_by_one).
+repeated, and isolated when it does this each time (see intake.quarantine.one_by_one).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Builds all parts of a crawl, in order, and passes each what it works with.
+"""Builds all parts of a crawl by constructor, in order.
 
 A parts list: nothing is assigned to a part afterwards. What two parts need of each other is an event
 of the life-cycle of seeds, a reason of `Urgency`, or a function that is asked later.
@@ -28,7 +28,7 @@ from site_spider.frontier.dispatcher import CrawlParts, Dispatcher
 from site_spider.frontier.links_in_hand import LinksInHand
 from site_spider.frontier.queues import Queues
 from site_spider.frontier.spill.hosts import Ownership
-from site_spider.frontier.spill.spill import SentPages, Spill
+from site_spider.frontier.spill.spill import Spill, SpilledPages
 from site_spider.frontier.spill.writer import SeedWriter
 from site_spider.frontier.waiting_room import WaitingRoom, build_frontier, build_load, build_politeness
 from site_spider.intake.back_pressure import BackPressure
@@ -182,7 +182,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         SeedWriter(spider, cookies.for_request, config.spill_keys),
         completion,
         room,
-        dupefilter if isinstance(dupefilter, SentPages) else None,
+        dupefilter if isinstance(dupefilter, SpilledPages) else None,
         hosts,
         stats.inc_value,
         background,

@@ -1,4 +1,4 @@
-"""The spider: turns every answer, and every failure, into a result, and follows links."""
+"""The spider: makes a result of every answer and every failure, and follows links."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def deployment_done(deployment: Deployment) -> int:
 
 
 def test_a_stop_ends_in_time_with_a_download_that_hangs(deployment: Deployment, site: Site) -> None:
-    """After the grace the process leaves; what was complete is committed, the rest is replayed."""
+    """After the grace the process leaves; what was complete is committed, the rest is repeated."""
     deployment.produce(seeds(site, ["/page/1", "/fault/hang/0/x", "/page/2"]))
     run = deployment.start(SITE_STOP_GRACE_SECONDS="4")
     wait_until(lambda: deployment_done(deployment) == 2, 60, "two results")
@@ -123,7 +123,7 @@ def test_a_stop_ends_in_time_with_a_download_that_hangs(deployment: Deployment, 
     run.terminate()
     assert run.wait(30) == 0
     assert time.monotonic() - began < 10
-    assert "will be replayed" in run.text()
+    assert "their seeds are repeated" in run.text()
     progress = deployment.log.progress(deployment.topic, deployment.group)
     assert sum(p.end - p.committed.offset for p in progress if p.committed) <= 2
     again = deployment.start()

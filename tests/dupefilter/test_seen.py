@@ -38,7 +38,7 @@ def test_what_is_done_is_exactly_what_complete_seeds_met(moves: list[tuple[str, 
             if is_new:
                 in_flight[fingerprint] = owner
         elif move == "send":
-            seen.send(fingerprint, owner)
+            seen.spill(fingerprint, owner)
             if in_flight.get(fingerprint) == owner:
                 del in_flight[fingerprint]
                 sent.add(fingerprint)
@@ -55,11 +55,11 @@ def test_what_is_done_is_exactly_what_complete_seeds_met(moves: list[tuple[str, 
 
 def test_what_was_sent_is_forgotten_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest first: it is sent, and compared where it arrives, once more."""
-    monkeypatch.setattr(seen_module, "SENT_LIMIT", 2)
+    monkeypatch.setattr(seen_module, "SPILLED_LIMIT", 2)
     seen = Seen()
     for page in (b"a", b"b", b"c"):
         assert seen.begin(page, "seed")
-        seen.send(page, "seed")
+        seen.spill(page, "seed")
     assert [seen.begin(page, "other") for page in (b"a", b"b", b"c")] == [True, False, False]
 
 
@@ -83,7 +83,7 @@ def test_what_was_sent_for_work_that_goes_elsewhere_may_be_sent_again() -> None:
     """It may never have become durable: its owner is done anew, and finds it once more."""
     seen = Seen()
     seen.begin(b"link", "lost")
-    seen.send(b"link", "lost")
+    seen.spill(b"link", "lost")
     seen.forget("lost")
     assert seen.begin(b"link", "again")
 
@@ -91,7 +91,7 @@ def test_what_was_sent_for_work_that_goes_elsewhere_may_be_sent_again() -> None:
 def test_what_complete_work_has_sent_stays_sent() -> None:
     seen = Seen()
     seen.begin(b"link", "owner")
-    seen.send(b"link", "owner")
+    seen.spill(b"link", "owner")
     seen.complete("owner")
     seen.forget("owner")
     assert not seen.begin(b"link", "another")

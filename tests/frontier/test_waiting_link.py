@@ -17,8 +17,8 @@ from site_spider.intake.seed_queue import Waiting, seed_request
 from site_spider.ledger import lineage
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job, Root
-from site_spider.seed.moved import Moved
 from site_spider.seed.seed import parse_seed
+from site_spider.seed.spilled import Spilled
 from site_spider.spiders.crawl_spider import SeedSpider
 
 URL = "http://h.test/leaf?a=1"
@@ -151,7 +151,7 @@ def test_a_link_is_said_with_all_that_it_has() -> None:
     assert seed.cookies == {"session": "42"}
     assert seed.directives == {"max_retry_times": 5, "dont_redirect": True}
     assert (seed.url_id, seed.parent_url_id, seed.seed_url_id, seed.task_id) == (job.url_id, "r", "r", "t")
-    assert seed.moved == Moved(anchor_host="anchor.test", scope_host=".")
+    assert seed.spilled == Spilled(anchor_host="anchor.test", scope_host=".")
     assert seed.extra == {}
 
 

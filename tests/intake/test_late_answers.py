@@ -11,7 +11,7 @@ from site_spider.engine.background import Background
 from site_spider.errors import SeedError
 from site_spider.intake.intake import Intake
 from site_spider.intake.loop_calls import LoopCalls
-from site_spider.intake.owner import Arrival
+from site_spider.intake.receiver import Arrival
 from site_spider.seed.seed import Seed, parse_seed
 
 P = Partition("seeds", 0)

@@ -86,7 +86,7 @@ def test_a_running_process_says_what_waits_and_why(tmp_path: Path, sockets: Path
     assert stat.S_IMODE(sockets.stat().st_mode) == 0o700
     assert (found["pid"], found["group"], found["topic"]) == (os.getpid(), "site_spider", "seeds")
     assert found["queues"].pop("bytes") > 0
-    nothing = dict.fromkeys(("redirected", "discovered", "retried", "proxied", "leaving"), 0)
+    nothing = dict.fromkeys(("redirected", "discovered", "retried", "proxied", "spilling"), 0)
     assert found["queues"] == {**nothing, "seeds": 5}
     assert found["levels"] == {"0": 5}
     assert (found["waiting"], found["waiting_for_their_moment"], found["requests_out"]) == (5, 0, 1)

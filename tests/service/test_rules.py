@@ -134,7 +134,7 @@ def test_rule_3_what_is_lost_completes_nothing_and_leaves_nothing_behind(tmp_pat
         if not left:
             parts.seeds.lost(parts.completion.ledger.partitions())
             assert isinstance(parts.dupefilter, SeenDupeFilter)
-            left.extend([parts.completion.ledger.in_flight, len(parts.dupefilter.seen._owners)])
+            left.extend([parts.completion.ledger.in_flight, len(parts.dupefilter.seen._seeds)])
         return not len(parts.room)
 
     found = crawl(tmp_path, [{"url": "http://h.test/busy"}], until=lose, CONCURRENT_REQUESTS=1)

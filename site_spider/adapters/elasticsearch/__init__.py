@@ -1,6 +1,7 @@
-"""Elasticsearch: sink, statistics store, reader.
+"""The Elasticsearch sink, the store of statistics, and the reader of results.
 
-Nothing else talks to Elasticsearch.
+It owns index templates, bulk requests and what Elasticsearch's answers mean. It never decides when a record
+is written again: the delivery does.
 """
 
 from functools import partial

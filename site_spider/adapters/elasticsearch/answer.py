@@ -1,4 +1,4 @@
-"""Reads what Elasticsearch answers: what became of each record, and what an error means.
+"""Reads Elasticsearch's answers: a verdict for each record, and what an error means.
 
 Another server or a proxy may have answered, so nothing is taken for granted. A record is acknowledged only
 by an item that names it, and an answer that contradicts itself says nothing. A record is refused only for

@@ -1,4 +1,4 @@
-"""What an index that was there before us has to be told, so that no producer's meta can harm others' results.
+"""Adjusts the mapping of an index that existed before, so that `meta` of one producer harms no other results.
 
 Elasticsearch makes a field of every new key of an object, up to 1,000 in an index; beyond them it refuses
 whatever has a new key, whoever sends it. In an index of ours `meta` is one field, whatever is in it.

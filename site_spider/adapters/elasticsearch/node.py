@@ -1,4 +1,4 @@
-"""Connections that take no more from a server than an answer can have, and send large requests in pieces."""
+"""Connections that bound the size of an answer and send large requests in pieces."""
 
 from __future__ import annotations
 

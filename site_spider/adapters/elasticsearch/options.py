@@ -1,4 +1,4 @@
-"""How to reach Elasticsearch, from the settings."""
+"""Reads from the settings how to reach Elasticsearch."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class ElasticsearchSink:
             if error.status_code not in (403, 408):  # 408: some shards are not ready, and need not be ours
                 raise
             if error.status_code == 403:
-                logger.warning("%s does not let us ask for its health: %s", HOSTS, explained(error))
+                logger.warning("%s refuses the request for its health: %s", HOSTS, explained(error))
 
     async def _install_template(self, client: AsyncElasticsearch) -> None:
         name, version = self._template_name, self._template["version"]

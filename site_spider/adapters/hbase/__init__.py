@@ -1,6 +1,7 @@
-"""HBase through its Thrift server: sink and reader.
+"""The HBase sink and the reader of results, through the Thrift server.
 
-Nothing else talks to HBase.
+It owns the connection, the table and the layout of a row. It never decides when a record is written again:
+the delivery does.
 """
 
 from functools import partial

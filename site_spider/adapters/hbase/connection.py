@@ -1,4 +1,4 @@
-"""One connection to HBase's Thrift server, and what its errors say."""
+"""One connection to HBase's Thrift server, and what its errors mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to reach HBase through its Thrift server, from the settings."""
+"""Reads from the settings how to reach HBase's Thrift server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a document is laid out in a row of HBase.
+"""The layout of a document as a row of HBase.
 
 Every field is a column of the family `f`. Text stands there as UTF-8, numbers in decimal, true and false
 as words, objects and lists as JSON. A null is an empty value: deleting the column would hide a write

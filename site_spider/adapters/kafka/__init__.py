@@ -1,6 +1,7 @@
-"""Kafka: seed log, sink, transactions.
+"""The Kafka seed log, the Kafka sink, and transactions of results with offsets.
 
-Nothing else talks to Kafka.
+It owns consumers, producers, group membership and assignment. It never parses a seed or decides which
+offset is safe to commit.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Which partitions a member of a Kafka group owns, and what happens when they come and go.
+"""The partitions that a member of a Kafka group owns, and what happens when they are assigned or revoked.
 
 Theory of operation. The client calls `_on_assign`, `_on_revoke` and `_on_lost` from within its poll,
 consume and close, on the consumer's thread. An exception there would leave the group half

@@ -1,4 +1,4 @@
-"""What the Kafka clients are told, and which options nobody may change because the promise rests on them."""
+"""The configuration of the Kafka clients, and the options that users must not change."""
 
 from __future__ import annotations
 

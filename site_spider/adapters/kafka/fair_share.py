@@ -1,4 +1,4 @@
-"""Who should own which partition: as even as possible, and with as few moves as possible."""
+"""Computes who should own which partition: evenly, and with as few moves as possible."""
 
 from __future__ import annotations
 

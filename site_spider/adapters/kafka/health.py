@@ -1,4 +1,4 @@
-"""Whether the brokers answer, said once for each change instead of once for each failed attempt."""
+"""Logs once when the brokers stop answering, and once when they answer again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items of transactions as messages of Kafka, and what becomes of these."""
+"""Items of transactions as Kafka messages, and their delivery reports."""
 
 from __future__ import annotations
 

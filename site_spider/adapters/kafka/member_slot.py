@@ -1,4 +1,4 @@
-"""A name for a group member that a restarted process gets again, and two live processes never share.
+"""Gives a restarted process the same name in its group, and never the same name to two live processes.
 
 Theory: each slot is a lock file, and a member holds the lowest free one. The kernel frees
 the lock when the process ends, however it ends, so after kill -9 the next process takes the same slot

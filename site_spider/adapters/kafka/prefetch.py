@@ -1,4 +1,4 @@
-"""Messages that the client has handed over and that were not asked for yet.
+"""Messages that the client has fetched and nobody has polled yet.
 
 A client that is paused drops what it had fetched, and after it is resumed takes up to a second to fetch
 again (0.6 s on average, confluent-kafka 2.16). A crawl with few seeds in flight pauses after each

@@ -1,4 +1,4 @@
-"""Tells whether another process on this machine still runs, also when its number was given to a new one."""
+"""Tells whether a process of this machine still runs, even if its number belongs to a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Appends to Kafka without losing or dropping.
+"""Appends to Kafka and never drops a message.
 
 Theory: the client keeps a bounded queue and sends it from its own threads; delivery reports
 arrive in `poll`, for which a daemon thread is kept. What does not fit into the queue waits in an

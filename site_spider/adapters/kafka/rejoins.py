@@ -1,4 +1,4 @@
-"""How often a member whose membership has ended may join its group again by itself.
+"""How often a member that was expelled may join its group again.
 
 Servers that come back from an outage may fence a member by an earlier membership of its own, the answer
 to which never arrived: joining again helps at once. Two processes with one name would fence each other for

@@ -1,4 +1,4 @@
-"""Transactions of a member of a group: messages and the group's offsets, both or neither.
+"""Transactions that write messages and the group's offsets together, or neither.
 
 Theory of operation. The offsets go with the member's own generation (KIP-447), so the coordinator refuses
 a member that the group went on without; nothing of its transaction becomes visible then. The id is the

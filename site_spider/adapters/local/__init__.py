@@ -1,4 +1,5 @@
-"""The embedded default: seed log, sink and marks in SQLite files.
+"""The embedded default in SQLite files: the seed log, results, statistics and dupefilter marks.
 
-Nothing else opens these files.
+It owns these files and which processes of this machine are members of a group. It never opens a network
+connection.
 """

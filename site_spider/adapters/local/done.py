@@ -1,4 +1,4 @@
-"""Done fingerprints in an SQLite file of SITE_DATA_DIR, for the next start and other processes.
+"""Marks of the dupefilter in an SQLite file, kept over restarts and shared by processes of one machine.
 
 Several processes share it (WAL). Reading and writing have a connection each, so that a read
 never waits for the lock that a writer of another process holds.

@@ -1,7 +1,7 @@
-"""The embedded seed log: what Kafka is to many machines, in one SQLite file for the processes of one.
+"""The embedded seed log: topics, partitions and groups in one SQLite file, for the processes of one machine.
 
 Messages are durable before their future ends, over a power failure too. Commits survive the death of
-any process; a power failure may take back the last ones, which costs a replay.
+any process; a power failure may take back the last ones, which costs a repeat.
 """
 
 from __future__ import annotations

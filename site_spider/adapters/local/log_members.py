@@ -1,4 +1,4 @@
-"""Membership in a group of the embedded seed log: who is alive, who has claimed what.
+"""Members of a group of the embedded seed log: which are alive, and which partitions each has claimed.
 
 Theory of operation. All members read the same tables and compute the same fair share, so there is
 no leader. An owner gives a partition up before another claims it: a claim is only ever inserted

@@ -1,4 +1,4 @@
-"""Appends to the embedded seed log: one thread writes what many have queued, a transaction a batch."""
+"""Appends to the embedded seed log: one thread writes what many have queued, one transaction a batch."""
 
 from __future__ import annotations
 

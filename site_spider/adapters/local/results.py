@@ -1,4 +1,4 @@
-"""Results and statistics in an SQLite file: the sink and the reader of the embedded default."""
+"""Results and statistics in an SQLite file: sink and reader of the embedded default."""
 
 from __future__ import annotations
 

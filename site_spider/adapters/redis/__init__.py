@@ -1,4 +1,4 @@
-"""Redis: the shared dupefilter.
+"""The store of the shared dupefilter in Redis.
 
-Nothing else talks to Redis.
+It owns the keys and their time to live. It never decides which pages are done: the dupefilter does.
 """

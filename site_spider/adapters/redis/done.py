@@ -1,4 +1,4 @@
-"""Done fingerprints in Redis, shared by all processes of a consumer group.
+"""Marks of the dupefilter in Redis, shared by all processes of a consumer group.
 
 Each is a key of its own, so that each has its own time to live and the server never has to
 drop a large value at once. Where the server has the commands BF.*, they may be kept in its

@@ -1,4 +1,4 @@
-"""Proxies for requests that fail without: the pool, its choice, and the guard before them.
+"""Requests through proxies, for pages that fail without one.
 
-It never lets a seed choose a proxy.
+It owns the list of proxies, their health and the choice among them. It never lets a seed name a proxy.
 """

@@ -1,4 +1,4 @@
-"""The proxy level: what fails in configured ways is tried again through a proxy, after everything else.
+"""Downloader middlewares that try a failed page again through a proxy.
 
 Two downloader middlewares. `ProxyLevelMiddleware` sees an answer when the retries have let it
 pass. It sends the request to the level of the proxies, where it waits like any other, for its

@@ -1,4 +1,4 @@
-"""Patterns that are searched in pages, none of which can hold up the event loop.
+"""Regular expressions that are searched in pages, checked so that none can block the event loop.
 
 Python's `re` tries one way of matching after the other. `(a+)+b` has exponentially many ways, `.*a.*b`
 as many as the text is long, squared, from each place. So the ways are counted beforehand, from above,

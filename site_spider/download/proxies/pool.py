@@ -1,4 +1,4 @@
-"""Proxies: how they are written, and which of them is used next.
+"""The list of proxies, and the choice of the next one by health.
 
 Theory of operation. A proxy has a health: how many of its recent attempts failed, and how
 fast the others were. `take` chooses among those that do not rest, by chance, the healthy and

@@ -1,4 +1,4 @@
-"""The proxies of a crawl: read from SITE_PROXIES, kept in step with a file, their rests told in the log."""
+"""Reads SITE_PROXIES, follows changes of its file, and logs when a proxy rests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps what goes through a proxy away from private addresses as well.
+"""Refuses private hosts before a proxy is asked for them.
 
 A proxy resolves the name by itself, out of our sight. So we resolve it first, and refuse a host
 that has any private address. A proxy that sees other addresses than we do is not caught by this.

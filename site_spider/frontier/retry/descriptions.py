@@ -1,4 +1,4 @@
-"""Says in one line why a download failed: the `description` of a failure result."""
+"""Describes why a download failed: the `description` of a failure result."""
 
 from __future__ import annotations
 

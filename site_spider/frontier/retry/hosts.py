@@ -1,4 +1,4 @@
-"""What answers say about their host."""
+"""The interface by which answers report an overloaded host."""
 
 from __future__ import annotations
 

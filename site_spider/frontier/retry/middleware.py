@@ -1,4 +1,4 @@
-"""Retries that wait: in the frontier, not in the downloader, and not all at once.
+"""Scrapy's retry middleware, with retries that wait in the frontier and limits by reason.
 
 Scrapy's own middleware decides what is retried (RETRY_TIMES, RETRY_HTTP_CODES,
 RETRY_EXCEPTIONS); this one adds limits by reason and the moment, and keeps the reasons for the
@@ -14,10 +14,11 @@ from typing import Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.downloadermiddlewares.retry import RetryMiddleware, get_retry_request
+from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.http import Response
 
 from site_spider import meta_keys, options
+from site_spider.engine.bases import RetryBase
 from site_spider.engine.parts import part_of
 from site_spider.frontier.retry.descriptions import name_of, name_of_class, retried_exceptions
 from site_spider.frontier.retry.hosts import HostAnswers
@@ -27,7 +28,7 @@ _OVERLOADED = frozenset({429, 503})
 _NO_LIMIT = 1_000_000
 
 
-class PatientRetryMiddleware(RetryMiddleware):
+class PatientRetryMiddleware(RetryBase):
     """Gives each retry the moment before which it is not to be made."""
 
     first_seconds: float
@@ -68,7 +69,8 @@ class PatientRetryMiddleware(RetryMiddleware):
             self._pause(result, None)
         return result
 
-    def _retry(self, request: Request, reason: str | Exception | type[Exception]) -> Request | None:
+    def retry(self, request: Request, reason: str | Exception | type[Exception]) -> Request | None:
+        """As Scrapy's, within the limits by reason."""
         said = f"HTTP {reason.split()[0]}" if isinstance(reason, str) else name_of(reason)
         earlier = request.meta.get(meta_keys.RETRY_REASONS, ())
         assert self.crawler.spider

@@ -1,4 +1,4 @@
-"""Redirects that cannot be followed stay the answer that they are, with the reason."""
+"""Scrapy's redirect middleware, which leaves a redirect to an invalid URL as it is and says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether and when to try again: limits by reason; growing pauses, or what the server asks for."""
+"""Whether and when a request is retried: limits by reason, growing pauses, Retry-After."""
 
 from __future__ import annotations
 

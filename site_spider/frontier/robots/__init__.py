@@ -1,4 +1,5 @@
-"""robots.txt: fetched, kept, waited for and obeyed.
+"""robots.txt: fetched once for each origin, cached, and obeyed.
 
-It never belongs to a seed.
+It owns the cache of rules and the requests that fetch them. It never counts such a request as part of a
+seed.
 """

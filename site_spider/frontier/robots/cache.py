@@ -1,4 +1,4 @@
-"""What is known of each origin's robots.txt, and what a request may do by that (RFC 9309).
+"""The cache of robots.txt rules, and what they allow (RFC 9309).
 
 Theory of operation. An origin (scheme, host, port) is
 

@@ -1,4 +1,4 @@
-"""Fetches robots.txt, once for an origin, and says what a request may do (the rules: frontier.robots.cache).
+"""Fetches robots.txt once for each origin and decides what a request may do.
 
 The file is asked for past the frontier: it belongs to no seed, and no seed waits for its end.
 It goes through the downloader as every request does, so the guard against private hosts, the

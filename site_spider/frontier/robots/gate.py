@@ -1,4 +1,4 @@
-"""Keeps requests in the frontier until the robots.txt of their origin is known."""
+"""Keeps requests waiting in the frontier until the robots.txt of their origin is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scrapy's robots.txt middleware, by the rules that the frontier waited for."""
+"""Scrapy's robots.txt middleware, which drops what the rules forbid."""
 
 from __future__ import annotations
 
@@ -29,5 +29,6 @@ class FrontierRobotsMiddleware(RobotsTxtMiddleware):
         if look.state is not State.KNOWN or look.rules is None:
             raise IgnoreRequest(unreachable(look.reason))
         if not gate.robots.allows(request, look.rules):
-            self._stats.inc_value("robotstxt/forbidden")
+            assert self.crawler.stats is not None
+            self.crawler.stats.inc_value("robotstxt/forbidden")
             raise IgnoreRequest("Forbidden by robots.txt")

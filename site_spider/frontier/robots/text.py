@@ -1,4 +1,4 @@
-"""Bounds a robots.txt before anything parses it.
+"""Bounds the text of a robots.txt before it is parsed.
 
 Parsers keep each rule once for every user agent of its group: of half a megabyte, the first
 half names of agents and the second half rules, they make hundreds of millions. And a rule

@@ -1,4 +1,5 @@
-"""Requests that go back to the seed topic, and the messages they travel in.
+"""Requests that are sent back to the seed topic, and the seeds they become.
 
-It owns what a message says of a request that left. It never drops one: the topic acknowledges first.
+It owns the decision which request is spilled and the message it is written as. It never drops a request
+before the topic has acknowledged the message.
 """

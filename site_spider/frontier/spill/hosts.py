@@ -1,4 +1,4 @@
-"""Which hosts are this process' to crawl, when seeds are keyed by host (SITE_HOST_OWNERSHIP).
+"""Which process owns which host, when seeds are keyed by host (SITE_HOST_OWNERSHIP).
 
 A host belongs to the partition where a seed with its key goes, and to whichever process that
 partition is assigned to. What is polled from a partition is crawled here all the same,

@@ -1,4 +1,4 @@
-"""Sends requests to the seed topic, where they go on as seeds of their own.
+"""Decides which requests go back to the seed topic, and sends them.
 
 Theory of operation. Five reasons:
 
@@ -50,13 +50,13 @@ _MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between
 
 
 @runtime_checkable
-class SentPages(Protocol):
+class SpilledPages(Protocol):
     """What a dupefilter has to know of pages that leave."""
 
-    def sent(self, request: Request, job: Job) -> None:
+    def spilled(self, request: Request, job: Job) -> None:
         """The page of this job goes to the seed topic."""
 
-    def not_sent(self, request: Request, job: Job) -> None:
+    def not_spilled(self, request: Request, job: Job) -> None:
         """It stays after all."""
 
 
@@ -79,7 +79,7 @@ class Spill:
         writer: SeedWriter,
         completion: Completion,
         room: WaitingRoom,
-        pages: SentPages | None,
+        pages: SpilledPages | None,
         hosts: Ownership | None,
         count: Callable[[str], None],
         background: Background,
@@ -128,13 +128,13 @@ class Spill:
             root.is_overdue = True
         if crowded and late:
             logger.info(
-                "%d open trees keep too many results; their links go back to %s as seeds",
+                "%d open trees keep too many results; their links are spilled to %s",
                 len(late),
                 self._rules.topic,
             )
         for root in () if crowded else late:
             logger.info(
-                "The tree of %s is open for more than %.0f s; its links go back to %s as seeds",
+                "The tree of %s is open for more than %.0f s; its links are spilled to %s",
                 root.url,
                 self._rules.open_seconds,
                 self._rules.topic,
@@ -202,7 +202,7 @@ class Spill:
         weight_bytes = size_bytes(request) + len(value)
         self._load.add_sending(weight_bytes)
         if self._pages is not None:
-            self._pages.sent(request, job)
+            self._pages.spilled(request, job)
         future = self._commits.spill(job, key, value)
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(
@@ -217,7 +217,7 @@ class Spill:
         if error is not None:
             logger.warning("A link could not be spilled and is crawled here: %s (%s)", request.url, error)
             if self._pages is not None:
-                self._pages.not_sent(request, job)
+                self._pages.not_spilled(request, job)
             if job.entry.live:
                 self._room.put_request(request)
             else:

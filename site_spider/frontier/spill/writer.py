@@ -1,4 +1,4 @@
-"""A request as the message of a seed, for whichever process takes it from the seed topic."""
+"""Writes a request as the message of a seed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from site_spider.errors import SeedError
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job
 from site_spider.page.url import host_of
-from site_spider.seed import moved
-from site_spider.seed.moved import Moved
+from site_spider.seed import spilled
 from site_spider.seed.seed import DIRECTIVES, parse_seed
 from site_spider.seed.signature import signed
+from site_spider.seed.spilled import Spilled
 
 CookiesOf = Callable[[Request, Entry], dict[str, str]]
 
@@ -120,16 +120,16 @@ def _meta(request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
         "url_id": job.url_id,
         "depth": job.depth,
         **{key: value for key, value in said.items() if value is not None},
-        moved.KEY: _moved(request, job, is_link=is_link).fields(),
+        spilled.KEY: _spilled(request, job, is_link=is_link).fields(),
     }
 
 
-def _moved(request: Request, job: Job, *, is_link: bool) -> Moved:
+def _spilled(request: Request, job: Job, *, is_link: bool) -> Spilled:
     anchor_host = job.root.anchor_host
     if is_link:
-        return Moved(anchor_host=anchor_host)
+        return Spilled(anchor_host=anchor_host)
     get = request.meta.get
-    return Moved(
+    return Spilled(
         url=job.url,
         method=job.method,
         anchor_host=anchor_host,
@@ -146,5 +146,5 @@ def _moved(request: Request, job: Job, *, is_link: bool) -> Moved:
 
 def _hops(job: Job) -> int:
     """Of one page; a seed refuses more than there may be, and then it stays."""
-    before = job.root.seed.moved if job is job.root else None
+    before = job.root.seed.spilled if job is job.root else None
     return 0 if before is None else before.hops + 1

@@ -1,4 +1,4 @@
-"""Seeds suspected of crashing the process, and the order in which they are tried again.
+"""Seeds that may have killed their process, and the order in which they are tried again.
 
-It owns the care after a death. It never decides what a suspicion is: that lies with the ledger.
+It owns which of them may begin. It never counts deaths itself: that is `ledger/suspicion.py`.
 """

@@ -1,4 +1,4 @@
-"""Where seeds wait that care is taken with: few of them are admitted at a time, and few of one host.
+"""A line of suspected seeds: few are admitted at a time, and few of one host.
 
 Hosts have their turn one after the other, and the seeds of a host theirs in the order in which they
 joined. A host has at most a quarter of those that are admitted, so that a slow one does not

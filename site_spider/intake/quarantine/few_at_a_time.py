@@ -1,4 +1,4 @@
-"""Seeds of a partition whose owner died begin a few at a time, and each is committed before it begins.
+"""Suspected seeds begin a few at a time, each committed before it begins.
 
 So the next death counts for these alone, and few are under suspicion after the third (see
 ledger.suspicion). Seeds that were never under way at a death do not wait for them.

@@ -1,4 +1,4 @@
-"""Seeds that have taken part in too many deaths of their process are done one by one.
+"""Seeds of three or more deaths are tried one by one, with nothing else under way.
 
 See ledger.suspicion for how deaths are counted over restarts. Which seed is done alone is
 committed before it begins, so that the next owner knows if it was the last thing that
@@ -64,7 +64,7 @@ class Isolation(SeedListener):
             return False
         if not self.active:
             logger.warning(
-                "Seeds that took part in %d deaths of their process are done one by one, from %s/%d at %d",
+                "Seeds that took part in %d deaths of their process are crawled one by one, from %s/%d at %d",
                 DEATHS_TO_ISOLATE,
                 entry.partition.topic,
                 entry.partition.number,
@@ -102,7 +102,7 @@ class Isolation(SeedListener):
         self._alone = None
         self._awaited = [entry for entry in self._awaited if entry not in ended]
         if not self.active:
-            logger.info("No more seeds are under suspicion")
+            logger.info("No seed is suspected any more")
         self._wake()
 
     def _positions(self, entries: Collection[Entry]) -> dict[Partition, Position]:

@@ -1,4 +1,4 @@
-"""Which seeds may not begin at once after a death of a process, and what becomes of them.
+"""Decides which seeds may not begin at once after a death of the process.
 
 In this order: a culprit (see ledger.suspicion) is set aside; a suspect is done alone (one_by_one); a
 seed that was in flight at a death begins with few others (few_at_a_time); and what is polled first

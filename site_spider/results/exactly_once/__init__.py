@@ -1,4 +1,5 @@
-"""Results and offsets in one Kafka transaction.
+"""Results and the offsets of their seeds in one Kafka transaction.
 
-It owns the results that are held until their seed is complete.
+It owns results that wait for their seed, and the transactions under way. It never stores a result whose
+seed is not complete.
 """

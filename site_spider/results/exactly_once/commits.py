@@ -1,4 +1,4 @@
-"""Brings transactions from the event loop to the intake's thread, and their outcome back.
+"""Passes transactions to the intake's thread, and their outcome back.
 
 Theory. Transactions run on the thread that polls, so none runs while partitions come or go. One
 that was put together before a partition left must not run after that: its positions are those of

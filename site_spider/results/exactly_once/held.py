@@ -1,7 +1,7 @@
-"""Results that are kept until their seed is complete, to be stored together with its offset.
+"""Results that wait until their seed is complete and can be stored with its offset.
 
 Theory. A result that others can see while its seed is not committed would be stored again when the
-seed is replayed. So the results of a tree are kept here until nothing else of the tree is left, and
+seed is repeated. So the results of a tree are kept here until nothing else of the tree is left, and
 then leave in one transaction with the positions that say that just these seeds are complete. Each
 tree is in exactly one of three places:
 
@@ -16,9 +16,9 @@ The rules that must hold:
 2. One transaction is under way at a time. The next one is put together when its answer is known, so
    positions never go back.
 3. What was not committed goes back in front, and leaves in a later transaction as a whole.
-4. A tree whose partition is gone is forgotten wherever it is: its next owner replays the seed.
+4. A tree whose partition is gone is forgotten wherever it is: its next owner repeats the seed.
 5. A position whose text has no room for all complete seeds is not used. A seed that it leaves out
-   would be replayed, and its results stored twice; it waits until the watermark has moved.
+   would be repeated, and its results stored twice; it waits until the watermark has moved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results and the offsets of their seeds in one transaction: the event loop's half.
+"""Stores results and the offsets of their seeds in one transaction.
 
 The rules stand in results.exactly_once.held. Here they meet the crawl: a seed whose results are kept has one
 hold, so it is complete when its transaction is committed. Every commit goes this way while it is on,
@@ -234,7 +234,7 @@ class ExactlyOnce(SeedListener):
     # --- the end --------------------------------------------------------------------------------
 
     async def close(self, timeout_seconds: float) -> int:
-        """Commit what is ready; returns how many seeds are left, which are replayed."""
+        """Commit what is ready; returns how many seeds are left, which are repeated."""
         self._hurried = True
         deadline = self._loop.time() + timeout_seconds
         while self._held.ready_count or self._held.under_way is not None:

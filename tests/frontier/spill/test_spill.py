@@ -213,9 +213,9 @@ def test_a_topic_that_does_not_answer_holds_the_crawl_up(
         service = SeedService.of(crawler)
         if service is None or service.parts.seeds is None:
             return False
-        if held and len(held) >= service.parts.room.load.sending > 5_000 and not site.visits["stop"]:
+        if held and len(held) >= service.parts.room.load.spilling > 5_000 and not site.visits["stop"]:
             assert not service.parts.back_pressure.may_download()
-            assert service.parts.queues.lengths()["leaving"] > 5_000
+            assert service.parts.queues.lengths()["spilling"] > 5_000
             assert service.parts.seeds.room() == 0
             site.visits["stop"] = 1
             before = sum(site.visits.values())
@@ -224,7 +224,7 @@ def test_a_topic_that_does_not_answer_holds_the_crawl_up(
                     lambda _done, future=future: future.set_result(None)
                 )
             assert sum(site.visits.values()) == before
-        return service.parts.room.load.sending == 0 and site.visits["stop"] == 1
+        return service.parts.room.load.spilling == 0 and site.visits["stop"] == 1
 
     monkeypatch.setattr(LocalProducer, "send", hold)
     for number in range(6):
@@ -497,7 +497,7 @@ def test_a_partition_may_leave_while_messages_are_on_their_way(
                     future.set_result(None)
                 else:
                     future.set_exception(SinkRejected("no"))
-        state.append((service.parts.room.load.sending, service.parts.completion.ledger.in_flight))
+        state.append((service.parts.room.load.spilling, service.parts.completion.ledger.in_flight))
         return state[-1] == (0, 0)
 
     site.has("root", *(f"{number}" for number in range(10)))

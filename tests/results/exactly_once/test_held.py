@@ -168,7 +168,7 @@ def test_a_refused_item_is_dropped_and_its_tree_open_again() -> None:
 
 
 def test_a_seed_that_the_text_of_the_commit_has_no_room_for_waits() -> None:
-    """It would be replayed, and its results stored twice."""
+    """It would be repeated, and its results stored twice."""
     crawl = Crawl()
     slow = [crawl.take(0), crawl.take(30_000)]
     far = crawl.take(40_000)

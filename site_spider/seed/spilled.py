@@ -1,4 +1,4 @@
-"""What a message says of a request that another process of the group has sent on.
+"""What the message of a spilled request says of its origin.
 
 It stands in a seed's meta under `site_moved`, a name that no other producer may use. There
 are two kinds: a link that nobody has asked for yet, and an attempt at a page that was begun
@@ -30,7 +30,7 @@ _NOWHERE = "."  # a host that no link has
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Spilled:
     """Where a request comes from; an empty `url` stands for a link that nobody has asked for yet.
 
     `url` and `method` are those that the page was first asked for with. `anchor_host` is where
@@ -95,7 +95,7 @@ class Moved:
 
 
 _DERIVED: Final = frozenset({"scope_host", "is_proven"})
-_USUAL: Final = {field.name: field.default for field in fields(Moved) if field.name not in _DERIVED}
+_USUAL: Final = {field.name: field.default for field in fields(Spilled) if field.name not in _DERIVED}
 
 
 def _count(name: str, given: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""What the intake hands over, and to whom."""
+"""The interface through which the intake hands over messages and rebalances."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Arrival(NamedTuple):
     seed: Seed | SeedError
 
 
-class Owner(Protocol):
+class Receiver(Protocol):
     """Who takes the seeds; called on the event loop's thread, but for `room`."""
 
     def room(self) -> int:

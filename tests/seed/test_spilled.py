@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from site_spider.errors import SeedError
 from site_spider.seed import signature
 from site_spider.seed.fields import MAX_PRIORITY
-from site_spider.seed.moved import KEY, MOST_HOPS, Moved
 from site_spider.seed.seed import parse_seed
+from site_spider.seed.spilled import KEY, MOST_HOPS, Spilled
 
 words = st.lists(st.text("aé 5()", max_size=5), max_size=3).map(tuple)
 urls = st.lists(st.sampled_from(["http://h.test/a", "https://[::1]:8080/?b=c"]), max_size=3).map(tuple)
 numbers = st.integers(0, 1_000)
-moved = st.builds(
-    Moved,
+spilled = st.builds(
+    Spilled,
     url=st.sampled_from(["", "http://h.test/a"]),
     method=st.sampled_from(["GET", "POST"]),
     anchor_host=st.sampled_from(["", "h.test"]),
@@ -35,20 +35,20 @@ moved = st.builds(
 )
 
 
-@given(moved)
-def test_it_comes_out_as_it_went_in(said: Moved) -> None:
+@given(spilled)
+def test_it_comes_out_as_it_went_in(said: Spilled) -> None:
     """Over JSON, in a seed."""
     message = json.dumps({"url": "http://h.test/b", "meta": {KEY: said.fields()}}).encode()
     seed = parse_seed(message)
-    assert seed.moved == replace(said, scope_host=said.anchor_host)
+    assert seed.spilled == replace(said, scope_host=said.anchor_host)
     assert seed.extra == {}
 
 
 def test_a_seed_of_a_producer_has_none() -> None:
     """An empty object says that a process sent a link, nothing that nobody did."""
-    assert parse_seed(b'{"url": "http://h.test/"}').moved is None
-    assert parse_seed(b'{"url": "http://h.test/", "meta": {"site_moved": null}}').moved is None
-    link = parse_seed(b'{"url": "http://h.test/", "meta": {"site_moved": {}}}').moved
+    assert parse_seed(b'{"url": "http://h.test/"}').spilled is None
+    assert parse_seed(b'{"url": "http://h.test/", "meta": {"site_moved": null}}').spilled is None
+    link = parse_seed(b'{"url": "http://h.test/", "meta": {"site_moved": {}}}').spilled
     assert link is not None
     assert link.is_link
 
@@ -118,9 +118,9 @@ def message(url: str = "http://h.test/b", **meta: Any) -> dict[str, Any]:
 )
 def test_an_anchor_host_is_believed_within_the_site_of_the_url(anchor_host: str, believed: str) -> None:
     """Of what anybody can write; links to no host at all are followed from elsewhere."""
-    moved = parse_seed(json.dumps(message(**{KEY: {"anchor_host": anchor_host}})).encode()).moved
-    assert moved is not None
-    assert (moved.anchor_host, moved.scope_host, moved.is_proven) == (anchor_host, believed, False)
+    spilled = parse_seed(json.dumps(message(**{KEY: {"anchor_host": anchor_host}})).encode()).spilled
+    assert spilled is not None
+    assert (spilled.anchor_host, spilled.scope_host, spilled.is_proven) == (anchor_host, believed, False)
 
 
 OLD, NEW = b"an old key of some length", b"a new key of some length"
@@ -130,15 +130,15 @@ def test_with_a_key_what_is_signed_is_believed() -> None:
     """By whichever of the keys, so that they can be exchanged while processes run."""
     for key in (OLD, NEW):
         said = signature.signed(message(**{KEY: {"anchor_host": "other.test"}}), key)
-        moved = parse_seed(json.dumps(said).encode(), keys=(NEW, OLD)).moved
-        assert moved is not None
-        assert (moved.scope_host, moved.is_proven) == ("other.test", True)
+        spilled = parse_seed(json.dumps(said).encode(), keys=(NEW, OLD)).spilled
+        assert spilled is not None
+        assert (spilled.scope_host, spilled.is_proven) == ("other.test", True)
 
 
 def test_a_signature_means_what_was_signed_however_it_is_written() -> None:
     """Order of keys and escapes are not part of it; numbers and texts are."""
     said = signature.signed(message(colour={"b": 1.5, "a": "größer 😀"}), NEW)
-    assert parse_seed(json.dumps(said, indent=1, sort_keys=True).encode(), keys=(NEW,)).moved
+    assert parse_seed(json.dumps(said, indent=1, sort_keys=True).encode(), keys=(NEW,)).spilled
 
 
 SIGNED = signature.signed(message(), NEW)
@@ -167,4 +167,4 @@ def test_with_a_key_what_is_not_signed_is_refused(forged: dict[str, Any]) -> Non
 
 def test_seeds_of_producers_need_no_signature() -> None:
     """A key is about what processes send each other."""
-    assert parse_seed(b'{"url": "http://h.test/"}', keys=(NEW,)).moved is None
+    assert parse_seed(b'{"url": "http://h.test/"}', keys=(NEW,)).spilled is None

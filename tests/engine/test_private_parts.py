@@ -1,0 +1,56 @@
+"""Private parts of Scrapy and Twisted are used in engine/ only, and each use there is documented."""
+
+from __future__ import annotations
+
+import re
+import types
+from pathlib import Path
+
+import pytest
+
+from tests.engine.private_parts import modules, uses
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = {module.__name__: module for module in modules()}
+ENGINE = {name: module for name, module in MODULES.items() if name.startswith("site_spider.engine")}
+
+
+@pytest.mark.parametrize("name", sorted(MODULES.keys() - ENGINE.keys()))
+def test_no_private_part_is_used_outside_the_engine_folder(name: str) -> None:
+    assert uses(MODULES[name]) == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from twisted.internet._resolver import GAIResolver",
+        "from scrapy.exceptions import _InvalidOutput",
+        "def f(crawler):\n    return crawler._engine",
+        "def f(engine):\n    return getattr(engine, '_slot')",
+        "from scrapy.dupefilters import RFPDupeFilter\nclass A(RFPDupeFilter):\n"
+        "    def f(self):\n        return self._fingerprints",
+        "from scrapy.downloadermiddlewares.retry import RetryMiddleware\nclass A(RetryMiddleware):\n"
+        "    def _retry(self, request, reason):\n        return None",
+    ],
+)
+def test_the_search_finds(source: str, tmp_path: Path) -> None:
+    """Each way of using a private part."""
+    file = tmp_path / "module_with_a_use.py"
+    file.write_text(source, encoding="utf-8")
+    module = types.ModuleType(file.stem)
+    module.__file__ = str(file)
+    exec(compile(source, str(file), "exec"), vars(module))
+    assert uses(module) != set()
+
+
+def test_every_use_is_documented() -> None:
+    """The table names each private part that engine/ uses, and no other."""
+    text = (ROOT / "docs" / "scrapy-internals.md").read_text(encoding="utf-8")
+    described = {
+        name.rpartition(".")[2]
+        for row in re.findall(r"^\| (.*?) \|", text, re.MULTILINE)
+        for name in re.findall(r"`([\w.]+)`", row)
+    }
+    used = set().union(*map(uses, ENGINE.values()))
+    assert used - described == set()
+    assert {name for name in described if name.startswith("_")} - used == set()

@@ -1,0 +1,1 @@
+"""Writes the parts of the documents that follow from the source."""
