@@ -13,8 +13,8 @@ from site_spider.service.assembly import SeedService
 
 from site_spider.errors import ConfigError
 from site_spider.frontier.frontier import Frontier
+from site_spider.frontier.politeness import build_frontier
 from site_spider.frontier.waiting_link import WaitingLink
-from site_spider.frontier.waiting_room import build_frontier
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger import completion
 from site_spider.service import exit_code
