@@ -11,11 +11,10 @@ from typing import Any
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.httpcompression import HttpCompressionMiddleware
-from scrapy.exceptions import IgnoreRequest, ResponseDataLossError
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response, TextResponse
 from scrapy.responsetypes import responsetypes
 
-from site_spider import options
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.engine.parts import part_of
 from site_spider.engine.turns import Turns
@@ -27,14 +26,13 @@ logger = logging.getLogger(__name__)
 class SteppedHttpCompression(HttpCompressionMiddleware):
     """Unpacks small bodies in turns of the event loop, and large ones in a thread, one after the other.
 
-    With the settings, statistics and log lines of Scrapy's. A body that ends before its coding does is
-    a loss of data, as DOWNLOAD_FAIL_ON_DATALOSS has it.
+    With the settings, statistics and log lines of Scrapy's. Of a body that ends before its coding does, what
+    came is taken, as Scrapy's does.
     """
 
     def __init__(self, stats: Any = None, *, crawler: Crawler) -> None:
         super().__init__(stats, crawler=crawler)
         self._crawler = crawler
-        self._fails_on_loss = options.boolean(crawler.settings, "DOWNLOAD_FAIL_ON_DATALOSS")
 
     def process_response(  # type: ignore[override] # may have to wait
         self, request: Request, response: Response
@@ -83,10 +81,10 @@ class SteppedHttpCompression(HttpCompressionMiddleware):
                 if bodies is not None:
                     bodies.weigh(request, output.tell())
                     bodies.handed_over(request)
-        except CodingCut as error:
-            if request.meta.get("download_fail_on_dataloss", self._fails_on_loss):
-                raise ResponseDataLossError(f"{error}; see DOWNLOAD_FAIL_ON_DATALOSS") from error
-            response.flags.append("dataloss")
+        except CodingCut:
+            if not output.tell():
+                raise
+            # as with Scrapy, and in browsers: what came is the page
         return output.getvalue()
 
     def _tell(self, request: Request, response: Response, body: bytes, unknown: list[bytes]) -> None:

@@ -31,5 +31,7 @@ class EscapedRecord(logging.LogRecord):
 
 
 def install() -> None:
-    """From now on all records of this process are of this class."""
-    logging.setLogRecordFactory(EscapedRecord)
+    """From now on all records of this process are of this class; a factory that makes such ones stays."""
+    made = logging.getLogRecordFactory()("", logging.NOTSET, "", 0, "", (), None)
+    if not isinstance(made, EscapedRecord):
+        logging.setLogRecordFactory(EscapedRecord)

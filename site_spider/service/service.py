@@ -187,9 +187,9 @@ class SeedService:
 
     async def _spider_closed(self) -> None:
         if self._parts is not None:
-            await self._parts.statistics.close()
             if self._parts.frontier_server is not None:
                 await self._parts.frontier_server.close()
+            await self._parts.statistics.close()
 
 
 def _scheduler_of(crawler: Crawler) -> SeedScheduler:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.commands.table import Column, cut, render
+from site_spider.commands.table import Column, render
+from site_spider.escape import cut
 
 COLUMNS = (
     Column("ID"),

@@ -13,7 +13,7 @@ from scrapy.crawler import Crawler
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.http import Response
 
-from site_spider.dupefilter.seed_filter import SeedFilter
+from site_spider.dupefilter.seed_filter import SeedFilter, pages_of
 from site_spider.errors import ConfigError
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
@@ -153,5 +153,5 @@ def test_seeds_are_not_filtered_by_what_does_not_obey_the_rule() -> None:
     """Scrapy's own dupefilter would take a replayed seed for a duplicate of itself."""
     nothing: Any = None
     with pytest.raises(ConfigError, match="DUPEFILTER_CLASS is RFPDupeFilter"):
-        SeedFilter.over(RFPDupeFilter(), nothing, all_seeds=True)
-    assert SeedFilter.over(RFPDupeFilter(), nothing, all_seeds=False) is None
+        pages_of(RFPDupeFilter(), *[nothing] * 4, all_seeds=True)
+    assert not isinstance(pages_of(RFPDupeFilter(), *[nothing] * 4, all_seeds=False), SeedFilter)

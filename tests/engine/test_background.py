@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy.crawler import Crawler
 
 import site_spider
 from site_spider.adapters.local.log_producer import LocalProducer
@@ -29,6 +28,8 @@ STARTERS = {"create_task", "ensure_future", "Thread", "Timer", "start_new_thread
 # Where something is started without Background, and who sees its failure.
 OWNED = {
     ("engine/background.py", "create_task"): "this is Background",
+    ("download/wire.py", "create_task"): "reads on; a failure ends the request that is answered",
+    ("engine/bounded_client.py", "create_task"): "likewise",
     ("results/delivery.py", "create_task"): "a write, whose outcome the delivery looks at",
     ("intake/intake.py", "ensure_future"): "an answer, which is raised on the thread that asked",
     ("intake/intake.py", "Thread"): "the intake tells its owner",
@@ -81,17 +82,16 @@ def fail(*_arguments: Any, **_keywords: Any) -> None:
 
 def crawl_until_it_ends(folder: Path, **settings: Any) -> tuple[Crawled, int]:
     """A crawl that nobody stops, and its exit code."""
-    seen: list[Crawler] = []
-
-    def keep(crawler: Crawler) -> bool:
-        seen[:] = [crawler]
-        return False
-
     seeds = [{"url": f"http://h.test/{n}", "meta": {"url_id": str(n)}} for n in range(3)]
     found = crawl(
-        folder, [*seeds, b"no seed"], until=keep, timeout_seconds=30, SITE_STOP_GRACE_SECONDS=2, **settings
+        folder,
+        [*seeds, b"no seed"],
+        until=lambda _crawler: False,
+        timeout_seconds=30,
+        SITE_STOP_GRACE_SECONDS=2,
+        **settings,
     )
-    return found, seen[0].spider.exit_code  # type: ignore[union-attr]
+    return found, found.exit_code
 
 
 def assert_failed(ended: tuple[Crawled, int], caplog: pytest.LogCaptureFixture) -> None:

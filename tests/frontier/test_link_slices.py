@@ -14,9 +14,9 @@ import uvloop
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
-from site_spider.service.assembly import SeedService
 
 from site_spider.frontier.links_in_hand import LinksInHand
+from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
 
@@ -44,7 +44,7 @@ def run(
 ) -> Crawled:
     def is_over(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        return service is not None and until is not None and until(service)
+        return service is not None and service.is_open and until is not None and until(service)
 
     return crawl(
         folder,
@@ -58,7 +58,7 @@ def run(
 
 def is_between_slices(service: SeedService) -> bool:
     """Some of the links are enqueued, and not all."""
-    enqueued = service.crawler.stats.get_value("scheduler/enqueued", 0)
+    enqueued = service._crawler.stats.get_value("scheduler/enqueued", 0)
     return 0 < enqueued < LINKS
 
 
@@ -84,11 +84,10 @@ def test_what_is_lost_between_two_slices_completes_nothing_and_leaves_nothing(tm
     def lose(service: SeedService) -> bool:
         if not enqueued:
             if is_between_slices(service):
-                assert service.seeds is not None
-                service.seeds.lost(service.completion.ledger.partitions())
-                enqueued.append(service.crawler.stats.get_value("scheduler/enqueued"))
+                service.parts.seeds.lost(service.parts.completion.ledger.partitions())
+                enqueued.append(service._crawler.stats.get_value("scheduler/enqueued"))
             return False
-        return not len(service.waiting_room) and not service.crawler.engine._slot.inprogress
+        return not len(service.parts.room) and not service._crawler.engine._slot.inprogress
 
     found = run(tmp_path, lose, SEED)
     assert found.stats["scheduler/enqueued"] == enqueued[0]
@@ -117,7 +116,7 @@ def test_a_page_that_is_cancelled_between_two_slices_does_not_complete_its_seed(
                 for task in pages:
                     task.cancel()
             return False
-        return not len(service.waiting_room) and not service.crawler.engine._slot.inprogress
+        return not len(service.parts.room) and not service._crawler.engine._slot.inprogress
 
     found = run(tmp_path, cancel, SEED, CONCURRENT_REQUESTS=1)
     assert any(task.cancelled() for task in cancelled)
@@ -145,7 +144,7 @@ def test_the_error_of_a_download_is_freed_without_the_collector(tmp_path: Path) 
     alive: list[object] = []
 
     def is_done(service: SeedService) -> bool:
-        if not errors or service.completion.ledger.in_flight:
+        if not errors or service.parts.completion.ledger.in_flight:
             return False
         alive.extend(error for error in errors if error() is not None)
         return True

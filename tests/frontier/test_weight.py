@@ -14,14 +14,15 @@ from scrapy import Request
 
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SeedError
-from site_spider.frontier.backoff import HostBackoff
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.waiting_room import WaitingRoom
-from site_spider.frontier.weight import object_bytes, seed_bytes, size_bytes
-from site_spider.intake.load import MAX_SEED_BYTES, Load
+from site_spider.frontier.weight import size_bytes
+from site_spider.intake.load import MAX_SEED_BYTES
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.ledger import Ledger
 from site_spider.seed.seed import parse_seed
+from site_spider.seed.weight import object_bytes, seed_bytes
+from tools.measure.rooms import bare_room
 
 PARTITION = Partition("seeds", 0)
 URL = "http://www.host.example/section/article"
@@ -68,7 +69,7 @@ def assert_near(estimated: float, taken: float) -> None:
 
 
 async def room() -> WaitingRoom:
-    return WaitingRoom(Frontier(), HostBackoff(1, 1), Load(10**9, 10**12), lambda: None)
+    return bare_room()
 
 
 @pytest.mark.parametrize("shape", SEEDS)

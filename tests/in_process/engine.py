@@ -51,6 +51,7 @@ class Crawled:
     lag: int
     seeds: dict[str, int]
     stats: dict[str, Any]
+    exit_code: int
 
 
 def settings_for(folder: Path, **overrides: Any) -> Settings:
@@ -119,7 +120,7 @@ async def _crawl(
 
     async def done() -> None:
         while not crawling.done():
-            if until is not None and crawler._engine is not None and until(crawler):
+            if until is not None and _is_open(crawler) and until(crawler):
                 return
             if until is None and await asyncio.to_thread(lag, log, topic, group) == 0:
                 return
@@ -131,6 +132,11 @@ async def _crawl(
         await crawler.stop_async()
         await asyncio.wait_for(crawling, timeout_seconds)
     return await asyncio.to_thread(_left_behind, crawler, log, topic, group)
+
+
+def _is_open(crawler: Crawler) -> bool:
+    service = None if crawler._engine is None else SeedService.of(crawler)
+    return service is not None and service.is_open
 
 
 def _left_behind(crawler: Crawler, log: SeedLog, topic: str, group: str) -> Crawled:
@@ -148,6 +154,7 @@ def _left_behind(crawler: Crawler, log: SeedLog, topic: str, group: str) -> Craw
         lag(log, topic, group),
         {key.removeprefix("seeds/"): value for key, value in stats.items() if key.startswith("seeds/")},
         stats,
+        getattr(crawler.spider, "exit_code", 0),
     )
     reader.close()
     log.close()

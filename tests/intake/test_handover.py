@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Self
 
 import pytest
 from scrapy.crawler import Crawler
-from site_spider.service.assembly import SeedService
 
 from site_spider.contracts.sink import ACKNOWLEDGED, Record, Verdict
 from site_spider.errors import SinkUnavailable
+from site_spider.service.service import SeedService
 from tests.in_process.engine import crawl
 from tests.intake.test_repeats import ScriptedConsumer, Site, do, has_been_revoked, revoke, run, script, seeds
 
@@ -72,11 +72,10 @@ def is_active_for(seconds: float) -> Callable[[SeedService], bool]:
     since: list[float] = []
 
     def step(service: SeedService) -> bool:
-        assert service.handover is not None
         now = asyncio.get_running_loop().time()
-        if service.handover.active:
+        if service.parts.handover.active:
             since.append(now)
-        return bool(since) and service.handover.active and now - since[0] > seconds
+        return bool(since) and service.parts.handover.active and now - since[0] > seconds
 
     return step
 
@@ -128,7 +127,7 @@ def test_a_stop_in_the_middle_of_a_handover_takes_nothing_from_it(tmp_path: Path
 
     def until(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        if service is not None and service.seeds is not None and steps[0](service):
+        if service is not None and service.is_open and steps[0](service):
             steps.pop(0)
         if not steps:
             asyncio.get_running_loop().call_later(0.2, site.let_go)  # the stop has begun by then

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from typing import Any
 
 from site_spider.contracts.seed_log import Message, Partition, Position
+from site_spider.engine.background import Background
 from site_spider.errors import SeedError
 from site_spider.intake.intake import Intake
+from site_spider.intake.loop_calls import LoopCalls
 from site_spider.intake.owner import Arrival
 from site_spider.seed.seed import Seed, parse_seed
 
@@ -52,26 +54,31 @@ class Owner:
     def reached(self, partition: Partition, offset: int) -> None:
         raise RuntimeError("a bug of the owner")
 
-    def failed(self, error: BaseException) -> None:
-        self.failures.append(error)
-
 
 class NoCommits:
-    tell: Any
     is_awaited = False
+
+    def join(self, _log: object, _listener: object) -> Any:
+        raise AssertionError("nobody joins")
 
     def look(self, consumer: Any, mine: Set[Partition]) -> None:
         pass
 
     def forget(self, partitions: Sequence[Partition]) -> None:
-        self.tell(lambda: None)
+        pass
 
 
 def intake(owner: Owner, wait_seconds: float, parse: Callable[[bytes | None], Seed] = parse_seed) -> Intake:
-    def join(_listener: object) -> Any:
-        raise AssertionError("nobody joins")
-
-    return Intake(join, owner, parse, wait_seconds, NoCommits())
+    background = Background(owner.failures.append)
+    return Intake(
+        None,
+        owner,
+        parse,
+        wait_seconds,
+        NoCommits(),
+        LoopCalls(background),
+        background.fail,  # type: ignore[arg-type]
+    )
 
 
 def test_an_assignment_that_was_given_up_ends_before_the_next_begins() -> None:

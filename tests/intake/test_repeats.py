@@ -279,8 +279,7 @@ def test_partitions_that_come_back_before_the_loop_has_answered_are_taken(
 
     def wait_for_answers(seconds: float) -> Callable[[SeedService], bool]:
         def step(service: SeedService) -> bool:
-            assert service._intake is not None
-            service._intake._revoke_wait_seconds = seconds
+            service.parts.intake._revoke_wait_seconds = seconds
             return True
 
         return step
@@ -309,7 +308,7 @@ def test_partitions_that_come_back_before_the_loop_has_answered_are_taken(
 
 
 def taken_all_again(service: SeedService) -> bool:
-    return service.completion.ledger.in_flight == 11
+    return service.parts.completion.ledger.in_flight == 11
 
 
 def test_partitions_that_are_assigned_twice_begin_anew(tmp_path: Path) -> None:
@@ -321,9 +320,9 @@ def test_partitions_that_are_assigned_twice_begin_anew(tmp_path: Path) -> None:
         ScriptedConsumer.again = True
 
     steps = [
-        lambda _s: site.asked["/slow"] == 1 and _s.completion.ledger.in_flight == 11,
+        lambda _s: site.asked["/slow"] == 1 and _s.parts.completion.ledger.in_flight == 11,
         do(assign_again),
-        lambda s: s.completion.ledger.handed_back == 11,
+        lambda s: s.parts.completion.ledger.handed_back == 11,
         taken_all_again,
         do(site.let_go),
     ]

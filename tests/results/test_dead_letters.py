@@ -10,7 +10,10 @@ import pytest
 from site_spider.contracts.seed_log import Headers, Message, Partition
 from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected
-from site_spider.ledger.ledger import Entry, Ledger
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.entry import Entry
+from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.lifecycle import SeedListener
 from site_spider.results.dead_letters import DeadLetters
 
 P = Partition("seeds", 0)
@@ -43,6 +46,16 @@ class NarrowLog:
         pass
 
 
+class Ended(SeedListener):
+    """Tells of the first seed that ends."""
+
+    def __init__(self, told: asyncio.Future[Entry]) -> None:
+        self._told = told
+
+    def ended(self, entry: Entry) -> None:
+        self._told.set_result(entry)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "limit_bytes", "kept"),
     [
@@ -66,7 +79,8 @@ def test_a_message_that_is_too_large_with_its_headers_is_cut(
         durable: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
         failures: list[BaseException] = []
         log = NarrowLog(limit_bytes)
-        letters = DeadLetters(log, "dead", durable.set_result, Background(failures.append))
+        completion = Completion(ledger, Ended(durable))
+        letters = DeadLetters(log, "dead", completion, Background(failures.append))
         letters.set_aside(Message(P, 0, key, value), "why " * 5_000, entry)
         assert await asyncio.wait_for(durable, 5) is entry
         assert letters.under_way == 0

@@ -11,11 +11,16 @@ import pytest
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.intake.seed_queue import Waiting, seed_request
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.ledger import Entry, Ledger, Outcome
+from site_spider.ledger.entry import Entry, Outcome
+from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.lifecycle import Lifecycle
 from site_spider.ledger.lineage import Root, job_of
-from site_spider.observe.document import NameCounts
+from site_spider.results.at_least_once import OffsetCommits
 from site_spider.results.batch import BatchLimits
+from site_spider.results.commits import Member
+from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
+from site_spider.results.name_counts import NameCounts
 from site_spider.results.results import Results
 from site_spider.seed.seed import Seed, parse_seed
 from tests.in_process.scripted_sink import ScriptedSink
@@ -31,28 +36,37 @@ class BrokenDelivery(Delivery):
         raise AttributeError("'Handle' object has no attribute 'when'")
 
 
+class Letters(DeadLetters):
+    """Keeps the reasons; each letter is durable at once."""
+
+    def __init__(self, completion: Completion) -> None:
+        self.aside: list[str] = []
+        self._completion = completion
+
+    def set_aside(self, message: Message, reason: str, entry: Entry) -> None:
+        self.aside.append(reason)
+        self._completion.set_aside(entry)
+
+
 class Crawl:
     """One seed that has begun, and what becomes of it."""
 
     def __init__(self, *deliveries: Delivery) -> None:
-        self.completion = Completion(Ledger())
+        lifecycle = Lifecycle()
+        self.completion = completion = Completion(Ledger(), lifecycle)
         self.completion.assigned({P: None})
-        self.aside: list[str] = []
-        self.results = Results(deliveries, self.completion, self._set_aside, NameCounts())
-        self.completion.write_missing = self.results.write_missing
-        self.completion.give_up = self.results.give_up
+        self.letters = Letters(completion)
+        commits = OffsetCommits(completion, None, Member("seeds", "group"), lambda call, *rest: call(*rest))  # type: ignore[arg-type]
+        self.results = Results(deliveries, commits, completion, self.letters, NameCounts(), lambda: False)
+        lifecycle.add(self.results)
         message = Message(P, 0, None, b'{"url": "http://h.test/", "meta": {"url_id": "a"}}')
         seed = parse_seed(message.value, frozenset())
         assert isinstance(seed, Seed)
-        entry = self.completion.take(message)
+        entry = self.completion.take(message, seed)
         assert entry is not None
         self.request, root = seed_request(Waiting(entry, message, seed), object())  # type: ignore[arg-type]
         self.root: Root = root
         self.completion.begin(self.request, root)
-
-    def _set_aside(self, _message: Message, reason: str, entry: Entry) -> None:
-        self.aside.append(reason)
-        self.completion.set_aside(entry)
 
     def end(self) -> None:
         self.results.submit({"url_id": "a", "body": "text"}, job_of(self.request))
@@ -80,7 +94,7 @@ def test_a_result_reaches_the_other_sink_and_the_seed_is_set_aside(caplog: pytes
         crawl.end()
         await until(lambda: crawl.watermark == 1)
         assert sink.written == [["a"]]
-        (reason,) = crawl.aside
+        (reason,) = crawl.letters.aside
         assert reason.startswith("sink scripted could not be given the result: AttributeError(")
         assert crawl.completion.ledger.outcomes[Outcome.DEAD_LETTER] == 1
         await good.close(1)
@@ -99,7 +113,7 @@ def test_a_result_that_comes_after_the_end_of_the_crawl_leaves_its_seed_to_be_re
         await delivery.close(1)
         crawl = Crawl(delivery)
         crawl.end()
-        assert crawl.aside == []
+        assert crawl.letters.aside == []
         assert crawl.watermark == 0
         assert crawl.completion.ledger.in_flight == 1
 

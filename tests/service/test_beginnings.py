@@ -9,15 +9,15 @@ import pytest
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.utils.request import RequestFingerprinter
-from site_spider.service.assembly import SeedService
 
 from site_spider.errors import ConfigError
+from site_spider.frontier import dispatcher
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.politeness import build_frontier
 from site_spider.frontier.waiting_link import WaitingLink
 from site_spider.intake.seed_queue import Waiting
-from site_spider.ledger import completion
 from site_spider.service import exit_code
+from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, settings_for
 from tests.intake.quarantine.test_deaths import committed
@@ -75,7 +75,7 @@ def test_a_seed_whose_request_cannot_be_completed_has_a_failure_result(
         if request.url == BAD:
             raise Bug("no jar")
 
-    monkeypatch.setattr("site_spider.frontier.scheduler.use_jar_of", use_jar)
+    monkeypatch.setattr("site_spider.frontier.dispatcher.use_jar_of", use_jar)
     found = crawl(tmp_path, seeds("bad", "a", "b"), CONCURRENT_REQUESTS_PER_DOMAIN=1)
     assert {key: each["status"] for key, each in found.documents.items()} == {"bad": None, "a": 200, "b": 200}
     assert found.documents["bad"]["description"] == "the request could not be begun: Bug('no jar')"
@@ -87,14 +87,14 @@ def test_a_link_that_cannot_be_begun_sets_its_seed_aside(
 ) -> None:
     """There is no job yet that could have a result."""
     engine.ANSWERS["/root"] = lambda r: page(r, "<a href=/bad><a href=/good>")
-    as_request = completion.as_request
+    as_request = dispatcher.as_request
 
     def broken(link: WaitingLink) -> Any:
         if link.url == BAD:
             raise Bug("no link")
         return as_request(link)
 
-    monkeypatch.setattr(completion, "as_request", broken)
+    monkeypatch.setattr(dispatcher, "as_request", broken)
     found = crawl(tmp_path, seeds("root", "a"))
     (letter,) = found.dead_letters
     assert dict(letter.headers)["error"].startswith(b"the link http://h.test/bad could not be begun: Bug(")
@@ -154,10 +154,10 @@ class Lives:
 
 def engine_is_idle(crawler: Crawler) -> bool:
     service = SeedService.of(crawler)
-    if service is None or service.seeds is None:
+    if service is None or not service.is_open:
         return False
-    positions = service.completion.positions().values()
-    return service.completion.ledger.in_flight == 0 and sum(each.offset for each in positions) == 6
+    positions = service.parts.completion.positions().values()
+    return service.parts.completion.ledger.in_flight == 0 and sum(each.offset for each in positions) == 6
 
 
 def test_an_error_of_the_frontier_counts_as_a_death_and_cannot_come_for_ever(

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from scrapy import Request
 from scrapy.http import Response
-from site_spider.service.service_settings import ServiceSettings
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.log_producer import MESSAGE_LIMIT_BYTES
@@ -19,6 +18,7 @@ from site_spider.frontier.spill.hosts import Ownership
 from site_spider.page.url import url_id
 from site_spider.seed.moved import MOST_HOPS
 from site_spider.seed.strict_json import MAX_VALUES
+from site_spider.service.config import ServiceSettings
 from tests.frontier.spill.test_spill import messages
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, settings_for

@@ -28,14 +28,12 @@ from scrapy.settings import Settings
 from scrapy.squeues import FifoMemoryQueue
 
 from site_spider import meta_keys
-from site_spider.frontier.backoff import HostBackoff
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.waiting_link import WaitingLink, as_request
-from site_spider.frontier.waiting_room import WaitingRoom
-from site_spider.intake.load import Load
 from site_spider.ledger.lineage import Job
 from site_spider.spiders.crawl_spider import SeedSpider
 from tools.measure.frontier_memory import page_root
+from tools.measure.rooms import bare_room
 
 HOSTS = (1, 100, 10_000, 100_000)
 LEAST_WAITING = 20_000
@@ -59,7 +57,7 @@ class Room:
     """The waiting room of a crawl."""
 
     def __init__(self) -> None:
-        self._room = WaitingRoom(Frontier(), HostBackoff(1, 1), Load(10**9, 10**12), lambda: None)
+        self._room = bare_room()
 
     def push(self, request: Request) -> None:
         assert self._room.put_link(request, request.meta[meta_keys.JOB])

@@ -28,16 +28,14 @@ from scrapy.squeues import FifoMemoryQueue
 
 from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message, Partition
-from site_spider.frontier.backoff import HostBackoff
-from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.waiting_room import WaitingRoom
-from site_spider.intake.load import Load
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.lineage import Job, Root
 from site_spider.seed.seed import parse_seed
 from site_spider.spiders.crawl_spider import SeedSpider
+from tools.measure.rooms import bare_room
 
 PAGE = 50  # links
 HOSTS = 1_000
@@ -70,7 +68,7 @@ def links(count: int) -> Iterator[tuple[Request, Job]]:
 
 def in_room(put: Callable[[WaitingRoom, Request, Job], object]) -> Callable[[int], Any]:
     def fill(count: int) -> Any:
-        room = WaitingRoom(Frontier(), HostBackoff(1, 1), Load(10**9, 10**12), lambda: None)
+        room = bare_room()
         for request, job in links(count):
             put(room, request, job)
         return room
@@ -80,7 +78,7 @@ def in_room(put: Callable[[WaitingRoom, Request, Job], object]) -> Callable[[int
 
 def in_ledger(count: int) -> Any:
     """Seeds of 70 bytes."""
-    room, ledger = WaitingRoom(Frontier(), HostBackoff(1, 1), Load(10**9, 10**12), lambda: None), Ledger()
+    room, ledger = bare_room(), Ledger()
     partition = Partition("seeds", 0)
     ledger.assign(partition, None)
     for number in range(count):

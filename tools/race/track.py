@@ -16,7 +16,7 @@ from tools.race import certificate, machine
 from tools.race.machine import Cores
 from tools.race.workload import WORKLOADS, Workload
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class State(NamedTuple):

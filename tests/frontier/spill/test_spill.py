@@ -19,12 +19,10 @@ from scrapy.settings import Settings
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.log_producer import LocalProducer
 from site_spider.errors import ConfigError, SinkRejected
-from site_spider.frontier.queues import Queues
 from site_spider.frontier.spill import spill
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.writer import SeedWriter
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.ledger import Ledger
+from site_spider.frontier.waiting_room import build_frontier, build_load, build_politeness
 from site_spider.page.url import url_id
 from site_spider.seed.partitions import partition_of
 from site_spider.service.config import ServiceSettings
@@ -593,4 +591,5 @@ def test_a_setting_that_cannot_be_used_ends_the_process(tmp_path: Path, name: st
 
 async def _read(settings: Settings) -> None:
     ServiceSettings.read(settings)
-    assert Queues(Crawler(SeedSpider, settings), Completion(Ledger()), lambda: None).room is not None
+    build_load(settings)
+    build_politeness(Crawler(SeedSpider, settings), build_frontier(settings), lambda: None)

@@ -159,7 +159,7 @@ def test_trees_that_keep_too_much_hand_their_links_on(
     look, were_crowded = Spill.look, [False]
 
     async def look_and_tell(spill: Spill) -> None:
-        were_crowded.append(spill.is_crowded())
+        were_crowded.append(spill._commits.is_crowded)
         await look(spill)
 
     async def until_it_was_looked(request: Request) -> Response:

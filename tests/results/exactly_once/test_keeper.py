@@ -183,9 +183,9 @@ class Crawl:
 
     def begin(self, offset: int) -> Root:
         message = Message(P, offset, None, b'{"url": "http://host.test/"}')
-        entry = self.completion.take(message)
-        assert entry is not None
         seed = parse_seed(message.value, frozenset())
+        entry = self.completion.take(message, seed)
+        assert entry is not None
         return Root(Request("http://host.test/"), entry, seed, message)
 
     def end(self, entry: Entry) -> None:

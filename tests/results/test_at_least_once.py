@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from site_spider.intake.commits import OffsetCommits
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LogUnavailable
-from site_spider.ledger.ledger import Ledger, Outcome
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.entry import Outcome
+from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.lifecycle import SeedListener
+from site_spider.results.at_least_once import OffsetCommits
+from site_spider.results.commits import Member
 
 P, Q = Partition("seeds", 0), Partition("seeds", 1)
 
@@ -19,12 +23,13 @@ class Scene:
     """A ledger on the loop, and the intake's thread, whose calls reach the loop when the test lets them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("site_spider.intake.commits._COMMIT_SECONDS", 0.0)
-        monkeypatch.setattr("site_spider.intake.commits._RETRY_SECONDS", 0.0)
+        monkeypatch.setattr("site_spider.results.at_least_once._COMMIT_SECONDS", 0.0)
+        monkeypatch.setattr("site_spider.results.at_least_once._RETRY_SECONDS", 0.0)
         self.ledger = Ledger()
-        self.commits = OffsetCommits(lambda: self.ledger.positions([P, Q]), lambda _positions: None)
         self.told: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self.commits.tell = lambda call, *arguments: self.told.append((call, arguments))
+        tell = lambda call, *arguments: self.told.append((call, arguments))  # noqa: E731
+        completion = Completion(self.ledger, SeedListener())
+        self.commits = OffsetCommits(completion, None, Member("seeds", "group"), tell)  # type: ignore[arg-type]
         self.mine: set[Partition] = set()
         self.committed: list[tuple[Partition, int]] = []
         self.is_away = False
