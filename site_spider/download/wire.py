@@ -37,7 +37,6 @@ class Wire(asyncio.Protocol):
 
     def __init__(self, on_lost: Callable[[Wire], None]) -> None:
         self.is_open = False
-        self.idle_since = 0.0
         self._on_lost = on_lost
         self._transport: Any = None
         self._answer: HttpAnswer | None = None

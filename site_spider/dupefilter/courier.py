@@ -139,9 +139,8 @@ class DoneCourier:
     def _written(self, marks: int) -> None:
         self._done.written()
         self._count("dupefilter/marks_written", marks)
-        if self._done.dropped:
-            self._count("dupefilter/marks_dropped", self._done.dropped)
-            self._done.dropped = 0
+        if dropped := self._done.take_dropped():
+            self._count("dupefilter/marks_dropped", dropped)
 
     def _say_left(self, reason: object) -> None:
         if self._done.waiting:

@@ -34,7 +34,7 @@ class RemoteDone:
         self._known: OrderedDict[bytes, float] = OrderedDict()  # until when; the oldest first
         self._pending: OrderedDict[bytes, None] = OrderedDict()
         self._under_way: dict[bytes, None] = {}
-        self.dropped = 0  # marks that found no room
+        self._dropped = 0  # marks that found no room
 
     @property
     def waiting(self) -> int:
@@ -53,7 +53,7 @@ class RemoteDone:
         self._pending[fingerprint] = None
         if len(self._pending) > self._pending_limit:
             self._pending.popitem(last=False)
-            self.dropped += 1
+            self._dropped += 1
 
     def unknown(self, fingerprints: Iterable[bytes]) -> list[bytes]:
         """Those of them that the store has to be asked for, each once."""
@@ -67,6 +67,11 @@ class RemoteDone:
             self._known.move_to_end(fingerprint)
         while len(self._known) > self._known_limit:
             self._known.popitem(last=False)
+
+    def take_dropped(self) -> int:
+        """How many marks found no room since this was asked the last time."""
+        dropped, self._dropped = self._dropped, 0
+        return dropped
 
     def take(self, limit: int) -> list[bytes]:
         """The next marks for the store, at most `limit`; the same ones until they are written."""
