@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
-from time import thread_time
 from typing import NamedTuple
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.host_queue import HostPolicy
+from tests.growth import assert_grows
 
 HOSTS = ["a", "b", "c", "slow"]
 hosts = st.sampled_from(HOSTS)
@@ -310,30 +311,40 @@ def test_what_waits_is_urgent_in_time_however_many_others_were_served_meanwhile(
 LEVELS = 20_000  # as many as seeds may be in flight, each with a priority of its own
 
 
-def one_level_each() -> Frontier[int]:
-    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(LEVELS, 0.0), MAX_WAIT)
-    for number in range(LEVELS):
-        frontier.push(number * 7919 % LEVELS, "a", number, 0.0)  # in no order
+def one_level_each(levels: int = LEVELS) -> Frontier[int]:
+    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(levels, 0.0), MAX_WAIT)
+    for number in range(levels):
+        frontier.push(number * 7919 % levels, "a", number, 0.0)  # in no order
     return frontier
 
 
 def test_a_level_for_each_item_costs_no_more_to_remove() -> None:
     """They are removed when their partition is revoked, on the event loop."""
-    frontier = one_level_each()
-    began = thread_time()
-    assert sum(map(len, frontier.remove(lambda number: number % 2 == 0, 1.0))) == LEVELS // 2
-    assert sum(map(len, frontier.remove(lambda _number: True, 1.0))) == LEVELS // 2
-    assert thread_time() - began < 1
-    assert frontier.lengths() == {}
+
+    def removing(levels: int) -> Callable[[], None]:
+        frontier = one_level_each(levels)
+
+        def remove() -> None:
+            assert sum(map(len, frontier.remove(lambda number: number % 2 == 0, 1.0))) == levels // 2
+            assert sum(map(len, frontier.remove(lambda _number: True, 1.0))) == levels // 2
+            assert frontier.lengths() == {}
+
+        return remove
+
+    assert_grows(removing, LEVELS // 4)
 
 
 @pytest.mark.parametrize("now", [1.0, MAX_WAIT + 1])
 def test_a_level_for_each_item_costs_no_more_to_serve(now: float) -> None:
     """By level, and by age when all have waited too long; the levels are gone with their items."""
+
+    def serving(levels: int) -> Callable[[], list[int | None]]:
+        frontier = one_level_each(levels)
+        return lambda: [frontier.pop(now) for _ in range(levels)]
+
+    assert_grows(serving, LEVELS // 4)
     frontier = one_level_each()
-    began = thread_time()
     served = [frontier.pop(now) for _ in range(LEVELS)]
-    assert thread_time() - began < 2
     numbers = range(LEVELS)
     assert served == (list(numbers) if now > MAX_WAIT else sorted(numbers, key=lambda n: n * 7919 % LEVELS))
     assert frontier.lengths() == {}
