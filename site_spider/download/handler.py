@@ -17,7 +17,6 @@ import logging
 import re
 import ssl
 import time
-from collections import OrderedDict
 from typing import NamedTuple
 
 from scrapy import Request, signals
@@ -32,6 +31,7 @@ from scrapy.exceptions import (
 from scrapy.http import Response
 
 from site_spider import options
+from site_spider.bounded_dict import BoundedDict
 from site_spider.download.answer import BodyEnd, HttpAnswer
 from site_spider.download.answer_errors import NoAnswer, OddAnswer
 from site_spider.download.bodies import Bodies
@@ -84,7 +84,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         self._leaves_all = bool(settings.get("DOWNLOAD_BIND_ADDRESS")) or options.boolean(
             settings, "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING"
         )
-        self._odd: OrderedDict[Server, None] = OrderedDict()
+        self._odd: BoundedDict[Server, None] = BoundedDict(_MOST_ODD)
         self._patient: PublicHTTP11DownloadHandler | None = None
         self._warned_of_loss = False
 
@@ -98,8 +98,6 @@ class PlainDownloadHandler(BaseDownloadHandler):
         except OddAnswer as error:
             logger.debug("%s is left to Scrapy's handler: %s", plan.server, error)
             self._odd[plan.server] = None
-            if len(self._odd) > _MOST_ODD:
-                self._odd.popitem(last=False)
         return await self._download_patiently(request)
 
     async def close(self) -> None:

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
+from site_spider.bounded_dict import BoundedDict
+
 
 class RemoteDone:
     """The near side of a store that is elsewhere; fulfils dupefilter.seen.Done.
@@ -27,11 +29,10 @@ class RemoteDone:
     def __init__(
         self, known_limit: int, pending_limit: int, known_seconds: float, now: Callable[[], float]
     ) -> None:
-        self._known_limit = known_limit
         self._pending_limit = pending_limit
         self._known_seconds = known_seconds
         self._now = now
-        self._known: OrderedDict[bytes, float] = OrderedDict()  # until when; the oldest first
+        self._known: BoundedDict[bytes, float] = BoundedDict(known_limit)  # until when
         self._pending: OrderedDict[bytes, None] = OrderedDict()
         self._under_way: dict[bytes, None] = {}
         self._dropped = 0  # marks that found no room
@@ -64,9 +65,6 @@ class RemoteDone:
         until = self._now() + self._known_seconds
         for fingerprint in fingerprints:
             self._known[fingerprint] = until
-            self._known.move_to_end(fingerprint)
-        while len(self._known) > self._known_limit:
-            self._known.popitem(last=False)
 
     def take_dropped(self) -> int:
         """How many marks found no room since this was asked the last time."""

@@ -15,9 +15,10 @@ of itself.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Protocol
+
+from site_spider.bounded_dict import BoundedDict
 
 SENT_LIMIT = 200_000  # pages that were sent; what is forgotten may be sent, and compared, once more
 
@@ -40,7 +41,7 @@ class Seen:
         self._owners: dict[bytes, Hashable] = {}
         self._owned: dict[Hashable, list[bytes]] = {}
         # the oldest first; with the owner while that is not complete, and may have to send it again
-        self._sent: OrderedDict[bytes, Hashable | None] = OrderedDict()
+        self._sent: BoundedDict[bytes, Hashable | None] = BoundedDict(SENT_LIMIT)
 
     def knows(self, fingerprint: bytes) -> bool:
         """Whether `begin` would be False; it counts as met, but nothing is remembered."""
@@ -65,8 +66,6 @@ class Seen:
         if self._owners.get(fingerprint) == owner:
             del self._owners[fingerprint]
             self._sent[fingerprint] = owner
-            if len(self._sent) > SENT_LIMIT:
-                self._sent.popitem(last=False)
 
     def arrive(self, fingerprint: bytes) -> None:
         """It comes from the seed topic, or could not be sent there: it does not count as sent any more."""
