@@ -22,6 +22,7 @@ from typing import TypeVar
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.dupefilter.remote import RemoteDone
 from site_spider.engine.background import Background
+from site_spider.outage import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +52,9 @@ class DoneCourier:
         self._answer: asyncio.Future[None] | None = None  # to those
         self._asking: asyncio.Task[None] | None = None
         self._writing: asyncio.Task[None] | None = None
-        self._reads = _Outage(f"The store of the dupefilter ({store.name}) gives no answers")
-        self._writes = _Outage(f"The store of the dupefilter ({store.name}) takes no marks")
+        who = f"The store of the dupefilter ({store.name})"
+        self._reads = Outage(logger, f"{who} gives no answers", f"{who} answers again")
+        self._writes = Outage(logger, f"{who} takes no marks", f"{who} takes marks again")
 
     async def open(self, wait_seconds: float) -> None:
         """Open the store, waiting up to `wait_seconds` for one that is away. Raises DoneUnavailable."""
@@ -153,7 +155,7 @@ class DoneCourier:
     # --- both -------------------------------------------------------------------------------
 
     async def _insist(
-        self, outage: _Outage, call: Callable[[Sequence[bytes]], T], fingerprints: Sequence[bytes]
+        self, outage: Outage, call: Callable[[Sequence[bytes]], T], fingerprints: Sequence[bytes]
     ) -> T | _GaveUp:
         """Call until it succeeds, or until the end of the crawl."""
         while True:
@@ -182,27 +184,6 @@ class _GaveUp:
 
 
 _GAVE_UP = _GaveUp()
-
-
-class _Outage:
-    """Since when something fails; says so once, and once when it is over."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._since: float | None = None
-
-    def seconds(self) -> float:
-        return 0.0 if self._since is None else _now() - self._since
-
-    def goes_on(self, error: Exception) -> None:
-        if self._since is None:
-            self._since = _now()
-            logger.warning("%s: %s", self._what, error)
-
-    def is_over(self) -> None:
-        if self._since is not None:
-            logger.info("%s: over after %.1f s", self._what, self.seconds())
-            self._since = None
 
 
 def _now() -> float:
