@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_PAUSE_SECONDS = 0.5  # between two attempts
 
 
 class Outage:
@@ -34,3 +41,21 @@ class Outage:
         if self._since is not None:
             self._logger.info("%s after %.1f s", self._ends, self.seconds())
             self._since = None
+
+
+async def until_there(
+    attempt: Callable[[], Awaitable[T]], away: type[Exception], wait_seconds: float, outage: Outage
+) -> T:
+    """Call `attempt` until it does not raise `away`. Raises that when `wait_seconds` are over."""
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            found = await attempt()
+        except away as error:
+            if time.monotonic() + _PAUSE_SECONDS >= deadline:
+                raise
+            outage.goes_on(error)
+        else:
+            outage.is_over()
+            return found
+        await asyncio.sleep(_PAUSE_SECONDS)

@@ -22,7 +22,7 @@ from typing import TypeVar
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.dupefilter.remote import RemoteDone
 from site_spider.engine.background import Background
-from site_spider.outage import Outage
+from site_spider.outage import Outage, until_there
 
 logger = logging.getLogger(__name__)
 
@@ -58,18 +58,9 @@ class DoneCourier:
 
     async def open(self, wait_seconds: float) -> None:
         """Open the store, waiting up to `wait_seconds` for one that is away. Raises DoneUnavailable."""
-        deadline = _now() + wait_seconds
-        while True:
-            try:
-                await self._on_a_thread(self.store.open)
-            except DoneUnavailable as error:
-                if _now() + _RETRY_SECONDS >= deadline:
-                    raise
-                self._reads.goes_on(error)
-                await asyncio.sleep(_RETRY_SECONDS)
-            else:
-                break
-        self._reads.is_over()
+        await until_there(
+            lambda: self._on_a_thread(self.store.open), DoneUnavailable, wait_seconds, self._reads
+        )
         self._writing = self._background.start(self._write(), "marks for the dupefilter")
 
     async def ask(self, fingerprints: Collection[bytes]) -> None:
@@ -184,7 +175,3 @@ class _GaveUp:
 
 
 _GAVE_UP = _GaveUp()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
