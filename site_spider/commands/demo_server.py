@@ -40,7 +40,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Says nothing: what was fetched stands in the results."""
 
 
-class _Server(ThreadingHTTPServer):
+class _DemoServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
@@ -59,15 +59,15 @@ def serving(port: int = 0) -> Iterator[int]:
         yield int(servers[0].server_address[1])
 
 
-def _bound(stack: ExitStack, port: int) -> list[_Server]:
+def _bound(stack: ExitStack, port: int) -> list[_DemoServer]:
     """A server for each host. The port that the first one gets may be taken on another."""
     for left in range(_PORT_TRIES, 0, -1):
         with ExitStack() as attempt:
             try:
-                servers: list[_Server] = []
+                servers: list[_DemoServer] = []
                 for host in HOSTS:
                     wanted = servers[0].server_address[1] if servers else port
-                    servers.append(attempt.enter_context(_Server((host, int(wanted)), _Handler)))
+                    servers.append(attempt.enter_context(_DemoServer((host, int(wanted)), _Handler)))
             except OSError as error:
                 if port or left == 1:
                     raise ConfigError(

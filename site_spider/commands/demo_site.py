@@ -69,7 +69,7 @@ TROUBLE: Mapping[str, tuple[str, ...]] = {  # paths that the first pages link to
 _STYLE = "body{font-family:sans-serif;max-width:40em;margin:2em auto}"
 
 
-class Page(NamedTuple):
+class DemoPage(NamedTuple):
     """An answer; `delay_seconds` passes before it is sent."""
 
     status: int
@@ -79,7 +79,7 @@ class Page(NamedTuple):
     delay_seconds: float = 0.0
 
 
-def page(host: str, path: str) -> Page:
+def page(host: str, path: str) -> DemoPage:
     """The answer of a host to a path."""
     name, articles = HOSTS[host]
     if path == "/":
@@ -105,28 +105,28 @@ BAD_MESSAGES = (  # what other producers have been seen to send; each becomes a 
 )
 
 
-def _front(host: str, name: str, articles: tuple[str, ...]) -> Page:
+def _front(host: str, name: str, articles: tuple[str, ...]) -> DemoPage:
     links = [(f"/article/{number}", title) for number, title in enumerate(articles, start=1)]
     links += [(path, path.strip("/")) for path in TROUBLE[host]]
     items = "".join(f'<li><a href="{href}">{escape(title)}</a></li>' for href, title in links)
     return _html(name, f"<p>Welcome. Today on our pages:</p><ul>{items}</ul>")
 
 
-def _article(name: str, articles: tuple[str, ...], number: int) -> Page:
+def _article(name: str, articles: tuple[str, ...], number: int) -> DemoPage:
     following = number % len(articles) + 1
     text = f"{articles[number - 1]}. More about it was not made up. " * 20
     links = f'<p><a href="/">{escape(name)}</a> · <a href="/article/{following}">next</a></p>'
     return _html(f"{articles[number - 1]} – {name}", f"<p>{escape(text)}</p>{links}")
 
 
-def _special(name: str, path: str) -> Page:
+def _special(name: str, path: str) -> DemoPage:
     if path == "/moved":
-        return Page(301, b"", location="/article/2")
+        return DemoPage(301, b"", location="/article/2")
     if path == "/cafe":  # says its encoding in the header only
         text = "<title>Café</title><p>Le café de la bibliothèque est ouvert.</p>"
-        return Page(200, text.encode("latin-1"), "text/html; charset=iso-8859-1")
+        return DemoPage(200, text.encode("latin-1"), "text/html; charset=iso-8859-1")
     if path == "/photo.png":
-        return Page(200, _picture(), "image/png")
+        return DemoPage(200, _picture(), "image/png")
     if path == "/slow":
         return _html(f"The tide comes in – {name}", "<p>It took its time.</p>")._replace(
             delay_seconds=SLOW_SECONDS
@@ -136,9 +136,9 @@ def _special(name: str, path: str) -> Page:
     return _html("Not found", "<p>There is no such page.</p>")._replace(status=404)
 
 
-def _html(title: str, body: str) -> Page:
+def _html(title: str, body: str) -> DemoPage:
     head = f"<!doctype html><html><head><title>{escape(title)}</title><style>{_STYLE}</style></head>"
-    return Page(200, f"{head}<body><h1>{escape(title)}</h1>{body}</body></html>".encode())
+    return DemoPage(200, f"{head}<body><h1>{escape(title)}</h1>{body}</body></html>".encode())
 
 
 def _picture() -> bytes:

@@ -29,7 +29,7 @@ _HOSTS = (
 )
 
 
-class NoAnswer(SiteSpiderError):
+class NoFrontierReport(SiteSpiderError):
     """A process does not say anything, or nothing that can be read."""
 
 
@@ -77,7 +77,7 @@ class Command(SiteCommand):
         for path, pid in _wanted(opts.process).items():
             try:
                 document = _asked(path, opts.hosts)
-            except (OSError, NoAnswer) as error:
+            except (OSError, NoFrontierReport) as error:
                 self.complain(f"process {pid} does not answer: {error}")
                 self.exitcode = EXIT_FAILED
                 continue
@@ -115,9 +115,9 @@ def _asked(path: Path, hosts: int) -> dict[str, Any]:
     try:
         document = json.loads(answer)
     except ValueError:
-        raise NoAnswer("it may be busy with others that ask; try again") from None
+        raise NoFrontierReport("it may be busy with others that ask; try again") from None
     if not isinstance(document, dict) or "error" in document:
-        raise NoAnswer(escaped(answer[:200].decode("utf-8", "replace")))
+        raise NoFrontierReport(escaped(answer[:200].decode("utf-8", "replace")))
     return document
 
 

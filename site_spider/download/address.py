@@ -68,7 +68,7 @@ _METADATA_NAMES = frozenset({
 })  # fmt: skip
 
 
-class _Table:
+class _AddressBlocks:
     """Answers by address; of the blocks that hold it, the smallest decides."""
 
     def __init__(self, blocks: Mapping[str, bool]) -> None:
@@ -87,7 +87,7 @@ def _of_smallest(networks: Mapping[IPv4Network | IPv6Network, bool], address: in
     return bool(holding) and networks[max(holding, key=lambda network: network.prefixlen)]
 
 
-_OPEN_IPV4, _OPEN_IPV6 = _Table(_IPV4), _Table(_IPV6)
+_OPEN_IPV4, _OPEN_IPV6 = _AddressBlocks(_IPV4), _AddressBlocks(_IPV6)
 
 
 def is_address(host: str) -> bool:

@@ -46,7 +46,7 @@ _LONE_ENDS = (b"\n\n", b"\n\r\n")
 Headers = list[tuple[bytes, bytes]]
 
 
-class Ending(Enum):
+class BodyEnd(Enum):
     """How a body ended."""
 
     WHOLE = "whole"
@@ -54,7 +54,7 @@ class Ending(Enum):
     CUT = "dataloss"  # with the connection, before its time
 
 
-class Answer:
+class HttpAnswer:
     """One answer, being read. What `feed` raised once, it is not to be called after."""
 
     def __init__(self, *, to_head: bool = False) -> None:
@@ -63,7 +63,7 @@ class Answer:
         self.headers: Headers = []  # as written, Content-Length first, those of the connection left out
         self.length: int | None = None  # of the body; None: not known before it ends
         self.received = 0  # bytes of the body
-        self.ending: Ending | None = None  # None until it is all there
+        self.ending: BodyEnd | None = None  # None until it is all there
         self.is_reusable = False  # whether the connection may carry another one
         self._to_head = to_head  # an answer to HEAD has no body, whatever it says
         self._head = bytearray()  # what has come of the head at hand
@@ -100,7 +100,7 @@ class Answer:
             raise NoAnswer("the connection ended before the head did")
         if self.ending is None:
             is_unsure = self.length is None and self._chunks is None
-            self.ending = Ending.UNSURE if is_unsure else Ending.CUT
+            self.ending = BodyEnd.UNSURE if is_unsure else BodyEnd.CUT
             self.is_reusable = False
 
     def _next_head(self, data: bytes) -> tuple[bytes, int]:
@@ -187,10 +187,10 @@ class Answer:
         """How the body will end."""
         if self._to_head or code in _NO_BODY:
             self.length = int(lengths[0]) if lengths and self._to_head else 0
-            self.ending = Ending.WHOLE
+            self.ending = BodyEnd.WHOLE
         elif lengths:
             self.length = int(lengths[0])
-            self.ending = None if self.length else Ending.WHOLE
+            self.ending = None if self.length else BodyEnd.WHOLE
         elif codings:
             self._chunks = Chunks()
         if self.length is not None and (lengths or not self._to_head):
@@ -219,7 +219,7 @@ class Answer:
         self.received += len(content)
 
     def _finish(self, *, has_surplus: bool) -> None:
-        self.ending = Ending.WHOLE
+        self.ending = BodyEnd.WHOLE
         self.is_reusable = self.is_reusable and not has_surplus
 
 
@@ -232,7 +232,7 @@ def _check_protocol(seen: bytes | bytearray) -> None:
 
 def _lines_of(head: bytes) -> Headers:
     """Of a whole head, in their order; llhttp says whether they are well-formed."""
-    lines = _Lines()
+    lines = _HeaderLines()
     try:
         HttpResponseParser(lines).feed_data(head)
     except (HttpParserError, HttpParserUpgrade) as error:
@@ -240,7 +240,7 @@ def _lines_of(head: bytes) -> Headers:
     return lines.found
 
 
-class _Lines:
+class _HeaderLines:
     def __init__(self) -> None:
         self.found: Headers = []
 

@@ -22,16 +22,19 @@ class Chunks:
 
     def __init__(self) -> None:
         self.body = bytearray()
-        self.is_whole = False
         self.has_surplus = False  # more came than the body
-        callbacks = _Callbacks(self)
-        self._parser = HttpResponseParser(callbacks)
+        self._events = _Events(self.body)
+        self._parser = HttpResponseParser(self._events)
         self._parser.feed_data(_HEAD)
-        callbacks.is_behind_head = True
         self._fed = 0
         self._to_bound = _STEP_BYTES  # bytes until the bounds are looked at
         self._content_before = 0  # when they were the last time
         self._last = b""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the body has ended."""
+        return self._events.is_complete
 
     def feed(self, data: bytes) -> int:
         """Read a step, and return how many bytes that were. Raises OddAnswer and OversizedAnswer."""
@@ -69,19 +72,23 @@ class Chunks:
         self._to_bound = _STEP_BYTES
 
 
-class _Callbacks:
+class _Events:
     """What llhttp calls."""
 
-    def __init__(self, chunks: Chunks) -> None:
-        self._chunks = chunks
-        self.on_body = chunks.body.extend
-        self.is_behind_head = False
+    def __init__(self, body: bytearray) -> None:
+        self.on_body = body.extend
+        self.is_complete = False
+        self._is_behind_head = False
+
+    def on_headers_complete(self) -> None:
+        """From httptools."""
+        self._is_behind_head = True
 
     def on_header(self, name: bytes, _value: bytes) -> None:
         """From httptools: a trailer. It refuses a length there by itself."""
-        if self.is_behind_head and name.lower() == b"transfer-encoding":
+        if self._is_behind_head and name.lower() == b"transfer-encoding":
             raise OddAnswer("a transfer coding is among the trailers")
 
     def on_message_complete(self) -> None:
         """From httptools."""
-        self._chunks.is_whole = True
+        self.is_complete = True

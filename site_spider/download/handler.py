@@ -17,7 +17,6 @@ import logging
 import re
 import ssl
 import time
-from collections import OrderedDict
 from typing import NamedTuple
 
 from scrapy import Request, signals
@@ -32,7 +31,8 @@ from scrapy.exceptions import (
 from scrapy.http import Response
 
 from site_spider import options
-from site_spider.download.answer import Answer, Ending
+from site_spider.bounded_dict import BoundedDict
+from site_spider.download.answer import BodyEnd, HttpAnswer
 from site_spider.download.answer_errors import NoAnswer, OddAnswer
 from site_spider.download.bodies import Bodies
 from site_spider.download.descriptors import is_shortage
@@ -84,7 +84,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         self._leaves_all = bool(settings.get("DOWNLOAD_BIND_ADDRESS")) or options.boolean(
             settings, "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING"
         )
-        self._odd: OrderedDict[Server, None] = OrderedDict()
+        self._odd: BoundedDict[Server, None] = BoundedDict(_MOST_ODD)
         self._patient: PublicHTTP11DownloadHandler | None = None
         self._warned_of_loss = False
 
@@ -98,8 +98,6 @@ class PlainDownloadHandler(BaseDownloadHandler):
         except OddAnswer as error:
             logger.debug("%s is left to Scrapy's handler: %s", plan.server, error)
             self._odd[plan.server] = None
-            if len(self._odd) > _MOST_ODD:
-                self._odd.popitem(last=False)
         return await self._download_patiently(request)
 
     async def close(self) -> None:
@@ -125,7 +123,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
             meta.get("download_maxsize", self._most_bytes),
             meta.get("download_warnsize", self._warn_bytes),
         )
-        answer = Answer(to_head=request.method == "HEAD")
+        answer = HttpAnswer(to_head=request.method == "HEAD")
         bodies = part_of(self.crawler, Bodies)
         watch = DownloadWatch(request, limits, time.monotonic(), bodies)
         wire = self._wires.take_idle(plan.server)
@@ -166,7 +164,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
             raise OddAnswer(str(error)) from error
 
     async def _exchange(
-        self, wire: Wire, request: Request, plan: Plan, answer: Answer, watch: DownloadWatch
+        self, wire: Wire, request: Request, plan: Plan, answer: HttpAnswer, watch: DownloadWatch
     ) -> Response:
         watch.begin(wire)
         try:
@@ -184,12 +182,12 @@ class PlainDownloadHandler(BaseDownloadHandler):
             self._wires.keep(plan.server, wire)
         return self._response(request, answer, wire)
 
-    def _response(self, request: Request, answer: Answer, wire: Wire) -> Response:
+    def _response(self, request: Request, answer: HttpAnswer, wire: Wire) -> Response:
         flags = []
-        if answer.ending is not Ending.WHOLE:
+        if answer.ending is not BodyEnd.WHOLE:
             assert answer.ending is not None
             flags = [answer.ending.value]
-            if answer.ending is Ending.CUT and request.meta.get(
+            if answer.ending is BodyEnd.CUT and request.meta.get(
                 "download_fail_on_dataloss", self._fails_on_loss
             ):
                 self._warn_of_loss(request)

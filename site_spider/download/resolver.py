@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import encodings.idna  # noqa: F401 - or the first name that is looked up reads it, which takes a descriptor
 import socket
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, Self
@@ -24,6 +23,7 @@ from twisted.internet.interfaces import IAddress, IHostnameResolver, IResolution
 from zope.interface import implementer
 
 from site_spider import options
+from site_spider.bounded_dict import BoundedDict
 from site_spider.download.address import is_metadata_name, is_public
 from site_spider.download.descriptors import DescriptorShortage, are_short, is_shortage
 from site_spider.engine.bases import threaded_resolver
@@ -37,8 +37,10 @@ _LONGEST_NAME = 253  # characters; longer ones cannot be asked for
 # The proxy that a download connects to: it is the operator's choice and may have a private address.
 # Only for that one connection, or a seed could ask for what else listens there.
 proxy_address: ContextVar[str | None] = ContextVar("proxy_address", default=None)
-_refused: OrderedDict[str, None] = OrderedDict()  # hosts that have private addresses only
-_short: OrderedDict[str, None] = OrderedDict()  # hosts whose last look-up failed for want of descriptors
+_refused: BoundedDict[str, None] = BoundedDict(_MOST_HOSTS)  # hosts that have private addresses only
+_short: BoundedDict[str, None] = BoundedDict(
+    _MOST_HOSTS
+)  # hosts whose last look-up failed for want of descriptors
 
 
 class PrivateHostError(SiteSpiderError):
@@ -75,7 +77,7 @@ def look_up(host: str, *arguments: Any) -> list[Any]:
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
     except OSError as error:
         if is_shortage(error) or are_short():
-            _remember(_short, host)
+            _short[host] = None
         raise socket.gaierror(socket.EAI_AGAIN, str(error)) from error
 
 
@@ -84,28 +86,19 @@ def _first_ones(found: list[Any]) -> list[Any]:
     return [entry for entries in by_family for entry in entries[:_MOST_ADDRESSES]]
 
 
-def _remember(hosts: OrderedDict[str, None], host: str) -> None:
-    hosts[host] = None
-    if len(hosts) > _MOST_HOSTS:
-        hosts.popitem(last=False)
-
-
 class _Cache:
     """Addresses by host, the oldest forgotten first."""
 
     def __init__(self, reactor: ReactorBase) -> None:
         self._seconds = reactor.seconds
-        self._known: OrderedDict[str, tuple[float, list[IAddress]]] = OrderedDict()
+        self._known: BoundedDict[str, tuple[float, list[IAddress]]] = BoundedDict(_MOST_HOSTS)
 
     def get(self, host: str) -> list[IAddress] | None:
         until, addresses = self._known.get(host, (0.0, []))
         return addresses if until > self._seconds() else None
 
     def put(self, host: str, addresses: list[IAddress]) -> None:
-        self._known.pop(host, None)
         self._known[host] = (self._seconds() + _TTL_SECONDS, addresses)
-        while len(self._known) > _MOST_HOSTS:
-            self._known.popitem(last=False)
 
 
 @implementer(IHostnameResolver)
@@ -179,7 +172,7 @@ class _Filter:
         """Without a look-up."""
         resolution = _Resolved(self._host)
         self._receiver.resolutionBegan(resolution)
-        _remember(_refused, self._host)
+        _refused[self._host] = None
         self._receiver.resolutionComplete()
         return resolution
 
@@ -214,7 +207,7 @@ class _Filter:
     def _end(self) -> None:
         _refused.pop(self._host, None)
         if self._found and not self._passed:
-            _remember(_refused, self._host)
+            _refused[self._host] = None
         self._receiver.resolutionComplete()
 
 

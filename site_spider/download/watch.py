@@ -10,7 +10,7 @@ from typing import NamedTuple, NoReturn
 from scrapy import Request
 from scrapy.exceptions import DownloadCancelledError, DownloadTimeoutError
 
-from site_spider.download.answer import Answer
+from site_spider.download.answer import HttpAnswer
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.wire import Wire
 
@@ -84,13 +84,13 @@ class DownloadWatch:
             f"Getting {self._request.url} took longer than {self._limits.seconds} seconds."
         )
 
-    def head_came(self, answer: Answer) -> None:
+    def head_came(self, answer: HttpAnswer) -> None:
         """Raises DownloadCancelledError for a body that is said to be too large."""
         self._request.meta["download_latency"] = time.monotonic() - self._began
         if answer.length is not None and self._request.method != "HEAD":
             self._look_at(answer.length)
 
-    def more_came(self, answer: Answer) -> None:
+    def more_came(self, answer: HttpAnswer) -> None:
         """Likewise for one that is."""
         if answer.length is None:
             self._look_at(answer.received)

@@ -20,7 +20,7 @@ from typing import Any
 
 from twisted.internet.ssl import Certificate
 
-from site_spider.download.answer import Answer
+from site_spider.download.answer import HttpAnswer
 from site_spider.download.answer_errors import NoAnswer
 from site_spider.engine.socket_input import has_input
 from site_spider.engine.turns import Turns
@@ -37,13 +37,12 @@ class Wire(asyncio.Protocol):
 
     def __init__(self, on_lost: Callable[[Wire], None]) -> None:
         self.is_open = False
-        self.idle_since = 0.0
         self._on_lost = on_lost
         self._transport: Any = None
-        self._answer: Answer | None = None
+        self._answer: HttpAnswer | None = None
         self._heard = False  # something of the answer has come
-        self._on_head: Callable[[Answer], None] | None = None
-        self._on_more: Callable[[Answer], None]
+        self._on_head: Callable[[HttpAnswer], None] | None = None
+        self._on_more: Callable[[HttpAnswer], None]
         self._waiter: asyncio.Future[None] | None = None
         self._holds = 0
         self._unread = b""  # came in a turn that had no time for it
@@ -74,9 +73,9 @@ class Wire(asyncio.Protocol):
     def ask(
         self,
         request: bytes,
-        answer: Answer,
-        on_head: Callable[[Answer], None],
-        on_more: Callable[[Answer], None],
+        answer: HttpAnswer,
+        on_head: Callable[[HttpAnswer], None],
+        on_more: Callable[[HttpAnswer], None],
     ) -> asyncio.Future[None]:
         """Send a request and read its answer; the future is done when it has ended.
 
@@ -212,7 +211,7 @@ class Wire(asyncio.Protocol):
             self._fileno = self._transport.get_extra_info("socket").fileno()  # takes long with TLS
         return has_input(self._fileno)
 
-    def _finish(self, answer: Answer) -> None:
+    def _finish(self, answer: HttpAnswer) -> None:
         waiter, self._waiter, self._answer = self._waiter, None, None
         if not answer.is_reusable:
             self.abort()

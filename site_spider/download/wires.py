@@ -37,6 +37,11 @@ class Server(NamedTuple):
     port: int
 
 
+class _Idle(NamedTuple):
+    server: Server
+    since: float
+
+
 class Wires:
     """All connections of a crawl. On the event loop's thread only."""
 
@@ -45,7 +50,7 @@ class Wires:
         self._allow_private = allow_private
         self._most_idle_of_server = max(1, most_idle_of_server)
         self._idle: dict[Server, list[Wire]] = {}
-        self._idle_order: OrderedDict[Wire, Server] = OrderedDict()  # the longest idle first
+        self._idle_order: OrderedDict[Wire, _Idle] = OrderedDict()  # the longest idle first
         self._open: set[Wire] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self.places = Places(for_connections, self._close_longest_idle)
@@ -68,9 +73,8 @@ class Wires:
             return
         kept = self._idle.setdefault(server, [])
         kept.append(wire)
-        self._idle_order[wire] = server
         loop = asyncio.get_running_loop()
-        wire.idle_since = loop.time()
+        self._idle_order[wire] = _Idle(server, loop.time())
         if len(kept) > self._most_idle_of_server:
             kept[0].abort()
         if self._sweeper is None:
@@ -162,7 +166,7 @@ class Wires:
             self._forget_idle(wire)
 
     def _forget_idle(self, wire: Wire) -> None:
-        server = self._idle_order.pop(wire)
+        server = self._idle_order.pop(wire).server
         kept = self._idle[server]
         kept.remove(wire)
         if not kept:
@@ -171,7 +175,7 @@ class Wires:
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         before = loop.time() - _IDLE_SECONDS
-        while self._idle_order and (wire := next(iter(self._idle_order))).idle_since <= before:
+        for wire in [wire for wire, idle in self._idle_order.items() if idle.since <= before]:
             wire.abort()
         self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep) if self._idle_order else None
 

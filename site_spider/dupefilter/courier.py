@@ -22,6 +22,7 @@ from typing import TypeVar
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.dupefilter.remote import RemoteDone
 from site_spider.engine.background import Background
+from site_spider.outage import Outage, until_there
 
 logger = logging.getLogger(__name__)
 
@@ -51,23 +52,15 @@ class DoneCourier:
         self._answer: asyncio.Future[None] | None = None  # to those
         self._asking: asyncio.Task[None] | None = None
         self._writing: asyncio.Task[None] | None = None
-        self._reads = _Outage(f"The store of the dupefilter ({store.name}) gives no answers")
-        self._writes = _Outage(f"The store of the dupefilter ({store.name}) takes no marks")
+        who = f"The store of the dupefilter ({store.name})"
+        self._reads = Outage(logger, f"{who} gives no answers", f"{who} answers again")
+        self._writes = Outage(logger, f"{who} takes no marks", f"{who} takes marks again")
 
     async def open(self, wait_seconds: float) -> None:
         """Open the store, waiting up to `wait_seconds` for one that is away. Raises DoneUnavailable."""
-        deadline = _now() + wait_seconds
-        while True:
-            try:
-                await self._on_a_thread(self.store.open)
-            except DoneUnavailable as error:
-                if _now() + _RETRY_SECONDS >= deadline:
-                    raise
-                self._reads.goes_on(error)
-                await asyncio.sleep(_RETRY_SECONDS)
-            else:
-                break
-        self._reads.is_over()
+        await until_there(
+            lambda: self._on_a_thread(self.store.open), DoneUnavailable, wait_seconds, self._reads
+        )
         self._writing = self._background.start(self._write(), "marks for the dupefilter")
 
     async def ask(self, fingerprints: Collection[bytes]) -> None:
@@ -139,9 +132,8 @@ class DoneCourier:
     def _written(self, marks: int) -> None:
         self._done.written()
         self._count("dupefilter/marks_written", marks)
-        if self._done.dropped:
-            self._count("dupefilter/marks_dropped", self._done.dropped)
-            self._done.dropped = 0
+        if dropped := self._done.take_dropped():
+            self._count("dupefilter/marks_dropped", dropped)
 
     def _say_left(self, reason: object) -> None:
         if self._done.waiting:
@@ -154,7 +146,7 @@ class DoneCourier:
     # --- both -------------------------------------------------------------------------------
 
     async def _insist(
-        self, outage: _Outage, call: Callable[[Sequence[bytes]], T], fingerprints: Sequence[bytes]
+        self, outage: Outage, call: Callable[[Sequence[bytes]], T], fingerprints: Sequence[bytes]
     ) -> T | _GaveUp:
         """Call until it succeeds, or until the end of the crawl."""
         while True:
@@ -183,28 +175,3 @@ class _GaveUp:
 
 
 _GAVE_UP = _GaveUp()
-
-
-class _Outage:
-    """Since when something fails; says so once, and once when it is over."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._since: float | None = None
-
-    def seconds(self) -> float:
-        return 0.0 if self._since is None else _now() - self._since
-
-    def goes_on(self, error: Exception) -> None:
-        if self._since is None:
-            self._since = _now()
-            logger.warning("%s: %s", self._what, error)
-
-    def is_over(self) -> None:
-        if self._since is not None:
-            logger.info("%s: over after %.1f s", self._what, self.seconds())
-            self._since = None
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
+from site_spider.bounded_dict import BoundedDict
+
 
 class RemoteDone:
     """The near side of a store that is elsewhere; fulfils dupefilter.seen.Done.
@@ -27,14 +29,13 @@ class RemoteDone:
     def __init__(
         self, known_limit: int, pending_limit: int, known_seconds: float, now: Callable[[], float]
     ) -> None:
-        self._known_limit = known_limit
         self._pending_limit = pending_limit
         self._known_seconds = known_seconds
         self._now = now
-        self._known: OrderedDict[bytes, float] = OrderedDict()  # until when; the oldest first
+        self._known: BoundedDict[bytes, float] = BoundedDict(known_limit)  # until when
         self._pending: OrderedDict[bytes, None] = OrderedDict()
         self._under_way: dict[bytes, None] = {}
-        self.dropped = 0  # marks that found no room
+        self._dropped = 0  # marks that found no room
 
     @property
     def waiting(self) -> int:
@@ -53,7 +54,7 @@ class RemoteDone:
         self._pending[fingerprint] = None
         if len(self._pending) > self._pending_limit:
             self._pending.popitem(last=False)
-            self.dropped += 1
+            self._dropped += 1
 
     def unknown(self, fingerprints: Iterable[bytes]) -> list[bytes]:
         """Those of them that the store has to be asked for, each once."""
@@ -64,9 +65,11 @@ class RemoteDone:
         until = self._now() + self._known_seconds
         for fingerprint in fingerprints:
             self._known[fingerprint] = until
-            self._known.move_to_end(fingerprint)
-        while len(self._known) > self._known_limit:
-            self._known.popitem(last=False)
+
+    def take_dropped(self) -> int:
+        """How many marks found no room since this was asked the last time."""
+        dropped, self._dropped = self._dropped, 0
+        return dropped
 
     def take(self, limit: int) -> list[bytes]:
         """The next marks for the store, at most `limit`; the same ones until they are written."""

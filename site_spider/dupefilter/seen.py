@@ -15,9 +15,10 @@ of itself.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Protocol
+
+from site_spider.bounded_dict import BoundedDict
 
 SPILLED_LIMIT = 200_000  # pages that were spilled; what is forgotten may be spilled, and compared, once more
 
@@ -40,7 +41,7 @@ class Seen:
         self._seeds: dict[bytes, Hashable] = {}
         self._met_for: dict[Hashable, list[bytes]] = {}
         # the oldest first; with the seed while that is not complete, and may have to spill it again
-        self._spilled: OrderedDict[bytes, Hashable | None] = OrderedDict()
+        self._spilled: BoundedDict[bytes, Hashable | None] = BoundedDict(SPILLED_LIMIT)
 
     def knows(self, fingerprint: bytes) -> bool:
         """Whether `begin` would be False; it counts as met, but nothing is remembered."""
@@ -65,8 +66,6 @@ class Seen:
         if self._seeds.get(fingerprint) == seed:
             del self._seeds[fingerprint]
             self._spilled[fingerprint] = seed
-            if len(self._spilled) > SPILLED_LIMIT:
-                self._spilled.popitem(last=False)
 
     def arrive(self, fingerprint: bytes) -> None:
         """It comes from the seed topic, or could not be sent there: it does not count as spilled any more."""

@@ -24,28 +24,17 @@ Time comes in as an argument, in seconds of any clock that does not go backwards
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from site_spider.frontier.host_queue import URGENT, HostPolicy, HostQueue, Item
+from site_spider.frontier.host_queue import URGENT, HostPolicy, HostQueue, HostView, Item
 
 T = TypeVar("T")
 _SLICE_ITEMS = 2_000  # looked at in one go by `remove`, or those of one host
 _Ready = tuple[int, float, int, int, HostQueue[T]]  # level, since, number, version, host
 _Alarm = tuple[float, int, int, HostQueue[T]]  # moment, number, version, host
-
-
-class HostView(NamedTuple):
-    """One host as others may see it."""
-
-    host: str
-    waiting: int  # items, those that are not due yet not included
-    out: int
-    next_at: float  # when it may be served next; in the past when it is ready or busy
-    reason: str  # "ready", "busy", "delay" or what `hold` or `close` was given
 
 
 class _Turn(NamedTuple, Generic[T]):
@@ -198,7 +187,7 @@ class Frontier(Generic[T]):
     def hosts(self, now: float) -> Iterator[HostView]:
         """Every host of which something waits or is out; the frontier may change between two of them."""
         for host in list(self._hosts.values()):
-            yield HostView(host.name, host.waiting(), host.out, host.next_at, host.state(now))
+            yield host.view(now)
 
     # --- one host -----------------------------------------------------------------------
 
@@ -280,15 +269,9 @@ class Frontier(Generic[T]):
 
     def _remove_from(self, host: HostQueue[T], unwanted: Callable[[T], bool], removed: list[T]) -> bool:
         before = len(removed)
-        for level, queue in list(host.queues.items()):
-            kept: deque[Item[T]] = deque()
-            for item in queue:
-                if unwanted(item.value):
-                    removed.append(item.value)
-                    self._count_out(level)
-                else:
-                    kept.append(item)
-            host.keep(level, kept)
+        for level, value in host.remove(unwanted):
+            self._count_out(level)
+            removed.append(value)
         return len(removed) > before
 
     # --- counting -----------------------------------------------------------------------

@@ -8,6 +8,7 @@ Those that are void are passed over, and removed when most are.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
@@ -31,6 +32,16 @@ class Item(NamedTuple, Generic[T]):
     since: float  # pushed, or due
     number: int
     value: T
+
+
+class HostView(NamedTuple):
+    """One host as others may see it."""
+
+    host: str
+    waiting: int  # items, those that are not due yet not included
+    out: int
+    next_at: float  # when it may be served next; in the past when it is ready or busy
+    reason: str  # "ready", "busy", "delay" or why it is held or closed
 
 
 class HostQueue(Generic[T]):
@@ -97,7 +108,18 @@ class HostQueue(Generic[T]):
             del self.queues[level]
         return item
 
-    def keep(self, level: int, items: deque[Item[T]]) -> None:
+    def remove(self, unwanted: Callable[[T], bool]) -> Iterator[tuple[int, T]]:
+        """Take out every item that `unwanted` picks; yields each with its level."""
+        for level, queue in list(self.queues.items()):
+            kept: deque[Item[T]] = deque()
+            for item in queue:
+                if unwanted(item.value):
+                    yield level, item.value
+                else:
+                    kept.append(item)
+            self._keep(level, kept)
+
+    def _keep(self, level: int, items: deque[Item[T]]) -> None:
         """Of a level only these are left, in their order."""
         if items:
             self.queues[level] = items
@@ -128,6 +150,10 @@ class HostQueue(Generic[T]):
     def waiting(self) -> int:
         """How many items wait."""
         return sum(map(len, self.queues.values()))
+
+    def view(self, now: float) -> HostView:
+        """What others may see of it."""
+        return HostView(self.name, self.waiting(), self.out, self.next_at, self.state(now))
 
     def state(self, now: float) -> str:
         """Why it waits: what it is closed for, "busy", the reason of `next_at`; else "ready"."""

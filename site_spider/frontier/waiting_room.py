@@ -6,57 +6,28 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 from math import inf
-from typing import Any, NamedTuple, Protocol
-from urllib.parse import urlsplit
+from typing import NamedTuple
 
 from scrapy import Request
-from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
-from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider import meta_keys, options
-from site_spider.engine import hooks as engine_hooks
-from site_spider.errors import ConfigError
-from site_spider.frontier.backoff import HostBackoff
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.host_queue import HostPolicy
 from site_spider.frontier.levels import level_of
+from site_spider.frontier.politeness import Politeness
 from site_spider.frontier.retry.hosts import HostAnswers
 from site_spider.frontier.robots.cache import State
-from site_spider.frontier.robots.fetcher import Robots, is_subject
-from site_spider.frontier.robots.gate import RobotsGate
+from site_spider.frontier.robots.fetcher import is_subject
+from site_spider.frontier.waiter import Builder, Waiter, built, host_key, host_name, is_fenced
 from site_spider.frontier.waiting_link import WaitingLink, as_link
 from site_spider.frontier.weight import size_bytes
 from site_spider.intake.load import Load
 from site_spider.intake.seed_queue import Waiting
-from site_spider.ledger import lineage
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job
-from site_spider.page.url import host_of
 
 _MOST_PASSED = 300  # of what cannot begin now, before others have the event loop
-
-Waiter = Request | Waiting | WaitingLink
-
-
-class Builder(Protocol):
-    """Makes requests of what waits in another form."""
-
-    def build_seed(self, waiting: Waiting) -> Request | None:
-        """None when there can be none, and the seed is dealt with."""
-
-    def build_link(self, link: WaitingLink) -> Request | None:
-        """Its job begins; None likewise."""
-
-
-class Politeness(NamedTuple):
-    """What decides, besides the frontier, when a host may be asked."""
-
-    backoff: HostBackoff
-    most_of_host: float  # requests that wait
-    gate: RobotsGate | None  # where robots.txt is obeyed
-    throttled_delay: Callable[[str], float] | None  # of a host, where AutoThrottle finds it
 
 
 class _Out(NamedTuple):
@@ -124,51 +95,56 @@ class WaitingRoom(HostAnswers):
             self._seeds += 1
         else:
             self.load.add_request(size_bytes(waiter))
-        self.frontier.push(level_of(priority), _host_of(waiter), waiter, self._loop.time(), not_before)
+        self.frontier.push(level_of(priority), host_name(waiter), waiter, self._loop.time(), not_before)
 
     def next(self, builder: Builder) -> Request | None:
         """The next request whose host is free."""
-        gate, passed = self._politeness.gate, 0
-        while (waiter := self.frontier.pop(self._loop.time())) is not None:
-            passed += 1
-            if passed > _MOST_PASSED:
-                self.frontier.put_back(self._loop.time())
-                self.wake()
+        for _ in range(_MOST_PASSED):
+            waiter = self.frontier.pop(self._loop.time())
+            if waiter is None:
+                self._set_alarm()
+                self._starved()
                 return None
-            if self.has_fenced and is_fenced(waiter):
-                self.frontier.forgo(self._loop.time())
-                self._left(waiter)
-                self.drop(waiter)
+            if self._is_set_aside(waiter):
                 continue
-            if isinstance(waiter, Waiting) and not self._may_begin(waiter.entry):
-                self._kept_back.append(waiter)
-                self.frontier.forgo(self._loop.time())
-                self._left(waiter)
-                continue
-            host = _host_of(waiter)
-            if gate is not None and (state := self._ask(gate, waiter, host)) is not State.KNOWN:
-                if state is State.UNKNOWN:
-                    return None  # a download that ends has the engine ask again
-                continue
-            self._left(waiter)
-            request = _built(waiter, builder)
-            if request is None:
-                self.frontier.forgo(self._loop.time())
-                continue
-            if gate is None or gate.lets_pass(request):
-                if self._politeness.throttled_delay is not None:
-                    self.frontier.slow_down(self._politeness.throttled_delay(host), self._loop.time())
-                self._out[request] = _Out(host, self._loop.time())
-            else:  # it is not sent: a middleware drops it
-                self.frontier.forgo(self._loop.time())
-            return request
-        self._set_alarm()
-        self._starved()
+            host = host_name(waiter)
+            state = self._ask(waiter, host)
+            if state is State.UNKNOWN:
+                return None  # a download that ends has the engine ask again
+            if state is State.KNOWN and (request := self._begun(waiter, host, builder)) is not None:
+                return request
+        self.wake()
         return None
 
-    def _ask(self, gate: RobotsGate, waiter: Waiter, host: str) -> State:
+    def _is_set_aside(self, waiter: Waiter) -> bool:
+        """True when what was popped is not to begin, or not yet: it has left the frontier."""
+        is_foreign = self.has_fenced and is_fenced(waiter)
+        if not is_foreign and (not isinstance(waiter, Waiting) or self._may_begin(waiter.entry)):
+            return False
+        self.frontier.forgo(self._loop.time())
+        self._left(waiter)
+        if is_foreign:
+            self.drop(waiter)
+        elif isinstance(waiter, Waiting):
+            self._kept_back.append(waiter)
+        return True
+
+    def _begun(self, waiter: Waiter, host: str, builder: Builder) -> Request | None:
+        """The request of what was popped, out from now on unless a middleware is to drop it."""
+        self._left(waiter)
+        request, gate = built(waiter, builder), self._politeness.gate
+        if request is None or (gate is not None and not gate.lets_pass(request)):
+            self.frontier.forgo(self._loop.time())
+            return request
+        if self._politeness.throttled_delay is not None:
+            self.frontier.slow_down(self._politeness.throttled_delay(host), self._loop.time())
+        self._out[request] = _Out(host, self._loop.time())
+        return request
+
+    def _ask(self, waiter: Waiter, host: str) -> State:
         """KNOWN when what was popped can go on; else it waits again."""
-        if isinstance(waiter, Request) and not is_subject(waiter):
+        gate = self._politeness.gate
+        if gate is None or (isinstance(waiter, Request) and not is_subject(waiter)):
             return State.KNOWN
         look = gate.look(waiter.seed.url if isinstance(waiter, Waiting) else waiter.url, host)
         if look.state is State.LATER:
@@ -268,90 +244,9 @@ class WaitingRoom(HostAnswers):
         self.wake()
 
 
-def host_key(request: Request) -> str:
-    """What politeness goes by: the host, or the download slot that a request names."""
-    slot = request.meta.get(meta_keys.DOWNLOAD_SLOT)
-    return slot if isinstance(slot, str) else urlparse_cached(request).hostname or ""
-
-
-def build_politeness(crawler: Crawler, frontier: Frontier[Any], wake: Callable[[], None]) -> Politeness:
-    """As the settings ask for. Raises ConfigError."""
-    settings = crawler.settings
-    robots = Robots.from_crawler(crawler)
-    throttled_delay = None
-    if options.boolean(settings, "AUTOTHROTTLE_ENABLED"):
-        spread = _spread(settings)
-        throttled_delay = lambda host: spread(engine_hooks.throttled_delay(crawler.engine, host))  # noqa: E731
-    return Politeness(
-        HostBackoff(
-            options.seconds(settings, "SITE_RETRY_PAUSE_SECONDS"),
-            options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS"),
-        ),
-        options.integer(settings, "SITE_HOST_MAX_REQUESTS", minimum=1),
-        None if robots is None else RobotsGate(frontier, robots, wake),
-        throttled_delay,
-    )
-
-
 def build_load(settings: BaseSettings) -> Load:
     """With the limits that the settings name. Raises ConfigError."""
     return Load(
         options.integer(settings, "SITE_FRONTIER_MAX_REQUESTS", minimum=1),
         options.integer(settings, "SITE_FRONTIER_MAX_BYTES", minimum=1),
     )
-
-
-def build_frontier(settings: BaseSettings) -> Frontier[Waiter]:
-    """A frontier with Scrapy's settings of politeness. Raises ConfigError."""
-    concurrency = options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN", minimum=1)
-    delay_seconds = options.seconds(settings, "DOWNLOAD_DELAY")
-    usual = HostPolicy(concurrency, delay_seconds)
-    slots = options.mapping(settings, "DOWNLOAD_SLOTS")
-    own = {host: _policy(host, slot, usual) for host, slot in slots.items() if slot}
-    return Frontier(
-        lambda host: own.get(host, usual),
-        options.seconds(settings, "SITE_MAX_WAIT_SECONDS", minimum=1),
-        _spread(settings),
-    )
-
-
-def _policy(host: str, slot: Any, usual: HostPolicy) -> HostPolicy:
-    try:
-        concurrency, delay_seconds = slot.get("concurrency", usual[0]), slot.get("delay", usual[1])
-        return HostPolicy(int(concurrency), float(delay_seconds))
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"DOWNLOAD_SLOTS has {slot!r} for {host}, but needs numbers, such as {{'delay': 1}}: {error}."
-        ) from None
-
-
-def _spread(settings: BaseSettings) -> Callable[[float], float]:
-    """Varies a delay. Raises ConfigError."""
-    jitter = options.seconds(settings, "DOWNLOAD_DELAY_JITTER")
-    return lambda seconds: max(0.0, seconds * random.uniform(1 - jitter, 1 + jitter))  # noqa: S311 - a delay
-
-
-def seed_entry(waiter: Waiter) -> Entry | None:
-    """The seed that it waits for; None when there is none."""
-    if isinstance(waiter, Waiting):
-        return waiter.entry
-    job = waiter.parent if isinstance(waiter, WaitingLink) else lineage.job_of(waiter)
-    return None if job is None else job.entry
-
-
-def _built(waiter: Waiter, builder: Builder) -> Request | None:
-    if isinstance(waiter, Waiting):
-        return builder.build_seed(waiter)
-    return builder.build_link(waiter) if isinstance(waiter, WaitingLink) else waiter
-
-
-def _host_of(waiter: Waiter) -> str:
-    if isinstance(waiter, Waiting):
-        return host_of(waiter.seed.url)
-    return urlsplit(waiter.url).hostname or "" if isinstance(waiter, WaitingLink) else host_key(waiter)
-
-
-def is_fenced(waiter: Waiter) -> bool:
-    """Whether the seed that it waits for is another process's now."""
-    entry = seed_entry(waiter)
-    return entry is not None and not entry.live

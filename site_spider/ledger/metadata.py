@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -33,6 +34,7 @@ Run = tuple[int, int]  # first offset, and the one after the last
 MAX_BYTES = 3_900  # of the text; 4,000 pass at the broker, 4,096 do not
 _NUMBERS_BYTES = 40  # of it, for the version, the position and what is between the parts
 _VERSION = "3"
+_ONES = re.compile("1+")
 
 
 class Ahead(NamedTuple):
@@ -158,12 +160,6 @@ def _runs_of_varints(watermark: int, raw: bytes) -> Iterator[Run]:
 
 
 def _runs_of_bitmap(watermark: int, raw: bytes) -> Iterator[Run]:
-    bits = int.from_bytes(raw, "little")
-    at = watermark
-    while bits:
-        zeros = (bits & -bits).bit_length() - 1
-        bits >>= zeros
-        ones = (~bits & (bits + 1)).bit_length() - 1
-        bits >>= ones
-        yield at + zeros, at + zeros + ones
-        at += zeros + ones
+    digits = f"{int.from_bytes(raw, 'little'):b}"[::-1]
+    for ones in _ONES.finditer(digits):
+        yield watermark + ones.start(), watermark + ones.end()

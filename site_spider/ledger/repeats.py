@@ -36,7 +36,7 @@ class Mark(NamedTuple):
     content: int
 
 
-class _Done:
+class _EndedSeeds:
     """Seeds of one partition that ended, by offset."""
 
     __slots__ = ("by_offset", "offsets")
@@ -62,7 +62,7 @@ class Repeats:
         self._marks: dict[Entry, Mark] = {}  # of entries that have not ended
         self._fenced: dict[tuple[Partition, int], Entry] = {}  # of these, those that go on without an epoch
         self._waiting: dict[Entry, Then] = {}
-        self._done: dict[Partition, _Done] = {}
+        self._done: dict[Partition, _EndedSeeds] = {}
 
     def opened(self, entry: Entry, message: Message) -> None:
         """A seed was taken."""
@@ -86,7 +86,7 @@ class Repeats:
             return
         self._unfence(entry)
         if entry.outcome is not None:
-            self._done.setdefault(entry.partition, _Done()).add(entry.offset, mark, entry.outcome)
+            self._done.setdefault(entry.partition, _EndedSeeds()).add(entry.offset, mark, entry.outcome)
         self._tell(entry, entry.outcome)
 
     def committed(self, partition: Partition, offset: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from heapq import heappush, heappushpop
 from typing import Any
 
-from site_spider.frontier.frontier import HostView
+from site_spider.frontier.host_queue import HostView
 
 MOST_HOSTS = 1000  # that anybody may ask for
 _MOST_REASONS = 20

@@ -15,7 +15,7 @@ from w3lib.url import safe_url_string
 
 from site_spider.errors import SeedError
 from site_spider.page.markup import unescape
-from site_spider.page.url import MAX_URL_BYTES, check_url
+from site_spider.page.url import MAX_URL_BYTES, USUAL_PORT, check_url
 
 _SHORT = 300  # characters of a link, and of the folder it is in: its URL is kept, for links repeat
 _BLANK = "".join(map(chr, range(0x21)))  # what browsers strip around a URL
@@ -25,7 +25,7 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*+):")
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~/=&%+,:;@!$*()?]++")
 _TRIMMED = re.compile(r"[A-Za-z0-9\-._~/=%+,;@!$*()?]{1,1000}+")
 _PLAIN_ABSOLUTE = re.compile(
-    r"https?://(?=[^:/]{1,253}[:/])[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*+(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?/.*+"
+    r"https?://(?=[^:/]{1,253}[:/])[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63})*+" + USUAL_PORT + "/.*+"
 )
 _OF_PAGE = re.compile(r"\?|https?:(?!//)", re.IGNORECASE)  # may lead to the page's own path
 _NON_ASCII = re.compile(r"[^\x00-\x7f]++")

@@ -66,13 +66,13 @@ class BatchEnd(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Entry:
+class _QueuedRecord:
     ticket: int
     order: int
     record: Record
     accepted_at: float
     attempts: int = 0
-    follower: _Entry | None = None
+    follower: _QueuedRecord | None = None
 
 
 def pause_seconds(attempts: int, jitter: float) -> float:
@@ -89,11 +89,11 @@ class Batcher:
         self.backlog_count = 0  # accepted and without a final answer
         self.backlog_bytes = 0
         self.unavailable_since: float | None = None
-        self._ready: list[tuple[int, _Entry]] = []
+        self._ready: list[tuple[int, _QueuedRecord]] = []
         self._ready_bytes = 0
-        self._paused: list[tuple[float, int, _Entry]] = []
-        self._under_way: dict[int, list[_Entry]] = {}
-        self._last_of_key: dict[str, _Entry] = {}
+        self._paused: list[tuple[float, int, _QueuedRecord]] = []
+        self._under_way: dict[int, list[_QueuedRecord]] = {}
+        self._last_of_key: dict[str, _QueuedRecord] = {}
         self._numbers = 0
         self._orders = 0
         self._failures = 0  # in a row
@@ -111,7 +111,7 @@ class Batcher:
         if record.size_bytes < 0:
             raise BatchError(f"record {record.key!r} has a size of {record.size_bytes} bytes.")
         order = self._next_order()
-        entry = _Entry(order, order, record, now)
+        entry = _QueuedRecord(order, order, record, now)
         before = self._last_of_key.get(record.key)
         self._last_of_key[record.key] = entry
         self.backlog_count += 1
@@ -210,10 +210,10 @@ class Batcher:
         age = limits.age_seconds if self._under_way else min(limits.age_seconds, limits.idle_age_seconds)
         return self._ready[0][1].accepted_at + age
 
-    def _gather(self) -> list[_Entry]:
+    def _gather(self) -> list[_QueuedRecord]:
         count = max(1, self.limits.count >> self._halvings)
         room = self.limits.size_bytes >> self._halvings
-        entries: list[_Entry] = []
+        entries: list[_QueuedRecord] = []
         while self._ready and len(entries) < count:
             size = self._ready[0][1].record.size_bytes
             if entries and size > room:
@@ -229,12 +229,12 @@ class Batcher:
         self._orders += 1
         return self._orders
 
-    def _make_ready(self, entry: _Entry, order: int | None = None) -> None:
+    def _make_ready(self, entry: _QueuedRecord, order: int | None = None) -> None:
         entry.order = order or entry.order
         self._ready_bytes += entry.record.size_bytes
         heappush(self._ready, (entry.order, entry))
 
-    def _pause(self, entry: _Entry, now: float, jitter: float) -> None:
+    def _pause(self, entry: _QueuedRecord, now: float, jitter: float) -> None:
         entry.attempts += 1
         entry.order = self._next_order()
         heappush(self._paused, (now + pause_seconds(entry.attempts, jitter), entry.order, entry))
@@ -243,7 +243,7 @@ class Batcher:
         while self._paused and self._paused[0][0] <= now:
             self._make_ready(heappop(self._paused)[2])
 
-    def _end(self, entry: _Entry) -> None:
+    def _end(self, entry: _QueuedRecord) -> None:
         self.backlog_count -= 1
         self.backlog_bytes -= entry.record.size_bytes
         if entry.follower is None:
@@ -253,7 +253,7 @@ class Batcher:
 
     # --- The gate ---
 
-    def _checked(self, number: int, jitter: float) -> list[_Entry]:
+    def _checked(self, number: int, jitter: float) -> list[_QueuedRecord]:
         if number not in self._under_way:
             raise BatchError(f"batch {number} is not under way.")
         if not 0 <= jitter <= 1:

@@ -26,7 +26,7 @@ from site_spider.results.delivery_log import DeliveryLog
 
 logger = logging.getLogger(__name__)
 
-Done = Callable[[Verdict], None]
+OnVerdict = Callable[[Verdict], None]
 
 SHORTEST_OPEN_PAUSE_SECONDS = 0.25
 LONGEST_OPEN_PAUSE_SECONDS = 5.0
@@ -56,7 +56,7 @@ class Delivery:
         self.on_change = on_change
         self._batcher = Batcher(limits)
         self._write_timeout_seconds = write_timeout_seconds
-        self._done: dict[int, Done] = {}
+        self._done: dict[int, OnVerdict] = {}
         self._writes: set[asyncio.Task[Sequence[Verdict]]] = set()
         # a plain handle: uvloop gives no TimerHandle for a moment that has come
         self._timer: asyncio.Handle | None = None
@@ -94,7 +94,7 @@ class Delivery:
         self._writing = True
         self._pump()
 
-    def submit(self, record: Record, done: Done, *, at_once: bool = False) -> None:
+    def submit(self, record: Record, done: OnVerdict, *, at_once: bool = False) -> None:
         """Queue a record; `done` is called once, with the final answer: acknowledged or rejected.
 
         It is called later, never from within. With `at_once` neither this record nor an earlier
@@ -284,7 +284,7 @@ class Delivery:
             return repr(error)
         return str(error)
 
-    def _call(self, done: Done, verdict: Verdict) -> None:
+    def _call(self, done: OnVerdict, verdict: Verdict) -> None:
         try:
             done(verdict)
         except Exception as error:  # noqa: BLE001 - the other records of the batch still have to hear

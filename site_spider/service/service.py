@@ -20,12 +20,13 @@ from site_spider.download import descriptors
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine import hooks as engine_hooks
 from site_spider.engine.parts import takes_seeds
+from site_spider.errors import LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
+from site_spider.outage import Outage, until_there
 from site_spider.service import exit_code, plugins
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
 from site_spider.service.large_blocks import give_back_large_blocks
-from site_spider.service.startup import until_there
 from site_spider.service.stop import Stop
 from site_spider.service.ticker import tick
 from site_spider.service.watchdog import Watchdog
@@ -94,7 +95,9 @@ class SeedService:
         ending.background.watch_threads()
         sinks, statistics = plugins.sinks(settings), plugins.statistics_sink(settings)
         log = plugins.seed_log(settings)
-        await until_there(lambda: asyncio.to_thread(log.check, 5.0), config.startup_wait_seconds)
+        wait_seconds = config.startup_wait_seconds
+        away = Outage(logger, f"Waiting up to {wait_seconds:.0f} s", "The seed log is there")
+        await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
         self._parts = parts = build(self._crawler, config, Stores(log, sinks, statistics), stop, ending)
         _scheduler_of(self._crawler).serve(parts.dispatcher, ending.fail, self._close)
         engine_hooks.on_drain(self._crawler.engine, self._drain)

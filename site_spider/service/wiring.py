@@ -26,11 +26,12 @@ from site_spider.engine import parts as registry
 from site_spider.engine.cookies import SeedCookies
 from site_spider.frontier.dispatcher import CrawlParts, Dispatcher
 from site_spider.frontier.links_in_hand import LinksInHand
+from site_spider.frontier.politeness import build_frontier, build_politeness
 from site_spider.frontier.queues import Queues
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.spill import Spill, SpilledPages
 from site_spider.frontier.spill.writer import SeedWriter
-from site_spider.frontier.waiting_room import WaitingRoom, build_frontier, build_load, build_politeness
+from site_spider.frontier.waiting_room import WaitingRoom, build_load
 from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.handover import SINK_SECONDS, Handover
 from site_spider.intake.intake import Intake

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from twisted.web._newclient import Request
 from twisted.web.http_headers import Headers
 
-from site_spider.download.answer import Answer
+from site_spider.download.answer import HttpAnswer
 from site_spider.download.answer_errors import NoAnswer, OddAnswer
 from site_spider.engine import bounded_client
 from site_spider.engine.http_bounds import OversizedAnswer
@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
 
 def ours(pieces: Iterable[bytes], method: str, *, ends: bool) -> Outcome:
-    answer = Answer(to_head=method == "HEAD")
+    answer = HttpAnswer(to_head=method == "HEAD")
     try:
         for piece in pieces:
             rest = piece

@@ -18,7 +18,7 @@ from random import Random
 
 import uvloop
 
-from site_spider.download.answer import Answer
+from site_spider.download.answer import HttpAnswer
 from site_spider.download.wire import NothingCame, Wire
 from tests.download.answer_grammar import MARK, generated
 from tests.download.answer_readers import h11s, ours, scrapys
@@ -97,9 +97,9 @@ class Pairs:
             server.close()
             await asyncio.sleep(0)
 
-    async def _first(self, wire: Wire, server: socket.socket, now: bytes, late: bytes) -> Answer:
+    async def _first(self, wire: Wire, server: socket.socket, now: bytes, late: bytes) -> HttpAnswer:
         """What is late comes when the answer is not whole without it, or else before the next request."""
-        answer = Answer()
+        answer = HttpAnswer()
         asked = wire.ask(b"GET /1 HTTP/1.1\r\n\r\n", answer, _ignore, _ignore)
         await self._requested(server)
         with contextlib.suppress(OSError):
@@ -114,7 +114,7 @@ class Pairs:
         return answer
 
     async def _second(self, wire: Wire, server: socket.socket, said: object) -> None:
-        answer = Answer()
+        answer = HttpAnswer()
         try:
             asked = wire.ask(b"GET /2 HTTP/1.1\r\n\r\n", answer, _ignore, _ignore)
         except NothingCame:
@@ -139,7 +139,7 @@ class Pairs:
             return False
 
 
-def _ignore(_answer: Answer) -> None:
+def _ignore(_answer: HttpAnswer) -> None:
     pass
 
 

@@ -19,7 +19,7 @@ Addresses = Callable[[int], list[str]]  # by how many times the name was looked 
 
 def make_public(patch: Callable[..., None]) -> None:
     """Let PUBLIC pass the guard."""
-    patch(address, "_OPEN_IPV4", address._Table({**address._IPV4, f"{PUBLIC}/32": True}))
+    patch(address, "_OPEN_IPV4", address._AddressBlocks({**address._IPV4, f"{PUBLIC}/32": True}))
 
 
 class Names:

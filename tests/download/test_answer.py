@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.download.answer import Answer, Ending
+from site_spider.download.answer import BodyEnd, HttpAnswer
 from site_spider.download.answer_errors import NoAnswer, OddAnswer
 from site_spider.engine.http_bounds import MAX_HEAD_BYTES, OversizedAnswer
 
@@ -21,8 +21,8 @@ ANSWERS = {
 }
 
 
-def read(*pieces: bytes) -> Answer:
-    answer = Answer()
+def read(*pieces: bytes) -> HttpAnswer:
+    answer = HttpAnswer()
     for piece in pieces:
         rest = piece
         while rest and answer.ending is None:
@@ -38,7 +38,7 @@ def test_it_does_not_matter_how_the_bytes_come(name: str, cuts: list[int]) -> No
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     pieces = [data[a:b] for a, b in pairwise(places) if a < b]
     answer = read(*pieces)
-    assert answer.ending is Ending.WHOLE
+    assert answer.ending is BodyEnd.WHOLE
     assert (answer.status, answer.body, answer.received) == (200, b"hello", 5)
     assert answer.is_reusable
 
@@ -73,7 +73,7 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES | st.binary(max_size=5), max_size=12))
 def test_whatever_comes_is_an_answer_or_odd_or_none(pieces: list[bytes]) -> None:
     """No other error, and nothing is read beyond the length that was said."""
-    answer = Answer()
+    answer = HttpAnswer()
     with contextlib.suppress(OddAnswer, NoAnswer):
         for piece in pieces:
             rest = piece
@@ -142,12 +142,12 @@ def test_what_is_not_http_is_no_answer(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "ending", "body"),
     [
-        (HEAD + b"\r\nhel", Ending.UNSURE, b"hel"),
-        (HEAD + b"Content-Length: 5\r\n\r\nhel", Ending.CUT, b"hel"),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n", Ending.CUT, b"hel"),
+        (HEAD + b"\r\nhel", BodyEnd.UNSURE, b"hel"),
+        (HEAD + b"Content-Length: 5\r\n\r\nhel", BodyEnd.CUT, b"hel"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n", BodyEnd.CUT, b"hel"),
     ],
 )
-def test_a_body_that_the_connection_ends_is_marked(data: bytes, ending: Ending, body: bytes) -> None:
+def test_a_body_that_the_connection_ends_is_marked(data: bytes, ending: BodyEnd, body: bytes) -> None:
     """It may be cut, or is."""
     answer = read(data)
     answer.ended()
@@ -171,5 +171,5 @@ def test_a_connection_is_used_again_only_when_nothing_speaks_against_it(
 ) -> None:
     """What is left over would be taken for the next answer."""
     answer = read(data)
-    assert answer.ending is Ending.WHOLE
+    assert answer.ending is BodyEnd.WHOLE
     assert answer.is_reusable is is_reusable

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.download.answer import Answer
+from site_spider.download.answer import HttpAnswer
 from site_spider.download.answer_errors import NoAnswer, OddAnswer
 from site_spider.download.chunks import Chunks
 from site_spider.engine.http_bounds import (
@@ -23,7 +23,7 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
 def outcome(data: bytes, size: int) -> object:
     """What comes of an answer that arrives in pieces of this size."""
-    answer = Answer()
+    answer = HttpAnswer()
     try:
         for start in range(0, len(data), size):
             rest = data[start : start + size]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from site_spider.download.answer import Answer, Ending
+from site_spider.download.answer import BodyEnd, HttpAnswer
 from site_spider.download.wire import NothingCame, Wire
 from tests.download.handler_trials import certificate
 
@@ -78,8 +78,8 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
         assert not errors
 
 
-def ask(wire: Wire, *, waits: bool = True) -> tuple[Answer, asyncio.Future[None], NeverTime]:
-    answer, turns = Answer(), NeverTime()
+def ask(wire: Wire, *, waits: bool = True) -> tuple[HttpAnswer, asyncio.Future[None], NeverTime]:
+    answer, turns = HttpAnswer(), NeverTime()
     if waits:
         wire._turns = turns  # type: ignore[assignment]
     return answer, wire.ask(REQUEST, answer, lambda _: None, lambda _: None), turns
@@ -109,7 +109,7 @@ def test_the_end_of_the_connection_waits_for_what_came_before_it() -> None:
             writer.write(OK + b"\r\n" + b"x" * 100_000)
             writer.close()
             await asked
-            assert (answer.ending, len(answer.body)) == (Ending.UNSURE, 100_000)
+            assert (answer.ending, len(answer.body)) == (BodyEnd.UNSURE, 100_000)
             assert not wire.is_open
 
     run(scenario)
@@ -123,7 +123,7 @@ def test_a_connection_that_is_reset_while_reading_waits_ends_its_answer() -> Non
             await asyncio.sleep(0.01)
             writer.transport.abort()
             await asked
-            assert answer.ending is Ending.CUT
+            assert answer.ending is BodyEnd.CUT
 
     run(scenario)
 
@@ -133,7 +133,7 @@ def test_an_answer_that_is_given_up_is_not_read_on(how: str) -> None:
     async def scenario() -> None:
         async with connected() as (wire, (_, writer)):
             heard = asyncio.Event()
-            answer = Answer()
+            answer = HttpAnswer()
             turns = NeverTime()
             wire._turns = turns  # type: ignore[assignment]
             asked = wire.ask(REQUEST, answer, lambda _: heard.set(), lambda _: None)

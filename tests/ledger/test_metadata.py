@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import zlib
-from time import thread_time
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.ledger.metadata import MAX_BYTES, Ahead, decode, encode
+from tests.growth import assert_grows
 
 offsets = st.sets(st.integers(1, 400), max_size=300)
 
@@ -121,12 +122,19 @@ def test_forged_names_are_bounded_when_they_are_written_again() -> None:
     assert len(encode(0, said)) < 400
 
 
-def test_reading_a_text_of_full_length_costs_little() -> None:
-    """Every second offset, as a bitmap; and as many runs as fit."""
-    began = thread_time()
-    for text in ("b:" + "VVVV" * 950, "r:" + "AQEB" * 950, "b:" + "////" * 950):
-        assert decode(0, checked(0, f"3;1;{text};")).complete
-    assert thread_time() - began < 0.5
+@pytest.mark.parametrize("run", ["b:VVVV", "r:AQEB", "b:////"])
+def test_reading_a_text_costs_no_more_than_its_length(run: str) -> None:
+    """Every second offset, as a bitmap; as many runs as fit; and all offsets."""
+    texts = {n: checked(0, f"3;1;{run[:2]}{run[2:] * n};") for n in (237, 948)}
+    assert len(decode(0, texts[948]).complete) > 0
+    assert_grows(lambda n: partial(decode, 0, texts[n]), 237)
+
+
+def test_writing_a_text_costs_no_more_than_its_runs() -> None:
+    """Every second offset, as many as a bitmap has room for."""
+    runs = {n: tuple((offset, offset + 1) for offset in range(1, 2 * n, 2)) for n in (2_500, 10_000)}
+    assert decode(0, encode(0, Ahead(20_000, runs[10_000]))).complete == runs[10_000]
+    assert_grows(lambda n: partial(encode, 0, Ahead(20_000, runs[n])), 2_500)
 
 
 @given(st.text(max_size=60))

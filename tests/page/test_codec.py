@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from site_spider.page import codec
 from site_spider.page.codec import MAX_FAULTS, SLICE_BYTES, Decoding
+from tests.growth import assert_grows
 
 CODECS = {
     "utf-8": "utf-8",
@@ -58,15 +59,11 @@ def test_slices_give_what_one_call_gives(encoding: str, data: st.DataObject) -> 
 
 @pytest.mark.parametrize("encoding", [*CODECS, "windows-1252", "x-user-defined"])
 @pytest.mark.parametrize("unit", [b"\x00\xd8", b"\xff", b"\x1b", b"\x81\x30\xff", b"\xad\xa1"])
-def test_no_slice_of_faults_takes_long(encoding: str, unit: bytes) -> None:
-    """Of all slices the one in the middle, so that a busy machine is no failure."""
-    times = []
-    pieces = Decoding(unit * (20 * SLICE_BYTES // len(unit)), encoding).pieces()
-    began = time.thread_time()
-    for _ in pieces:
-        times.append(time.thread_time() - began)
-        began = time.thread_time()
-    assert sorted(times)[len(times) // 2] < 0.02
+def test_a_slice_of_faults_costs_no_more_than_its_length(encoding: str, unit: bytes) -> None:
+    """The event loop waits for one slice. Its text has as many characters as it has bytes, at most."""
+    text = unit * (SLICE_BYTES // len(unit))
+    assert_grows(lambda part: partial(next, Decoding(text[: part * len(text) // 4], encoding).pieces()), 1)
+    assert all(len(piece) <= SLICE_BYTES + 4 for piece in Decoding(text * 20, encoding).pieces())
 
 
 def test_a_body_that_is_all_faults_is_not_read_to_its_end() -> None:

@@ -13,8 +13,8 @@ from scrapy.utils.request import RequestFingerprinter
 from site_spider.errors import ConfigError
 from site_spider.frontier import dispatcher
 from site_spider.frontier.frontier import Frontier
+from site_spider.frontier.politeness import build_frontier
 from site_spider.frontier.waiting_link import WaitingLink
-from site_spider.frontier.waiting_room import build_frontier
 from site_spider.intake.seed_queue import Waiting
 from site_spider.service import exit_code
 from site_spider.service.service import SeedService

@@ -34,7 +34,7 @@ _short = reprlib.Repr()
 _short.maxlevel, _short.maxdict, _short.maxlist, _short.maxstring, _short.maxother = 3, 3, 2, 80, 80
 
 
-class OddAnswer(Exception):
+class UnexpectedResponse(Exception):
     """An answer that says nothing of the records, and what came instead."""
 
     def __init__(self, what: str, came: object) -> None:
@@ -42,21 +42,21 @@ class OddAnswer(Exception):
 
 
 def part(answer: object, name: str, kind: type[K]) -> K:
-    """A part of an answer. Raises OddAnswer."""
+    """A part of an answer. Raises UnexpectedResponse."""
     value = answer.get(name) if isinstance(answer, Mapping) else None
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise OddAnswer(f"the answer has no {name}", answer)
+        raise UnexpectedResponse(f"the answer has no {name}", answer)
     return value
 
 
 def verdicts_of(answer: object, keys: Sequence[str]) -> list[Verdict]:
-    """One verdict for each key, in order. Raises OddAnswer."""
+    """One verdict for each key, in order. Raises UnexpectedResponse."""
     has_errors, items = part(answer, "errors", bool), part(answer, "items", list)
     if len(items) != len(keys):
-        raise OddAnswer(f"{len(items)} answers to {len(keys)} records", answer)
+        raise UnexpectedResponse(f"{len(items)} answers to {len(keys)} records", answer)
     verdicts = [verdict_of(_update(item, key)) for item, key in zip(items, keys, strict=True)]
     if has_errors is all(verdict is ACKNOWLEDGED for verdict in verdicts):
-        raise OddAnswer(f"items contradict errors, which is {has_errors}", answer)
+        raise UnexpectedResponse(f"items contradict errors, which is {has_errors}", answer)
     return verdicts
 
 
@@ -110,10 +110,10 @@ def shown(value: object) -> str:
 
 
 def _update(item: object, key: str) -> Mapping[str, Any]:
-    """The answer to the update of this very key. Raises OddAnswer."""
+    """The answer to the update of this very key. Raises UnexpectedResponse."""
     update = part(item, "update", dict)
     if update.get("_id") != key or not 200 <= part(update, "status", int) <= 599:
-        raise OddAnswer(f"the answer says nothing of {shown(key)}", item)
+        raise UnexpectedResponse(f"the answer says nothing of {shown(key)}", item)
     return update
 
 

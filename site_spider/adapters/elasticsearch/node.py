@@ -44,13 +44,13 @@ class _Session:
     @asynccontextmanager
     async def request(
         self, method: str, url: str, *, data: bytes | None, **options: Any
-    ) -> AsyncIterator[_Answer]:
+    ) -> AsyncIterator[_BoundedResponse]:
         body = None if data is None else BytesIO(data)
         async with self._session.request(method, url, data=body, **options) as response:
-            yield _Answer(response)
+            yield _BoundedResponse(response)
 
 
-class _Answer:
+class _BoundedResponse:
     """As much of a response as the node uses."""
 
     def __init__(self, response: ClientResponse) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError, UnsupportedProductError
 
-from site_spider.adapters.elasticsearch.answer import OddAnswer, explained, part
+from site_spider.adapters.elasticsearch.answer import UnexpectedResponse, explained, part
 from site_spider.adapters.elasticsearch.node import AnswerTooLarge, BoundedNode
 from site_spider.adapters.elasticsearch.options import ElasticsearchOptions, index_name
 from site_spider.contracts.reader import StatusFilter
@@ -123,12 +123,12 @@ class ElasticsearchResults:
             yield
         except UnsupportedProductError as error:
             raise self._options.unavailable("that is not Elasticsearch.") from error
-        except (ApiError, TransportError, RecursionError, OddAnswer) as error:
+        except (ApiError, TransportError, RecursionError, UnexpectedResponse) as error:
             raise self._options.unavailable(explained(error)) from error
 
 
 def _document(hit: Any) -> dict[str, Any]:
-    """Raises OddAnswer. Somebody else's document may have no source."""
+    """Raises UnexpectedResponse. Somebody else's document may have no source."""
     source = hit.get("_source") if isinstance(hit, Mapping) else None
     return {"url_id": part(hit, "_id", str), **(source if isinstance(source, dict) else {})}
 

@@ -23,7 +23,7 @@ from elasticsearch import (
 )
 
 from site_spider.adapters.elasticsearch.answer import (
-    OddAnswer,
+    UnexpectedResponse,
     explained,
     refuses_content,
     shown,
@@ -124,7 +124,7 @@ class ElasticsearchSink:
             raise self._options.refused(explained(error), REMEDY_TLS) from error
         except AuthenticationException as error:
             raise self._options.refused(explained(error), REMEDY_CREDENTIALS) from error
-        except (ApiError, TransportError, RecursionError, OddAnswer) as error:
+        except (ApiError, TransportError, RecursionError, UnexpectedResponse) as error:
             raise self._options.unavailable(explained(error)) from error
 
     async def _check_health(self, client: AsyncElasticsearch) -> None:
@@ -197,7 +197,7 @@ class ElasticsearchSink:
                 raise self._options.unavailable(explained(error)) from error
             if len(updates) == 1:
                 return [Verdict(Answer.REJECTED, explained(error))]
-        except (TransportError, RecursionError, OddAnswer) as error:
+        except (TransportError, RecursionError, UnexpectedResponse) as error:
             raise self._options.unavailable(explained(error)) from error
         middle = len(updates) // 2
         return [*await self._bulk(updates[:middle]), *await self._bulk(updates[middle:])]
@@ -223,9 +223,9 @@ def _update(record: Record) -> _Update:
 
 
 def _templates(answer: object) -> Sequence[object]:
-    """Those that the server has. Raises OddAnswer."""
+    """Those that the server has. Raises UnexpectedResponse."""
     if not isinstance(answer, Mapping):
-        raise OddAnswer("the answer about an index template is no object", answer)
+        raise UnexpectedResponse("the answer about an index template is no object", answer)
     found = answer.get("index_templates")
     return found if isinstance(found, list) else []
 

@@ -59,7 +59,7 @@ class _Refusal(Exception):
         self.too_large = too_large
 
 
-class _Place(NamedTuple):
+class _NumberedRow(NamedTuple):
     """A row and where its record stands in the batch."""
 
     number: int
@@ -87,10 +87,10 @@ class HBaseTable:
         tried again. Raises SinkUnavailable.
         """
         verdicts: list[Verdict] = [ACKNOWLEDGED] * len(records)
-        rows: list[_Place] = []
+        rows: list[_NumberedRow] = []
         for number, record in enumerate(records):
             try:
-                rows.append(_Place(number, self._layout.row(record)))
+                rows.append(_NumberedRow(number, self._layout.row(record)))
             except SinkRejected as error:
                 verdicts[number] = Verdict(Answer.REJECTED, str(error))
         for call in _calls(rows):
@@ -167,7 +167,7 @@ class HBaseTable:
 
     # --- Writing ---
 
-    def _put(self, call: Sequence[_Place], deadline: float) -> list[tuple[int, Verdict]]:
+    def _put(self, call: Sequence[_NumberedRow], deadline: float) -> list[tuple[int, Verdict]]:
         if time.monotonic() > deadline:
             late = Verdict(Answer.RETRY, "the server took too long for the calls before this one")
             return [(number, late) for number, _ in call]
@@ -181,17 +181,19 @@ class HBaseTable:
             return [*self._put(call[:middle], deadline), *self._put(call[middle:], deadline)]
         return [(number, ACKNOWLEDGED) for number, _ in call]
 
-    def _put_shortened(self, place: _Place, refusal: _Refusal, deadline: float) -> list[tuple[int, Verdict]]:
+    def _put_shortened(
+        self, place: _NumberedRow, refusal: _Refusal, deadline: float
+    ) -> list[tuple[int, Verdict]]:
         """The server's limit is lower than SITE_HBASE_CELL_BYTES: half the body is better than none."""
         if not refusal.too_large or not place.row.content_bytes:
             return [(place.number, refusal.verdict)]
         shorter = place.row.shortened(place.row.content_bytes // 2)
-        return self._put([_Place(place.number, shorter)], deadline)
+        return self._put([_NumberedRow(place.number, shorter)], deadline)
 
 
-def _calls(rows: Sequence[_Place]) -> Iterator[list[_Place]]:
+def _calls(rows: Sequence[_NumberedRow]) -> Iterator[list[_NumberedRow]]:
     """The rows in portions for one call each; a row that alone is larger travels alone."""
-    call: list[_Place] = []
+    call: list[_NumberedRow] = []
     room = CALL_BYTES
     for place in rows:
         size = place.row.size_bytes

@@ -49,7 +49,7 @@ _REJECTED = frozenset({
 })  # fmt: skip
 
 
-class _Outgoing(NamedTuple):
+class _ProducerRecord(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
@@ -66,7 +66,7 @@ class KafkaProducer:
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self._lock = threading.RLock()  # a future's callback may send the next message from within
-        self._overflow: deque[_Outgoing] = deque()
+        self._overflow: deque[_ProducerRecord] = deque()
         self._unfinished: set[Future[None]] = set()
         self._topic = ""  # the last one used: a topic to ask about that exists for certain
         self._broken = False
@@ -80,7 +80,7 @@ class KafkaProducer:
         """See `site_spider.contracts.seed_log.Producer`."""
         future: Future[None] = Future()
         future.set_running_or_notify_cancel()  # from here on nobody can take it back
-        outgoing = _Outgoing(topic, key, value, list(headers), future)
+        outgoing = _ProducerRecord(topic, key, value, list(headers), future)
         with self._lock:
             if not (is_closed := self._closed.is_set()):
                 self._unfinished.add(future)
@@ -136,7 +136,7 @@ class KafkaProducer:
                 self._overflow.popleft()
         return True
 
-    def _produce(self, outgoing: _Outgoing) -> bool:
+    def _produce(self, outgoing: _ProducerRecord) -> bool:
         """Hand one message to the client; false when its queue is full."""
         report = partial(self._report, outgoing)
         try:
@@ -152,13 +152,13 @@ class KafkaProducer:
             outgoing.future.set_exception(SinkRejected(f"Kafka's client cannot send this message: {error}."))
         return True
 
-    def _report(self, outgoing: _Outgoing, error: KafkaError | None, message: RawMessage) -> None:
+    def _report(self, outgoing: _ProducerRecord, error: KafkaError | None, message: RawMessage) -> None:
         if error is None and message.offset() is None:
             self._send_again(outgoing)
         else:
             self._finish(outgoing.future, error)
 
-    def _send_again(self, outgoing: _Outgoing) -> None:
+    def _send_again(self, outgoing: _ProducerRecord) -> None:
         """It may not be stored: twice is better than never."""
         logger.info("Kafka did not say where in %s a message is; it is sent once more.", outgoing.topic)
         with self._lock:

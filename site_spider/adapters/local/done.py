@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
 from typing import Self, TypeVar
 
 from site_spider import options
-from site_spider.adapters.private_files import private_database
+from site_spider.adapters.local.database import create, open_database
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.options import SettingsView
 
@@ -25,8 +24,6 @@ FILE_NAME = "seen.sqlite"
 _BUSY_SECONDS = 5.0  # how long one write waits for those of other processes
 _CACHE_KIB = 16 * 1024  # of pages, for each connection
 _BATCH = 500  # fingerprints in one statement: SQLite takes 999 values at least
-_WAL_ATTEMPTS = 50
-_WAL_PAUSE_SECONDS = 0.05
 _WAL_LIMIT_BYTES = 64_000_000  # what the -wal file is cut to after a burst
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS crawls (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
@@ -110,10 +107,8 @@ class _Connection:
             opened[0].close()
 
     def _open(self) -> tuple[sqlite3.Connection, int]:
-        private_database(self._path)
-        connection = sqlite3.connect(
-            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
+        # not durable: what a power failure takes of the last marks is fetched again, and the file stays whole
+        connection = open_database(self._path, _BUSY_SECONDS, is_durable=False)
         try:
             return connection, self._prepared(connection)
         except BaseException:
@@ -121,18 +116,11 @@ class _Connection:
             raise
 
     def _prepared(self, connection: sqlite3.Connection) -> int:
-        _switch_to_wal(connection)
-        # not FULL: what a power failure takes of the last marks is fetched again, and the file stays whole
-        connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in _SCHEMA:
-            connection.execute(statement)
+        create(connection, _SCHEMA)
         connection.execute("INSERT OR IGNORE INTO crawls (name) VALUES (?)", [self._group])
-        crawl = connection.execute("SELECT id FROM crawls WHERE name = ?", [self._group]).fetchone()[0]
-        connection.execute("COMMIT")
-        return int(crawl)
+        return int(connection.execute("SELECT id FROM crawls WHERE name = ?", [self._group]).fetchone()[0])
 
 
 def _select(connection: sqlite3.Connection, crawl: int, fingerprints: Sequence[bytes]) -> Iterator[bytes]:
@@ -141,15 +129,3 @@ def _select(connection: sqlite3.Connection, crawl: int, fingerprints: Sequence[b
         marks = ", ".join("?" * len(batch))
         query = f"SELECT fingerprint FROM done WHERE crawl = ? AND fingerprint IN ({marks})"  # noqa: S608 - marks
         yield from (row[0] for row in connection.execute(query, [crawl, *batch]))
-
-
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    for attempt in range(_WAL_ATTEMPTS):
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or attempt == _WAL_ATTEMPTS - 1:
-                raise
-            time.sleep(_WAL_PAUSE_SECONDS)  # this switch does not wait for other processes by itself
-        else:
-            return

@@ -15,6 +15,7 @@ from site_spider.adapters.local.log_file import SELECT_MESSAGES, LogFile, may_pa
 from site_spider.adapters.local.log_members import Membership
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import LogUnavailable
+from site_spider.outage import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class LocalConsumer:
         self._announced: dict[Partition, int] = {}  # the end that the listener was told last
         self._turns: deque[Partition] = deque()  # who may fill a batch first
         self._balance_at = 0.0
-        self._troubled = False  # since a look at the group failed, which was said
+        self._outage = Outage(logger, "Trying again", "The seed log can be written again")
         self._version: int | None = None
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
@@ -79,24 +80,17 @@ class LocalConsumer:
             if time.monotonic() >= self._balance_at:
                 self._balance_at = time.monotonic() + _BALANCE_SECONDS  # also if it fails: reading may not
                 self._balance()
-                self._end_trouble()
+                self._outage.is_over()
             # asked before the messages are, so that nothing written in between is waited for
             self._version = self._data_version()
             return self._fetch(limit)
         except LogUnavailable as error:
             if not may_pass(error):
                 raise
-            if not self._troubled:
-                logger.warning("%s Trying again.", error)
-            self._troubled = True
+            self._outage.goes_on(error)
             self._version = None
             time.sleep(_WAIT_SECONDS)
             return []
-
-    def _end_trouble(self) -> None:
-        if self._troubled:
-            logger.info("The seed log can be written again.")
-        self._troubled = False
 
     def _fetch(self, limit: int) -> list[Message]:
         batch: list[Message] = []

@@ -9,13 +9,12 @@ from __future__ import annotations
 import errno
 import logging
 import sqlite3
-import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from site_spider.adapters.private_files import private_database
+from site_spider.adapters.local.database import create, error_code, inode_of, is_busy, open_database
 from site_spider.errors import LogUnavailable
 
 logger = logging.getLogger(__name__)
@@ -24,11 +23,8 @@ FILE_NAME = "seeds.sqlite"
 OFFSET_BITS = 40  # a partition holds 10^12 messages, a file 8 million partitions
 
 _VERSION = 1
-_WAL_ATTEMPTS = 100
-_WAL_PAUSE_SECONDS = 0.05
 _WAL_LIMIT_BYTES = 64_000_000  # what the -wal file is cut to after a burst
-_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_PASSING = _BUSY | {
+_PASSING = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_READONLY,
@@ -83,7 +79,7 @@ def may_pass(error: LogUnavailable) -> bool:
     """Whether waiting may help: another process held the file for long, or the disk is full or read-only."""
     cause = error.__cause__
     if isinstance(cause, sqlite3.Error):
-        return _code(cause) in _PASSING
+        return is_busy(cause) or error_code(cause) in _PASSING
     return isinstance(cause, OSError) and cause.errno in _PASSING_ERRNOS
 
 
@@ -143,7 +139,7 @@ class LogFile:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            if not (isinstance(error, sqlite3.Error) and _code(error) in _BUSY):
+            if not is_busy(error):
                 self.close()
             raise LogUnavailable(
                 f"SITE_DATA_DIR is {str(self.path.parent)!r}, but the seed log {self.path} cannot be used: "
@@ -151,48 +147,16 @@ class LogFile:
             ) from error
 
     def _connected(self) -> sqlite3.Connection:
-        if self._connection is not None and not self._is_still_there():
+        if self._connection is not None and inode_of(self.path) != self._inode:
             logger.warning("The seed log %s was removed; beginning a new one.", self.path)
             self.close()
         if self._connection is None:
-            private_database(self.path)
-            self._connection = sqlite3.connect(
-                self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
-            )
+            self._connection = open_database(self.path, self._busy_seconds, is_durable=self._durable)
             self._prepare(self._connection)
             self._inode = self.path.stat().st_ino
         return self._connection
 
-    def _is_still_there(self) -> bool:
-        # What goes into a file that was removed is lost, without an error.
-        try:
-            return self.path.stat().st_ino == self._inode
-        except FileNotFoundError:
-            return False
-
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        _switch_to_wal(connection)
-        connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
-        if connection.execute("PRAGMA user_version").fetchone()[0] == _VERSION:
-            return
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in _SCHEMA:
-            connection.execute(statement)
-        connection.execute("COMMIT")
-
-
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    for attempt in range(_WAL_ATTEMPTS):
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if _code(error) not in _BUSY or attempt == _WAL_ATTEMPTS - 1:
-                raise
-            time.sleep(_WAL_PAUSE_SECONDS)  # this switch does not wait for other processes by itself
-        else:
-            return
-
-
-def _code(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what extends it
+        if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+            create(connection, _SCHEMA)

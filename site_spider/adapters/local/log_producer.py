@@ -30,7 +30,7 @@ _PAUSE_SECONDS = 0.5  # before a write that failed is tried again
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # what Kafka accepts
 
 
-class _Outgoing(NamedTuple):
+class _UnwrittenMessage(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
@@ -47,7 +47,7 @@ class LocalProducer:
         self._file = LogFile(folder, durable=True)
         self._partitions = partitions
         self._turns = itertools.count()  # messages without a key go round
-        self._waiting: deque[_Outgoing] = deque()
+        self._waiting: deque[_UnwrittenMessage] = deque()
         self._unfinished = 0
         self._closed = False
         self._change = threading.Condition()
@@ -61,7 +61,7 @@ class LocalProducer:
         text = json.dumps([(name, data.decode("latin-1")) for name, data in headers]) if headers else None
         size_bytes = len(key or b"") + len(value or b"") + len(text or "")
         refusal = _refusal(topic, size_bytes)
-        outgoing = _Outgoing(topic, key, value, text, time.time_ns() // 1_000_000, size_bytes, future)
+        outgoing = _UnwrittenMessage(topic, key, value, text, time.time_ns() // 1_000_000, size_bytes, future)
         with self._change:
             if self._closed:
                 refusal = LogUnavailable("The producer is closed.")
@@ -103,18 +103,18 @@ class LocalProducer:
                 self._finish(batch, None)
         self._file.close()
 
-    def _next_batch(self) -> list[_Outgoing]:
+    def _next_batch(self) -> list[_UnwrittenMessage]:
         """What is waiting, up to the limits; nothing once closed."""
         with self._change:
             self._change.wait_for(lambda: self._waiting or self._closed)
-            batch: list[_Outgoing] = []
+            batch: list[_UnwrittenMessage] = []
             size_bytes = 0
             while self._waiting and len(batch) < _BATCH_MESSAGES and size_bytes < _BATCH_BYTES:
                 batch.append(self._waiting.popleft())
                 size_bytes += batch[-1].size_bytes
             return batch
 
-    def _write_patiently(self, batch: Sequence[_Outgoing]) -> None:
+    def _write_patiently(self, batch: Sequence[_UnwrittenMessage]) -> None:
         said = False
         while True:
             try:
@@ -128,7 +128,7 @@ class LocalProducer:
             with self._change:
                 self._change.wait_for(lambda: self._closed, _PAUSE_SECONDS)
 
-    def _finish(self, batch: Sequence[_Outgoing], error: LogUnavailable | None) -> None:
+    def _finish(self, batch: Sequence[_UnwrittenMessage], error: LogUnavailable | None) -> None:
         for outgoing in batch:
             if error is None:
                 outgoing.future.set_result(None)
@@ -140,7 +140,7 @@ class LocalProducer:
 
     # --- the tables --------------------------------------------------------------------------
 
-    def _write(self, batch: Sequence[_Outgoing]) -> None:
+    def _write(self, batch: Sequence[_UnwrittenMessage]) -> None:
         with self._file.transaction() as connection:
             topics = {topic: self._topic(connection, topic) for topic in {one.topic for one in batch}}
             rows = [(self._place(topics[one.topic], one.key), *one[1:5]) for one in batch]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from site_spider.adapters.private_files import private_database
+from site_spider.adapters.local.database import create, inode_of, open_database
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.results.document import encode
@@ -23,8 +23,6 @@ T = TypeVar("T")
 
 FILE_NAME = "results.sqlite"
 BUSY_SECONDS = 20.0  # how long one write waits for those of other processes
-WAL_ATTEMPTS = 50  # switching to WAL does not wait for others by itself
-WAL_PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,31 +98,19 @@ class LocalStore:
             raise unavailable(self.path, error) from error
 
     def _connected(self) -> sqlite3.Connection:
-        if self._connection is not None and not self._is_still_there():
+        if self._connection is not None and inode_of(self.path) != self._inode:
             self.close()
         if self._connection is None:
-            private_database(self.path)
-            self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+            # durable, since acknowledged means that it survives a power failure
+            self._connection = open_database(self.path, BUSY_SECONDS, is_durable=True)
             self._prepare(self._connection)
             self._inode = self.path.stat().st_ino
         return self._connection
 
-    def _is_still_there(self) -> bool:
-        # What goes into a file that was removed or replaced is lost, without an error.
-        try:
-            return self.path.stat().st_ino == self._inode
-        except FileNotFoundError:
-            return False
-
     def _prepare(self, connection: sqlite3.Connection) -> None:
         if self._row_limit_bytes is not None:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._row_limit_bytes)
-        _switch_to_wal(connection)
-        connection.execute("PRAGMA synchronous = FULL")  # acknowledged means: survives a power failure
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in self._table.schema:
-            connection.execute(statement)
-        connection.execute("COMMIT")
+        create(connection, self._table.schema)
 
     def _write(self, records: Sequence[Record]) -> list[Verdict]:
         connection = self._connected()
@@ -182,18 +168,6 @@ def unavailable(path: Path, error: Exception) -> SinkUnavailable:
         f"SITE_DATA_DIR is {str(path.parent)!r}, but {path} cannot be used: {error}."
         " Check its disk and permissions, or set another folder."
     )
-
-
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    for attempt in range(WAL_ATTEMPTS):
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or attempt == WAL_ATTEMPTS - 1:
-                raise
-            time.sleep(WAL_PAUSE_SECONDS)  # on the store's own thread
-        else:
-            return
 
 
 def _column(value: Any) -> Any:

@@ -35,7 +35,7 @@ from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider import meta_keys, options
-from site_spider.download.proxies.pool import Attempt, Ending, Proxy
+from site_spider.download.proxies.pool import Attempt, Proxy, ProxyOutcome
 from site_spider.download.proxies.service import ProxyService
 from site_spider.download.proxies.targets import PublicTargets
 from site_spider.errors import SiteSpiderError
@@ -191,8 +191,8 @@ class ProxyRouteMiddleware:
         if attempt is None:
             return response
         if response.status == _PROXY_WANTS_CREDENTIALS:
-            return self._failed(request, attempt, Ending.FAILED, _WANTS_CREDENTIALS)
-        self._service.end(attempt, Ending.ANSWERED, "answers")
+            return self._failed(request, attempt, ProxyOutcome.FAILED, _WANTS_CREDENTIALS)
+        self._service.end(attempt, ProxyOutcome.ANSWERED, "answers")
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
@@ -201,7 +201,7 @@ class ProxyRouteMiddleware:
         if attempt is None:
             return None
         if isinstance(exception, _NOT_FOR_ANOTHER):
-            self._service.end(attempt, Ending.ANSWERED, "answers")
+            self._service.end(attempt, ProxyOutcome.ANSWERED, "answers")
             return None
         return self._failed(request, attempt, *_judged(exception))
 
@@ -212,7 +212,7 @@ class ProxyRouteMiddleware:
             request.headers.pop(_AUTHORIZATION, None)
         return attempt
 
-    def _failed(self, request: Request, attempt: Attempt, ending: Ending, said: str) -> Request:
+    def _failed(self, request: Request, attempt: Attempt, ending: ProxyOutcome, said: str) -> Request:
         self._service.end(attempt, ending, said)
         route = route_of(request)
         assert route is not None
@@ -226,26 +226,26 @@ class ProxyRouteMiddleware:
 _WANTS_CREDENTIALS = "wants other credentials (HTTP 407)"
 
 
-def _judged(error: Exception) -> tuple[Ending, str]:
+def _judged(error: Exception) -> tuple[ProxyOutcome, str]:
     """Whose fault it is that there is no answer, and how that is said."""
     if isinstance(error, DownloadConnectionRefusedError | CannotResolveHostError):
-        return Ending.FAILED, "cannot be connected to"
+        return ProxyOutcome.FAILED, "cannot be connected to"
     status = _tunnel_status(error)
     if status is not None or isinstance(error, TunnelError):
         return _judged_by_tunnel(status)
     if isinstance(error, ResponseDataLossError):
-        return Ending.ANSWERED, "brought a part of the answer"
+        return ProxyOutcome.ANSWERED, "brought a part of the answer"
     if isinstance(error, DownloadTimeoutError | asyncio.TimeoutError):
-        return Ending.SILENT, "brought no answer in time"
-    return Ending.SILENT, f"brought no answer ({type(error).__name__})"
+        return ProxyOutcome.SILENT, "brought no answer in time"
+    return ProxyOutcome.SILENT, f"brought no answer ({type(error).__name__})"
 
 
-def _judged_by_tunnel(status: int | None) -> tuple[Ending, str]:
+def _judged_by_tunnel(status: int | None) -> tuple[ProxyOutcome, str]:
     if status == _PROXY_WANTS_CREDENTIALS:
-        return Ending.FAILED, _WANTS_CREDENTIALS
+        return ProxyOutcome.FAILED, _WANTS_CREDENTIALS
     if status in _OF_THE_SITE:
-        return Ending.ANSWERED, f"does not reach the site (HTTP {status})"
-    return Ending.FAILED, "opens no tunnel" + ("" if status is None else f" (HTTP {status})")
+        return ProxyOutcome.ANSWERED, f"does not reach the site (HTTP {status})"
+    return ProxyOutcome.FAILED, "opens no tunnel" + ("" if status is None else f" (HTTP {status})")
 
 
 def _tunnel_status(error: Exception) -> int | None:

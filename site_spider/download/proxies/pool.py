@@ -38,7 +38,7 @@ class ProxyError(ValueError):
     """A text is no proxy. Says what is wrong without the text, which may hold a password."""
 
 
-class Ending(Enum):
+class ProxyOutcome(Enum):
     """How an attempt through a proxy ended; see the theory of operation."""
 
     ANSWERED = "answered"
@@ -203,20 +203,20 @@ class ProxyPool:
                 return proxy
         return proxies[-1] if proxies else None
 
-    def end(self, attempt: Attempt, ending: Ending, now: float) -> float:
+    def end(self, attempt: Attempt, ending: ProxyOutcome, now: float) -> float:
         """An attempt has ended. Returns for how many seconds its proxy rests because of it, or 0."""
         health = self._health.get(attempt.proxy)
         if health is None:
             return 0.0  # it is not on the list any more
         health.out = max(0, health.out - 1)
-        if ending is Ending.ANSWERED:
+        if ending is ProxyOutcome.ANSWERED:
             health.answered(now - attempt.began)
             return 0.0
         health.failing += _SHARE * (1 - health.failing)
         if attempt.began < health.rest_began:
             return 0.0
         health.silent += 1
-        if ending is Ending.SILENT and not health.rests and health.silent < _SILENT_IN_A_ROW:
+        if ending is ProxyOutcome.SILENT and not health.rests and health.silent < _SILENT_IN_A_ROW:
             return 0.0
         seconds = self._rest_seconds(health.rests)
         health.rest(seconds, now)

@@ -18,9 +18,9 @@ from site_spider import options
 from site_spider.download.proxies.patterns import PagePatterns, PatternError
 from site_spider.download.proxies.pool import (
     Attempt,
-    Ending,
     Proxy,
     ProxyError,
+    ProxyOutcome,
     ProxyPool,
     parse_lines,
     parse_list,
@@ -110,7 +110,7 @@ class ProxyService:
         self._all_rest = attempt is None
         return attempt
 
-    def end(self, attempt: Attempt, ending: Ending, said: str) -> None:
+    def end(self, attempt: Attempt, ending: ProxyOutcome, said: str) -> None:
         """An attempt has ended; `said` tells how, in words that follow the proxy's address."""
         now = asyncio.get_running_loop().time()
         seconds = self.pool.end(attempt, ending, now)

@@ -7,10 +7,10 @@ that has any private address. A proxy that sees other addresses than we do is no
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 
 from scrapy.exceptions import CannotResolveHostError
 
+from site_spider.bounded_dict import BoundedDict
 from site_spider.download.address import is_metadata_name, is_public
 from site_spider.download.resolver import PrivateHostError, addresses_of
 
@@ -22,7 +22,7 @@ class PublicTargets:
     """Remembers for a minute which hosts may be asked for through a proxy."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[float, bool]] = OrderedDict()
+        self._known: BoundedDict[str, tuple[float, bool]] = BoundedDict(_MOST_HOSTS)
 
     async def check(self, host: str) -> None:
         """Raises PrivateHostError, or CannotResolveHostError when we find no address."""
@@ -30,10 +30,7 @@ class PublicTargets:
         until, may_pass = self._known.get(host, (0.0, False))
         if until <= loop.time():
             may_pass = not is_metadata_name(host) and all(map(is_public, await _addresses(host)))
-            self._known.pop(host, None)
             self._known[host] = (loop.time() + _TTL_SECONDS, may_pass)
-            if len(self._known) > _MOST_HOSTS:
-                self._known.popitem(last=False)
         if not may_pass:
             raise PrivateHostError(
                 f"{host} has a private address, and no proxy is asked for such a host; "

@@ -103,7 +103,8 @@ class RobotsCache(Generic[R]):
 
     def begin(self, name: str) -> None:
         """The file is being fetched."""
-        self._origins.setdefault(name, _Origin()).is_pending = True
+        origin = self._origins.setdefault(name, _Origin())
+        origin.is_pending = True
 
     def found(self, name: str, rules: R, size_bytes: int, now: float) -> None:
         """The file was fetched, or there is none; the rules replace what was known."""

@@ -33,8 +33,9 @@ from site_spider.engine.background import Background
 from site_spider.engine.turns import Turns
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.writer import SeedWriter
+from site_spider.frontier.waiter import Waiter, is_fenced, seed_entry
 from site_spider.frontier.waiting_link import WaitingLink, as_request
-from site_spider.frontier.waiting_room import Waiter, WaitingRoom, is_fenced, seed_entry
+from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.frontier.weight import size_bytes
 from site_spider.intake.load import Load
 from site_spider.ledger import lineage

@@ -19,6 +19,7 @@ from site_spider.ledger.completion import Completion
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lifecycle import SeedListener
 from site_spider.ledger.lineage import Job, Root
+from site_spider.outage import Outage
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member, Tell
 from site_spider.results.dead_letters import DeadLetters
@@ -62,7 +63,7 @@ class ExactlyOnce(SeedListener):
         self._dead_letters = dead_letters
         self._is_urgent = is_urgent
         self._on_change = on_change
-        self.available = True
+        self._outage = Outage(logger, "Sink kafka is away; transactions wait", "Sink kafka is back")
         self._completion = completion
         self._backlog_bytes = limits.backlog_bytes
         self._held = HeldResults(completion.ledger, limits.batch)
@@ -79,6 +80,11 @@ class ExactlyOnce(SeedListener):
     def thread(self) -> TransactionCommits:
         """As in Commits."""
         return self._commits
+
+    @property
+    def available(self) -> bool:
+        """False while Kafka takes no transactions."""
+        return not self._outage
 
     def is_taking(self) -> bool:
         """As in Commits."""
@@ -225,11 +231,10 @@ class ExactlyOnce(SeedListener):
             self._held.forget_position(partition)
 
     def _tell_availability(self, outcome: TransactionOutcome) -> None:
-        if self.available and outcome.trouble:
-            logger.warning("Sink kafka is away; transactions wait: %s", outcome.trouble)
-        elif not self.available and not outcome.trouble:
-            logger.info("Sink kafka is back")
-        self.available = not outcome.trouble
+        if outcome.trouble:
+            self._outage.goes_on(outcome.trouble)
+        else:
+            self._outage.is_over()
 
     # --- the end --------------------------------------------------------------------------------
 

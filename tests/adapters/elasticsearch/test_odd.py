@@ -3,134 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import tracemalloc
-import zlib
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import repeat
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from site_spider.adapters.elasticsearch.results import ElasticsearchResults
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
-from site_spider.contracts.sink import Answer, Record, Verdict
+from site_spider.contracts.sink import Answer, Verdict
 from site_spider.errors import SinkUnavailable
 from site_spider.results.delivery import Delivery
-from tests.adapters.raw_server import PRODUCT, Asked, Said, answering, said
-
-KEYS = ["a", "b", "c"]
-RECORDS = [Record(key, {"status": 200, "body": "text"}, 100) for key in KEYS]
-
-
-def good(asked: Asked) -> bytes:
-    """What Elasticsearch says to anything that the sink asks."""
-    if "_bulk" in asked.path:
-        return bulk([item(key) for key in asked.ids], errors=False)
-    return said({"index_templates": []})
-
-
-def item(key: Any, status: Any = 200, **more: Any) -> dict[str, Any]:
-    return {"update": {"_id": key, "status": status, **more}}
-
-
-def bulk(items: Any, errors: Any = False, **how: Any) -> bytes:
-    return said({"errors": errors, "items": items}, **how)
-
-
-def settings_for(address: str) -> dict[str, Any]:
-    return {
-        "SITE_ELASTICSEARCH_HOSTS": address,
-        "SITE_RESULTS_INDEX": "results",
-        "SITE_STATS_INDEX": "stats",
-    }
-
-
-def everywhere(status: int = 200) -> Iterator[bytes]:
-    """Headers without end."""
-    yield b"HTTP/1.1 %d OK\r\n" % status
-    yield from repeat(b"X-More: " + b"x" * 1000 + b"\r\n")
-
-
-def endless() -> Iterator[bytes]:
-    """A body without end, in chunks."""
-    yield (
-        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n%b\r\n" % PRODUCT
-    )
-    yield from repeat(b"10000\r\n" + b" " * 65536 + b"\r\n")
-
-
-def bomb() -> bytes:
-    """100 MB of blanks in 100 KB."""
-    packer = zlib.compressobj(9, wbits=31)
-    packed = b"".join(packer.compress(b" " * 1_000_000) for _ in range(100)) + packer.flush()
-    return said(packed, more=b"Content-Encoding: gzip\r\n")
-
-
-GOOD = [item(key) for key in KEYS]
-ODD: dict[str, Said | Callable[[], Said]] = {
-    "html": said(b"<html>\x1b[2Jplease log in</html>", kind="text/html"),
-    "html as json": said(b"<html>please log in</html>"),
-    "html with an error": said(b"<html>bad request</html>", status=400, kind="text/html"),
-    "error as text": said({"error": "no such thing", "status": 400}, status=400),
-    "error as a list": said({"error": [1], "status": 400}, status=400),
-    "error as a list in a list": said([[1]], status=400),
-    "error that is null": said(b"null", status=500),
-    "error with a type that is a list": said({"error": {"type": ["x"], "reason": {}}}, status=400),
-    "strange words": said({"error": {"type": "x", "caused_by": "y"}}, status=503),
-    "null": said(b"null"),
-    "list": said([1, 2, 3]),
-    "number": said(b"7"),
-    "text": said(b'"ok"'),
-    "nothing": said(b""),
-    "no content": b"HTTP/1.1 204 No Content\r\n" + PRODUCT + b"\r\n",
-    "unknown kind": said(b"{}", kind="application/strange"),
-    "nested": said(b"[" * 200_000),
-    "nested error": said(b"[" * 200_000, status=400),
-    "deep error": said(b'{"error":' + b'{"caused_by":' * 900 + b"{}" + b"}" * 901, status=503),
-    "long number": said(b"1" * 10_000),
-    "bad utf-8": said(b'{"errors":false,"items":["\xff\xfe"]}'),
-    "half": b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
-    "truncated": said(b'{"errors":false,"items":['),
-    "no http": b"SSH-2.0-OpenSSH_9.2\r\n",
-    "nothing at all": b"",
-    "no items": said({"errors": False}),
-    "items null": bulk(None),
-    "items as a mapping": bulk({"update": {}}),
-    "items as text": bulk("abc"),
-    "items of text": bulk(["update"] * 3),
-    "items without update": bulk([{"index": {"_id": key, "status": 200}} for key in KEYS]),
-    "items with null": bulk([{"update": None}] * 3),
-    "items with lists": bulk([{"update": []}] * 3),
-    "fewer": bulk(GOOD[:2]),
-    "more": bulk([*GOOD, item("d")]),
-    "none": bulk([]),
-    "other order": bulk(GOOD[::-1]),
-    "wrong ids": bulk([item("x") for _ in KEYS]),
-    "ids as numbers": bulk([item(7) for _ in KEYS]),
-    "no ids": bulk([{"update": {"status": 200}}] * 3),
-    "status as text": bulk([item(key, "200") for key in KEYS]),
-    "status as true": bulk([item(key, True) for key in KEYS]),
-    "status as a fraction": bulk([item(key, 200.5) for key in KEYS]),
-    "status null": bulk([item(key, None) for key in KEYS]),
-    "status 0": bulk([item(key, 0) for key in KEYS]),
-    "no status": bulk([{"update": {"_id": key}} for key in KEYS]),
-    "errors as text": bulk(GOOD, errors="no"),
-    "errors null": bulk(GOOD, errors=None),
-    "errors that are none": bulk(GOOD, errors=True),
-    "no errors and yet some": bulk([item("a", 400, error={"type": "x"}), *GOOD[1:]]),
-    "a redirect to itself": said(b"", status=302, more=b"Location: /\r\n"),
-    "bomb": bomb,
-    "endless headers": everywhere,
-    "endless body": endless,
-}
-
-
-def odd(name: str) -> Said:
-    answer = ODD[name]
-    return answer() if callable(answer) else answer
+from tests.adapters.elasticsearch.odd_answers import (
+    GOOD,
+    ODD,
+    RECORDS,
+    bulk,
+    complaint,
+    good,
+    item,
+    odd,
+    settings_for,
+)
+from tests.adapters.raw_server import Asked, Said, answering, said
 
 
 async def opened(address: str, make: Callable[..., ElasticsearchSink]) -> ElasticsearchSink:
@@ -154,15 +49,6 @@ def write_to(
 
     with answering(answer) as address:
         return asyncio.run(scenario(address))
-
-
-def complaint(action: Callable[[], Any]) -> str:
-    """What SinkUnavailable says that it raises; empty if it raises nothing."""
-    try:
-        action()
-    except SinkUnavailable as error:
-        return str(error)
-    return ""
 
 
 def to_bulk(answer: Said) -> Callable[[Asked], Said]:
@@ -300,72 +186,3 @@ def test_warnings_of_the_server_are_not_printed(recwarn: pytest.WarningsRecorder
     """Each with words of its own would be kept for ever, and be a line on stderr."""
     write_to(lambda asked: said(good(asked).partition(b"\r\n\r\n")[2], more=b'Warning: 299 x "\x1b[2J"\r\n'))
     assert not recwarn.list
-
-
-# --- Reading back ---
-
-
-CALLS: dict[str, Callable[[ElasticsearchResults], Any]] = {
-    "_doc": lambda reader: reader.get("a"),
-    "_refresh": lambda reader: reader.count(),
-    "_count": lambda reader: reader.count(),
-    "_pit": lambda reader: list(reader.search()),
-    "_search": lambda reader: list(reader.search()),
-}
-
-
-@pytest.mark.parametrize("where", CALLS)
-def test_a_reader_says_what_it_was_answered(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line, no traceback, whatever came."""
-    monkeypatch.setattr("site_spider.adapters.elasticsearch.node.PAGE_BYTES", 8_000_000)
-    answer: Said = b""
-
-    def answered(asked: Asked) -> Said:
-        if where in asked.path:
-            return answer
-        return said({"id": "point", "count": 1, "hits": {"hits": []}})
-
-    with answering(answered) as address:
-        reader = ElasticsearchResults.from_settings(settings_for(address))
-        for name in ODD:
-            answer = odd(name)
-            said_so = complaint(partial(CALLS[where], reader))
-            assert said_so or where == "_refresh", name  # which says nothing that counts
-            assert said_so.isprintable(), name
-            assert len(said_so) < 1000, name
-        reader.close()
-
-
-def test_a_reader_halves_a_page_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to 100 bodies of megabytes each."""
-    monkeypatch.setattr("site_spider.adapters.elasticsearch.node.PAGE_BYTES", 100_000)
-    sizes = []
-
-    def answer(asked: Asked) -> Said:
-        if "_search" not in asked.path:
-            return said({"id": "point"})
-        size = json.loads(asked.body)["size"]
-        sizes.append(size)
-        hits = [{"_id": str(n), "_source": {"body": "x" * 10_000}, "sort": [n]} for n in range(size)]
-        return said({"hits": {"hits": hits}})
-
-    with answering(answer) as address:
-        reader = ElasticsearchResults.from_settings(settings_for(address))
-        assert len(list(reader.search(limit=30))) == 30
-        reader.close()
-    assert max(sizes) == 30
-    assert sizes[-1] <= 7
-
-
-def test_documents_that_are_not_ours_are_shown() -> None:
-    """Without a source, or with one that is null, as an index with other mappings has them."""
-    hits = [{"_id": "a", "sort": [1]}, {"_id": "b", "_source": None, "sort": [2]}]
-    pages = [{"hits": {"hits": []}}, {"hits": {"hits": hits}}]
-
-    def answer(asked: Asked) -> Said:
-        return said(pages.pop() if "_search" in asked.path else {"id": "point"})
-
-    with answering(answer) as address:
-        reader = ElasticsearchResults.from_settings(settings_for(address))
-        assert list(reader.search()) == [{"url_id": "a"}, {"url_id": "b"}]
-        reader.close()

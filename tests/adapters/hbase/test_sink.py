@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,16 +19,9 @@ from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts.sinks import drop_table, hbase_settings, record
 from tests.contracts.trials import (
-    TRIES_IN_VAIN,
     answers,
-    assert_loop_stayed_free,
-    lateness_while_stalled,
-    outlast_an_outage,
-    page,
-    pids,
     written,
 )
-from tests.real_servers import servers, variable
 
 NOWHERE = "127.0.0.1:9"
 
@@ -267,52 +257,3 @@ def test_a_document_is_what_json_would_have_kept(settings: dict[str, Any]) -> No
     }
     write(settings, record("a", document))
     assert HBaseResults.from_settings(settings).get("a") == json.loads(json.dumps(document))
-
-
-# --- With a server of our own, which is killed and stopped ---
-
-
-@pytest.fixture(scope="module")
-def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("hbase")
-    servers(folder, "start", "hbase")
-    yield folder
-    servers(folder, "kill", "hbase")
-
-
-@pytest.fixture
-def own_settings(own_server: Path) -> dict[str, Any]:
-    return hbase_settings(f"127.0.0.1:{variable(own_server, 'SITE_HBASE_PORT', 'hbase')}")
-
-
-@pytest.mark.servers
-@pytest.mark.parametrize(("role", "tries_in_vain"), [("thrift", TRIES_IN_VAIN), ("master", 0)])
-def test_nothing_is_lost_when_a_server_is_killed(
-    own_server: Path, own_settings: dict[str, Any], role: str, tries_in_vain: int
-) -> None:
-    """The Thrift server, or HBase behind it, by -9 in mid-stream: every record is acknowledged once."""
-
-    def kill() -> None:
-        for process in pids(own_server / "hbase", role):
-            os.kill(process, signal.SIGKILL)
-
-    def restart() -> None:
-        servers(own_server, "start", "hbase")
-
-    sink = HBaseSink.from_settings(own_settings)
-    verdicts, waiting = asyncio.run(outlast_an_outage(sink, kill, restart, 4000, tries_in_vain))
-    assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 4000
-    assert waiting > 0
-    reader = HBaseResults.from_settings(own_settings)
-    assert {document["response_size"] for document in reader.search(limit=None)} == set(range(4000))
-
-
-@pytest.mark.servers
-def test_a_stalled_server_does_not_stall_the_event_loop(
-    own_server: Path, own_settings: dict[str, Any]
-) -> None:
-    """It takes bytes and gives no answer, until it goes on."""
-    sink = HBaseSink.from_settings(own_settings)
-    processes = pids(own_server / "hbase", "thrift")
-    assert_loop_stayed_free(asyncio.run(lateness_while_stalled(sink, processes, 5)))
-    assert HBaseResults.from_settings(own_settings).get("2000") == page(2000).document

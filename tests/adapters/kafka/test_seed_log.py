@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
-import socket
 import threading
 import time
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as KafkaClient
 from confluent_kafka.admin import AdminClient
 
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.member_slot import MemberSlot
-from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.contracts.seed_log import Partition, Position, Producer
-from site_spider.errors import LogUnavailable, SinkRejected
+from site_spider.errors import LogUnavailable
+from tests.adapters.kafka.cases import case, lock_folder
 from tests.adapters.seed_log_process import process
 from tests.contracts.seed_logs import (
     PATIENCE_SECONDS,
     QUICK_KAFKA,
     Case,
-    Member,
     kafka_case,
     kafka_producer,
     make_kafka_topic,
@@ -37,34 +28,10 @@ from tests.contracts.seed_logs import (
     wait_until,
 )
 
-__all__ = ["kafka_producer"]
+__all__ = ["case", "kafka_producer", "lock_folder"]
+
 
 CLASS = "site_spider.adapters.kafka.seed_log.KafkaSeedLog"
-
-
-@pytest.fixture
-def lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lock files for this test's members alone."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-
-@pytest.fixture
-def case(kafka_producer: Producer, kafka_brokers: str, lock_folder: None) -> Iterator[Case]:
-    """An empty topic."""
-    with kafka_case(kafka_producer, kafka_brokers) as made:
-        yield made
-
-
-@pytest.fixture
-def nobody() -> str:
-    """An address where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
-def of(brokers: str, **options: object) -> KafkaSeedLog:
-    return KafkaSeedLog.from_settings({"SITE_KAFKA_BROKERS": brokers, "SITE_KAFKA_OPTIONS": options})
 
 
 # --- memory --------------------------------------------------------------------------------
@@ -273,142 +240,3 @@ def test_metadata_that_is_too_large_is_refused_with_a_reason(case: Case) -> None
     member.own(4)
     with pytest.raises(LogUnavailable, match="metadata"):
         member.consumer.commit({Partition(case.topic, 0): Position(0, "x" * 5000)})
-
-
-# --- the producer --------------------------------------------------------------------------
-
-
-@pytest.mark.servers
-def test_a_message_the_server_refuses_is_rejected_alone(case: Case) -> None:
-    """Its neighbours in the same batch arrive."""
-    producer = case.new_producer()
-    before = producer.send(case.topic, b"k", b"before")
-    too_large = producer.send(case.topic, b"k", os.urandom(2_000_000))
-    far_too_large = producer.send(case.topic, b"k", b"x" * 17_000_000)
-    after = producer.send(case.topic, b"k", b"after")
-    for future in (too_large, far_too_large):
-        assert isinstance(future.exception(PATIENCE_SECONDS), SinkRejected)
-    before.result(PATIENCE_SECONDS)
-    after.result(PATIENCE_SECONDS)
-    producer.close()
-    assert sorted(message.value or b"" for message in case.log.read(case.topic)) == [b"after", b"before"]
-
-
-@pytest.mark.servers
-def test_a_message_for_a_topic_that_cannot_be_is_rejected(case: Case) -> None:
-    """By the server; the client may say before that it does not know the topic."""
-    producer = case.new_producer()
-
-    def refused() -> bool:
-        error = producer.send("no topic!", b"k", b"v").exception(PATIENCE_SECONDS)
-        assert isinstance(error, SinkRejected | LogUnavailable)
-        return isinstance(error, SinkRejected)
-
-    wait_until(refused)
-    producer.close()
-
-
-@pytest.mark.servers
-def test_an_acknowledgement_that_names_no_offset_is_not_believed(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The client gives it for a resend that the server calls a duplicate, which it may not be: once more."""
-    producer = case.new_producer()
-    offsets = iter([None, 0])
-    reported = producer._report  # type: ignore[attr-defined]
-
-    def report(outgoing: Any, error: KafkaError | None, _message: object) -> None:
-        reported(outgoing, error, SimpleNamespace(offset=lambda: next(offsets)))
-
-    monkeypatch.setattr(producer, "_report", report)
-    producer.send(case.topic, b"k", b"v").result(PATIENCE_SECONDS)
-    producer.close()
-    assert [message.value for message in case.log.read(case.topic)] == [b"v", b"v"]
-
-
-@pytest.mark.servers
-def test_a_full_queue_loses_nothing_and_keeps_the_order(case: Case, kafka_brokers: str) -> None:
-    """What the client has no room for waits on our side."""
-    make_kafka_topic(kafka_brokers, case.topic, 1)
-    producer = of(kafka_brokers, **{"queue.buffering.max.messages": 10}).producer()
-    futures = [producer.send(case.topic, b"k", b"%d" % number) for number in range(500)]
-    assert producer.flush(PATIENCE_SECONDS) == 0
-    assert {future.exception(0) for future in futures} == {None}
-    producer.close()
-    assert [message.value for message in case.log.read(case.topic)] == [
-        b"%d" % number for number in range(500)
-    ]
-
-
-@pytest.mark.servers
-def test_a_producer_goes_on_after_a_fatal_error_of_its_client(case: Case) -> None:
-    """A new client takes over; a message is either durable or its future says that it is not."""
-    producer = case.new_producer()
-    producer.send(case.topic, b"k", b"before").result(PATIENCE_SECONDS)
-    old = producer._client  # type: ignore[attr-defined]
-    producer._on_error(KafkaError(KafkaError._FATAL, "out of order", fatal=True))  # type: ignore[attr-defined]
-    producer.send(case.topic, b"k", b"after").result(PATIENCE_SECONDS)
-    assert producer._client is not old  # type: ignore[attr-defined]
-    producer.close()
-
-
-# --- outages -------------------------------------------------------------------------------
-
-
-def test_a_missing_server_is_named_by_the_check(nobody: str) -> None:
-    """With the setting, the address and the time it was given."""
-    with pytest.raises(
-        LogUnavailable, match=f"no answer from Kafka at {nobody} within 1 s; SITE_KAFKA_BROKERS"
-    ):
-        of(nobody).check(1)
-
-
-def test_a_consumer_waits_for_missing_servers(
-    nobody: str, lock_folder: None, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It polls in vain and says so once; it closes in time."""
-    member = Member(of(nobody), "topic", "group")
-    poll_until([member], lambda: "does not answer" in caplog.text)
-    polls_until = time.monotonic() + 2.5  # longer than the interval of looks
-    poll_until([member], lambda: time.monotonic() > polls_until)
-    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(warnings) == 1, warnings
-    assert nobody in warnings[0].message
-    assert "SITE_KAFKA_BROKERS" in warnings[0].message
-    started = time.monotonic()
-    member.close()
-    assert time.monotonic() - started < 5
-
-
-def test_a_producer_keeps_messages_for_missing_servers(
-    nobody: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They stay under way until it is closed, and only then fail."""
-    monkeypatch.setattr("site_spider.adapters.kafka.producer._CLOSE_SECONDS", 0.2)
-    producer = of(nobody).producer()
-    futures = [producer.send("topic", b"k", b"v") for _ in range(10)]
-    wait_until(lambda: "does not answer" in caplog.text)
-    assert producer.flush(0.2) == 10
-    assert not any(future.done() for future in futures)
-    producer.close()
-    assert {type(future.exception(0)) for future in futures} == {LogUnavailable}
-
-
-def test_questions_to_missing_servers_raise(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress and reading name the address."""
-    monkeypatch.setattr("site_spider.adapters.kafka.seed_log._ANSWER_SECONDS", 0.5)
-    log = of(nobody)
-    for question in (lambda: log.progress("topic", "group"), lambda: log.read("topic")):
-        with pytest.raises(LogUnavailable, match=nobody):
-            question()
-
-
-@pytest.mark.servers
-def test_the_clients_of_many_logs_do_not_meet(kafka_brokers: str) -> None:
-    """Making and dropping them leaves nothing behind that would warn."""
-    for _ in range(3):
-        log = of(kafka_brokers)
-        log.check(PATIENCE_SECONDS)
-        log.producer().close()
-        log.consumer(f"topic-{uuid.uuid4().hex}", "group", object()).close()  # type: ignore[arg-type]
-        log.close()

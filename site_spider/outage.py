@@ -1,0 +1,61 @@
+"""That something is away: said once when it begins, and once when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_PAUSE_SECONDS = 0.5  # between two attempts
+
+
+class Outage:
+    """Of one thing that is tried again and again. One thread at a time uses it."""
+
+    def __init__(self, logger: logging.Logger, begins: str, ends: str) -> None:
+        """`begins` is logged with the reason behind it, `ends` with the seconds it took."""
+        self._logger = logger
+        self._begins = begins
+        self._ends = ends
+        self._since: float | None = None
+
+    def __bool__(self) -> bool:
+        return self._since is not None
+
+    def seconds(self) -> float:
+        """Since it began; 0 when there is none."""
+        return 0.0 if self._since is None else time.monotonic() - self._since
+
+    def goes_on(self, reason: object) -> None:
+        """It was tried, in vain."""
+        if self._since is None:
+            self._since = time.monotonic()
+            self._logger.warning("%s: %s", self._begins, reason)
+
+    def is_over(self) -> None:
+        """It was tried, and all is well."""
+        if self._since is not None:
+            self._logger.info("%s after %.1f s", self._ends, self.seconds())
+            self._since = None
+
+
+async def until_there(
+    attempt: Callable[[], Awaitable[T]], away: type[Exception], wait_seconds: float, outage: Outage
+) -> T:
+    """Call `attempt` until it does not raise `away`. Raises that when `wait_seconds` are over."""
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            found = await attempt()
+        except away as error:
+            if time.monotonic() + _PAUSE_SECONDS >= deadline:
+                raise
+            outage.goes_on(error)
+        else:
+            outage.is_over()
+            return found
+        await asyncio.sleep(_PAUSE_SECONDS)

@@ -1,0 +1,37 @@
+"""A sink with an index of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
+from site_spider.contracts.sink import Record, Verdict
+from tests.contracts.sinks import drop_index
+from tests.contracts.trials import (
+    written,
+)
+
+
+def record(key: str, document: dict[str, Any]) -> Record:
+    return Record(key, document, 100)
+
+
+def settings_for(hosts: str, **more: Any) -> dict[str, Any]:
+    index = f"test-{uuid.uuid4().hex}"
+    return {"SITE_ELASTICSEARCH_HOSTS": hosts, "SITE_RESULTS_INDEX": index, **more}
+
+
+def write(sink: ElasticsearchSink, records: Sequence[Record]) -> list[Verdict]:
+    return written(sink, *records)
+
+
+@pytest.fixture
+def settings(elasticsearch_hosts: str) -> Iterator[dict[str, Any]]:
+    settings = settings_for(elasticsearch_hosts, SITE_STATS_INDEX=f"test-stats-{uuid.uuid4().hex}")
+    yield settings
+    drop_index(settings)
+    drop_index({**settings, "SITE_RESULTS_INDEX": settings["SITE_STATS_INDEX"]})

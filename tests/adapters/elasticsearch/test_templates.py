@@ -1,0 +1,153 @@
+"""The mappings of results and statistics, and templates that others changed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from site_spider.adapters.elasticsearch.results import ElasticsearchResults
+from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
+from site_spider.contracts.sink import Answer
+from tests.adapters.elasticsearch.sinks import record, settings, write
+from tests.contracts.trials import (
+    answers,
+)
+
+__all__ = ["settings"]
+
+
+OLD_MAPPINGS: list[dict[str, Any]] = [
+    {},
+    {"properties": {"meta": {"properties": {"n": {"type": "long"}}}}},
+    {"properties": {"meta": {"type": "nested"}}},
+]
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("mappings", OLD_MAPPINGS, ids=str)
+def test_no_producers_meta_harms_others_results(settings: dict[str, Any], mappings: dict[str, Any]) -> None:
+    """In an index that was made before us, with 1,000 fields at most, of which one task sends 5,000.
+
+    Odd names may be refused there, for their own sake.
+    """
+    hostile: list[dict[str, Any]] = [
+        {f"key{number}": number for number in range(5000)},
+        {f"more{number}.a.b": "text" for number in range(5000)},
+        {"": 1, ".": 2, "a..b": 3},
+        {"o": {"": {"x": [{"y": 1}, "text", [2]]}}},
+        {"k": "v" * 40_000, "o": "text"},
+    ]
+    for _ in range(40):
+        hostile.append({"deep": hostile[-1]} if "deep" in hostile[-1] else {"deep": {}})
+    records = [record(f"h{number}", {"status": 200, "meta": meta}) for number, meta in enumerate(hostile)]
+    others = [record(f"o{number}", {"status": 200, "meta": {f"new{number}": 1}}) for number in range(5)]
+    index = settings["SITE_RESULTS_INDEX"]
+    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        client.indices.create(index=index, mappings=mappings)
+        verdicts = write(ElasticsearchSink.from_settings(settings), [*records, *others])
+        kept = [
+            verdicts[0],
+            verdicts[1],
+            *verdicts[len(records) :],
+        ]
+        assert answers(kept) == [Answer.ACKNOWLEDGED] * len(kept)
+        assert client.get(index=index, id="h1")["_source"]["meta"] == hostile[1]
+        found = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]["meta"]
+        assert len(found.get("properties", {})) <= 1
+
+
+@pytest.mark.servers
+def test_the_template_gives_the_index_its_mappings(settings: dict[str, Any]) -> None:
+    """Long and strange values are stored, and what people filter by can be aggregated."""
+    strange = {
+        "meta": {"a.b": 1, "a": {"b": "text"}, "": 2, "漢" * 1000: "漢" * 30_000},
+        "url": "http://h/" + "🎉" * 20_000,
+        "task_id": "🎉" * 20_000,
+        "headers": "x" * 1_000_000,
+        "own": "2026/01/01",
+    }
+    later = {"meta": {"a": "other type"}, "own": "no date"}
+    verdicts = write(ElasticsearchSink.from_settings(settings), [record("a", strange), record("b", later)])
+    assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 2
+    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        index = settings["SITE_RESULTS_INDEX"]
+        mapping = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
+        assert mapping["body"] == {"type": "text"}
+        assert mapping["meta"]["type"] == "flattened"
+        assert mapping["own"]["type"] == "keyword"
+
+
+@pytest.mark.servers
+def test_statistics_can_be_summed(settings: dict[str, Any]) -> None:
+    """Numbers by status are numbers, and a fraction after a whole number is not cut."""
+    documents = [
+        {
+            "@timestamp": "2026-01-01T00:00:00Z",
+            "process": "p",
+            "total_num": 1,
+            "by_status": {"200": 3},
+            "rate": 1,
+        },
+        {
+            "@timestamp": "2026-01-01T00:00:10Z",
+            "process": "p",
+            "total_num": 3,
+            "by_status": {"200": 4},
+            "rate": 1.5,
+        },
+    ]
+    records = [record(f"p-{number}", document) for number, document in enumerate(documents)]
+    sink = ElasticsearchSink.for_statistics(settings)
+    assert answers(write(sink, records)) == answers(write(sink, records)) == [Answer.ACKNOWLEDGED] * 2
+    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        index = settings["SITE_STATS_INDEX"]
+        client.indices.refresh(index=index)
+        fields = ("total_num", "by_status.200", "rate")
+        sums = client.search(index=index, size=0, aggs={field: {"sum": {"field": field}} for field in fields})
+        assert [sums["aggregations"][field]["value"] for field in fields] == [4, 7, 2.5]
+        assert client.indices.get_mapping(index=index)[index]["mappings"]["properties"]["process"] == {
+            "type": "keyword",
+            "ignore_above": 1024,
+        }
+
+
+@pytest.mark.servers
+def test_a_template_that_somebody_changed_is_left_alone(settings: dict[str, Any]) -> None:
+    """Ten processes that start at once install it; none writes over the same or a newer version."""
+    sink = ElasticsearchSink.from_settings(settings)
+
+    async def open_many() -> None:
+        sinks = [ElasticsearchSink.from_settings(settings) for _ in range(10)]
+        await asyncio.gather(*(one.open() for one in sinks))
+        await asyncio.gather(*(one.close() for one in sinks))
+
+    asyncio.run(open_many())
+    index = settings["SITE_RESULTS_INDEX"]
+    name = f"site_spider-{index}"
+    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        mine = {"mappings": {"properties": {"status": {"type": "keyword"}}}}
+        client.indices.put_index_template(
+            name=name, version=99, index_patterns=[index, f"{index}-*"], priority=20, template=mine
+        )
+        assert answers(write(sink, [record("a", {"status": "as I like"})])) == [Answer.ACKNOWLEDGED]
+        found = client.indices.get_index_template(name=name)["index_templates"][0]
+        assert found["index_template"]["version"] == 99
+
+
+@pytest.mark.servers
+def test_an_index_that_was_there_keeps_its_mappings(settings: dict[str, Any]) -> None:
+    """Results go into an index of the producer's, beside its own fields, and can be filtered there."""
+    index = settings["SITE_RESULTS_INDEX"]
+    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        client.index(index=index, id="a", document={"mine": "x", "task_id": "Job One"})
+        before = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
+        write(ElasticsearchSink.from_settings(settings), [record("a", {"status": 200, "body": "text"})])
+        after = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
+        assert {name: after[name] for name in before} == before
+    reader = ElasticsearchResults.from_settings(settings)
+    expected = {"url_id": "a", "mine": "x", "task_id": "Job One", "status": 200, "body": "text"}
+    assert list(reader.search(task_id="Job One")) == [expected]
+    reader.close()

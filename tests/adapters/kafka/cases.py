@@ -1,0 +1,41 @@
+"""Topics of a test, and addresses where nobody listens."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from site_spider.adapters.kafka.seed_log import KafkaSeedLog
+from site_spider.contracts.seed_log import Producer
+from tests.contracts.seed_logs import (
+    Case,
+    kafka_case,
+)
+
+
+@pytest.fixture
+def lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lock files for this test's members alone."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.fixture
+def case(kafka_producer: Producer, kafka_brokers: str, lock_folder: None) -> Iterator[Case]:
+    """An empty topic."""
+    with kafka_case(kafka_producer, kafka_brokers) as made:
+        yield made
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def of(brokers: str, **options: object) -> KafkaSeedLog:
+    return KafkaSeedLog.from_settings({"SITE_KAFKA_BROKERS": brokers, "SITE_KAFKA_OPTIONS": options})

@@ -1,0 +1,158 @@
+"""One suite over all seed logs: topics, progress, and producers."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from site_spider.contracts.seed_log import Partition, Position
+from site_spider.errors import LogUnavailable, TopicMissing
+from tests.contracts.seed_logs import (
+    PARTITIONS,
+    PATIENCE_SECONDS,
+    Case,
+    case,
+    kafka_producer,
+    wait_until,
+)
+
+__all__ = ["case", "kafka_producer"]
+
+
+# --- topics ------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_appears_later_is_read(case: Case) -> None:
+    """A consumer of a missing topic waits and begins as soon as it is there."""
+    member = case.member()
+    assert [member.poll(0.1) for _ in range(3)] == [[]] * 3
+    with pytest.raises(TopicMissing, match=case.topic):
+        case.log.progress(case.topic, case.group)  # polling did not make it
+    values = case.produce(10)
+    member.take(10)
+    assert sorted(member.values) == sorted(values)
+
+
+def test_a_missing_topic_has_no_progress_and_cannot_be_read(case: Case) -> None:
+    """And asking does not make it."""
+    for _ in range(2):
+        with pytest.raises(TopicMissing, match=case.topic):
+            case.log.progress(case.topic, case.group)
+        with pytest.raises(TopicMissing, match=case.topic):
+            next(case.log.read(case.topic))
+
+
+def test_a_topic_tells_how_many_partitions_it_has(case: Case) -> None:
+    """None while it does not exist; as many as messages are spread over."""
+    case.produce(10)
+    assert case.log.partitions(case.topic) == PARTITIONS
+    assert case.log.partitions(f"{case.topic}-missing") == 0
+
+
+def test_progress_tells_what_is_there_and_what_is_committed(case: Case) -> None:
+    """Per partition, in order, before and after a commit."""
+    case.produce(40)
+    before = case.log.progress(case.topic, case.group)
+    assert [one.partition for one in before] == [
+        Partition(case.topic, number) for number in range(PARTITIONS)
+    ]
+    assert {(one.start, one.committed) for one in before} == {(0, None)}
+    assert sum(one.end for one in before) == 40
+    member = case.member()
+    member.take(40)
+    position = Position(3, "metadata")
+    chosen = member.taken[0].partition
+    member.consumer.commit({chosen: position})
+    after = {one.partition: one.committed for one in case.log.progress(case.topic, case.group)}
+    assert after.pop(chosen) == position
+    assert set(after.values()) == {None}
+
+
+def test_reading_yields_everything_up_to_the_present_end_without_a_group(case: Case) -> None:
+    """It ends by itself, and begins anew each time."""
+    values = case.produce(1200)
+    for _ in range(2):
+        messages = list(case.log.read(case.topic))
+        assert sorted(message.value or b"" for message in messages) == sorted(values)
+    started = case.log.read(case.topic)
+    next(started)
+    more = case.produce(10, first=1200)
+    assert not set(more) & {message.value for message in started}
+
+
+def test_reading_may_be_given_up(case: Case) -> None:
+    """Nothing stays open."""
+    case.produce(10)
+    messages = case.log.read(case.topic)
+    next(messages)
+    messages.close()  # type: ignore[attr-defined]
+
+
+def test_a_log_that_is_there_passes_the_check(case: Case) -> None:
+    """And tells where it is."""
+    case.log.check(10)
+    assert case.log.address
+
+
+# --- the producer --------------------------------------------------------------------------------
+
+
+def test_flush_waits_for_everything(case: Case) -> None:
+    """Afterwards every future has ended well."""
+    producer = case.new_producer()
+    futures = [producer.send(case.topic, b"%d" % number, b"value") for number in range(2000)]
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    assert [future.exception(0) for future in futures] == [None] * 2000
+    assert producer.flush(0) == 0
+    producer.close()
+
+
+def test_close_sends_what_is_queued(case: Case) -> None:
+    """Nothing is lost in an orderly end."""
+    producer = case.new_producer()
+    futures = [producer.send(case.topic, b"%d" % number, b"value") for number in range(100)]
+    producer.close()
+    assert [future.exception(0) for future in futures] == [None] * 100
+    assert sum(1 for _ in case.log.read(case.topic)) == 100
+
+
+def test_a_closed_producer_refuses_by_the_future(case: Case) -> None:
+    """So a late message is not lost silently."""
+    producer = case.log.producer()
+    producer.close()
+    assert isinstance(producer.send(case.topic, b"k", b"v").exception(1), LogUnavailable)
+
+
+def test_threads_may_share_a_producer(case: Case) -> None:
+    """Nothing is lost or mixed up, and each thread's messages of a key stay in order."""
+    producer = case.new_producer()
+    start = threading.Barrier(2)
+
+    def work(name: bytes) -> None:
+        start.wait()
+        for number in range(500):
+            producer.send(case.topic, name, b"%d" % number)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in (b"one", b"two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    producer.close()
+    messages = list(case.log.read(case.topic))
+    for name in (b"one", b"two"):
+        numbers = [int(one.value or b"") for one in messages if one.key == name]
+        assert numbers == list(range(500))
+
+
+def test_a_callback_of_a_future_may_send(case: Case) -> None:
+    """The thread that reports must not wait for itself."""
+    producer = case.new_producer()
+    ended = []
+    first = producer.send(case.topic, b"k", b"first")
+    first.add_done_callback(lambda _: ended.append(producer.send(case.topic, b"k", b"second")))
+    wait_until(lambda: ended and ended[0].done())
+    assert ended[0].exception() is None
+    producer.close()

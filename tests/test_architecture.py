@@ -1,0 +1,160 @@
+"""The shape of the code, read from its sources: who sets what, names, sizes. Imports are import-linter's.
+
+Where one of these fails, change the code; an exception is listed here with its reason. `python -m
+tools.measure.shape` prints the same figures.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools.measure.shape import Module, classes, functions, modules, set_from_outside, share
+
+ROOT = Path(__file__).resolve().parents[1]
+MODULES = modules(ROOT / "site_spider")
+TOOLS = modules(ROOT / "tools")
+
+MOST_LINES = 300
+MEDIAN_LINES, P90_LINES, MOST_FUNCTION_LINES = 6, 14, 40
+LONG_FUNCTIONS = {"service/wiring.py build": "a parts list"}
+SHARED_NAMES = {"Command": "the class of each command, as in Scrapy, which goes by the name of the module"}
+
+_RECORDS = "a record of the ledger's, without behaviour; one thread changes it"
+_RESULT = "a result is filled in while its page is read"
+_HOST = (
+    "the record of one host is the frontier's; host_queue.py is the part of it that looks at one host alone"
+)
+_REQUEST = "Scrapy's requests carry these on their way"
+_HOOK = "Python's own place for it"
+# module -> object -> why its attributes are set there
+SET_FROM_OUTSIDE = {
+    "commands/output.py": {"sys": _HOOK, "threading": _HOOK},
+    "commands/site_command.py": {
+        "parser": "Scrapy makes it",
+        "opts": "argparse's result, as Scrapy fills it",
+    },
+    "download/handler.py": {"response": "Scrapy's, made without its slow constructor"},
+    "download/proxies/middlewares.py": {"made": "a copy of the request, made by Scrapy"},
+    "frontier/dispatcher.py": {"request": _REQUEST, "job": _RECORDS},
+    "frontier/frontier.py": {"host": _HOST, "turn.host": _HOST},
+    "frontier/spill/spill.py": {"root": _RECORDS, "job": _RECORDS},
+    "ledger/completion.py": {"root": _RECORDS, "job": _RECORDS},
+    "ledger/ledger.py": {"entry": _RECORDS, "books": _RECORDS},
+    "page/codec.py": {"decoder": "Python's decoders change how they take errors only so"},
+    "results/dead_letters.py": {"job.root": _RECORDS},
+    "results/mishaps.py": {"job": _RECORDS},
+    "results/results.py": {"result": _RESULT, "job": _RECORDS},
+    "service/ending.py": {"self._crawler.spider": "our commands read the exit code from the spider"},
+    "service/redaction.py": {"record": "logging formats a record of which parts are replaced"},
+    "service/stop.py": {"self._timer": "Python's timers become daemons only so"},
+    "spiders/crawl_spider.py": {"result": _RESULT},
+}
+
+
+def test_nothing_is_set_on_an_object_from_outside() -> None:
+    """A part gets what it works with by its constructor: see service/wiring.py."""
+    found = [
+        f"{setting.module}:{setting.line} sets {setting.object}.{setting.attribute}: use its constructor"
+        for module in MODULES
+        if not module.name.startswith("engine/")  # its purpose is to reach into Scrapy's objects
+        for setting in set_from_outside(module)
+        if setting.object not in SET_FROM_OUTSIDE.get(module.name, ())
+    ]
+    assert found == []
+
+
+def test_the_exceptions_are_needed() -> None:
+    """What is no longer set from outside is no longer listed."""
+    needed = {(setting.module, setting.object) for module in MODULES for setting in set_from_outside(module)}
+    listed = {(module, name) for module, names in SET_FROM_OUTSIDE.items() for name in names}
+    assert listed - needed == set()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "self._delivery.on_change = call",
+        "part.told = call",
+        "self.a, part.told = 1, call",
+        "part.count += 1",
+        "del part.told",
+        "setattr(part, 'told', call)",
+        "for part.told in (): pass",
+        "with call as part.told: pass",
+        "self._delivery.own = call",
+        "made = self.make(); made.told = call",
+    ],
+)
+def test_every_way_to_set_an_attribute_is_seen(line: str) -> None:
+    text = f"class Own:\n    own: int\n    def method(self, part, call):\n        {line}\n"
+    assert len(list(set_from_outside(Module("m.py", text, ast.parse(text))))) == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["self.a = 1", "part.own = 1", "made = Own(); made.b = 1", "a.b.c()", "x = a.b"]
+)
+def test_own_objects_may_be_set(line: str) -> None:
+    text = f"class Own:\n    own: int\n    def method(self, part):\n        {line}\n"
+    assert list(set_from_outside(Module("m.py", text, ast.parse(text)))) == []
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """Private ones included: a name in a log or a traceback says which class it is."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for module in MODULES:
+        for found in classes(module):
+            places[found.name.lstrip("_")].append(f"{module.name}:{found.lineno}")
+    shared = {name: where for name, where in places.items() if len(where) > 1}
+    assert {name: where for name, where in shared.items() if name not in SHARED_NAMES} == {}
+    assert SHARED_NAMES.keys() <= shared.keys(), "listed, but no longer shared"
+
+
+def test_no_module_is_too_long() -> None:
+    """A module that grows is cut by subject."""
+    assert {m.name: m.lines for m in MODULES if m.lines > MOST_LINES} == {}
+
+
+def test_no_module_continues_another() -> None:
+    """What is a part of a module because that grew too long has no subject of its own."""
+    assert [
+        m.name for m in MODULES if "part of " in (ast.get_docstring(m.tree) or "").lower().split("\n")[0]
+    ] == []
+
+
+def test_functions_are_short() -> None:
+    found = [function for module in MODULES for function in functions(module)]
+    sizes = [function.lines for function in found]
+    assert share(sizes, 0.5) <= MEDIAN_LINES
+    assert share(sizes, 0.9) <= P90_LINES
+    long = {
+        f"{function.module} {function.name}": function.lines
+        for function in found
+        if function.lines > MOST_FUNCTION_LINES
+    }
+    assert long.keys() == LONG_FUNCTIONS.keys(), long
+
+
+def imports(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or "")
+
+
+def test_tools_are_no_tests() -> None:
+    """They run where requirements.txt alone is installed, and nothing of the service needs them."""
+    foreign = ("pytest", "hypothesis", "tests")
+    assert [
+        f"tools/{module.name} imports {name}"
+        for module in TOOLS
+        for name in imports(module)
+        if name.split(".")[0] in foreign
+    ] == []
+    assert [m.name for m in TOOLS if Path(m.name).name.startswith("test_")] == []
+    assert [m.name for m in MODULES for name in imports(m) if name.split(".")[0] in (*foreign, "tools")] == []

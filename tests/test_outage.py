@@ -1,0 +1,65 @@
+"""An outage is said once, and once that it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from site_spider.outage import Outage, until_there
+
+
+def test_one_line_when_it_begins_and_one_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    outage = Outage(logging.getLogger("trial"), "The store is away", "The store is back")
+    outage.is_over()
+    assert not outage
+    for _ in range(2):
+        for reason in ("refused", "refused", "reset"):
+            outage.goes_on(reason)
+            assert outage
+        outage.is_over()
+        outage.is_over()
+        assert not outage
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"] * 2
+    assert caplog.messages[0] == "The store is away: refused"
+    assert caplog.messages[1].startswith("The store is back after 0.")
+
+
+def test_it_says_how_long_it_lasts() -> None:
+    outage = Outage(logging.getLogger("trial"), "away", "back")
+    assert outage.seconds() == 0
+    outage.goes_on("refused")
+    assert outage.seconds() > 0
+
+
+class Store:
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+
+    async def open(self) -> str:
+        self.failures -= 1
+        if self.failures >= 0:
+            raise ConnectionError(f"{self.failures} left")
+        return "open"
+
+
+def test_what_is_away_is_awaited(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr("site_spider.outage._PAUSE_SECONDS", 0.001)
+    outage = Outage(logging.getLogger("trial"), "away", "there")
+    assert asyncio.run(until_there(Store(3).open, ConnectionError, 20, outage)) == "open"
+    assert [message.partition(" after")[0] for message in caplog.messages] == ["away: 2 left", "there"]
+
+
+def test_what_stays_away_is_the_error_of_the_last_attempt() -> None:
+    outage = Outage(logging.getLogger("trial"), "away", "there")
+    with pytest.raises(ConnectionError, match="98 left"):
+        asyncio.run(until_there(Store(100).open, ConnectionError, 0.7, outage))
+
+
+def test_another_error_is_not_waited_for() -> None:
+    outage = Outage(logging.getLogger("trial"), "away", "there")
+    with pytest.raises(ConnectionError, match="99 left"):
+        asyncio.run(until_there(Store(100).open, TimeoutError, 20, outage))

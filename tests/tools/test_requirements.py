@@ -1,0 +1,69 @@
+"""The tools run where `quickstart.sh` has installed requirements.txt, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from tools.measure.shape import modules
+
+ROOT = Path(__file__).resolve().parents[2]
+_OWN_ENVIRONMENT = "race/peers/"  # of other crawlers, see tools/race/requirements
+_TOOLS = [
+    "tools." + module.name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    for module in modules(ROOT / "tools")
+    if module.name != "__init__.py" and not module.name.startswith(_OWN_ENVIRONMENT)
+]
+
+
+def distributions(file: str) -> set[str]:
+    """The names of what a file of requirements pins, as pip compares them."""
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    names = (re.match(r"[\w.-]+", line) for line in lines)
+    return {re.sub(r"[-_.]+", "-", name[0]).lower() for name in names if name}
+
+
+def packages_of_tests_alone() -> set[str]:
+    """What `import` finds only where requirements-dev.txt is installed."""
+    needless = distributions("requirements-dev.txt") - distributions("requirements.txt")
+    return {
+        package
+        for package, names in packages_distributions().items()
+        if {re.sub(r"[-_.]+", "-", name).lower() for name in names} <= needless
+    } | {"tests"}
+
+
+def run_without_those(code: str) -> subprocess.CompletedProcess[str]:
+    hidden = f"import sys\nsys.modules.update(dict.fromkeys({sorted(packages_of_tests_alone())!r}))\n"
+    return subprocess.run(
+        [sys.executable, "-c", hidden + code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_what_the_tests_need_is_known() -> None:
+    assert {"pytest", "hypothesis", "mypy", "tests"} <= packages_of_tests_alone()
+    assert "ModuleNotFoundError: import of pytest halted" in run_without_those("import pytest").stderr
+
+
+def test_each_module_of_the_tools_is_imported_without_what_tests_need() -> None:
+    ended = run_without_those(f"import importlib\nfor name in {_TOOLS!r}: importlib.import_module(name)")
+    assert ended.stderr == ""
+    assert ended.returncode == 0
+
+
+@pytest.mark.parametrize("program", ["tools.race", "tools.chaos", "tools.site"])
+def test_each_program_says_what_it_does_without_what_tests_need(program: str) -> None:
+    run = f"import runpy\nsys.argv[1:] = ['--help']\nrunpy.run_module({program!r}, run_name='__main__')"
+    ended = run_without_those(run)
+    assert ended.returncode == 0, ended.stderr
+    assert "usage: " in ended.stdout

@@ -1,0 +1,166 @@
+"""Prints how the code is built: modules, folders, lines, sizes of functions, attributes set from outside.
+
+    python -m tools.measure.shape [FOLDER]
+
+FOLDER is `site_spider` unless it is given. The lines of a function go from `def` to its last.
+
+An attribute is set from outside unless its object is `self`, was made by the function that sets it, or is a
+plain name while a class of the same module has such an attribute: a module may change its own records, but
+not a part that another object holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+LARGEST = 10  # modules and functions that are named
+_BY_NAME = frozenset(("setattr", "delattr", "__setattr__", "__delattr__"))
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+_OWN = frozenset(("self", "cls"))
+
+
+class Module(NamedTuple):
+    """One file of the code."""
+
+    name: str  # below the folder, such as `ledger/entry.py`
+    text: str
+    tree: ast.Module
+
+    @property
+    def lines(self) -> int:
+        return self.text.count("\n")
+
+
+class Function(NamedTuple):
+    """A function or method."""
+
+    module: str
+    first_line: int
+    name: str
+    lines: int
+
+
+class Setting(NamedTuple):
+    """An attribute of another object that is set."""
+
+    module: str
+    line: int
+    object: str  # as the code writes it, such as `self._engine.slot`
+    attribute: str
+
+
+def modules(folder: Path) -> list[Module]:
+    """Every file of a folder, in order."""
+    files = sorted(folder.rglob("*.py"))
+    texts = [(file, file.read_text(encoding="utf-8")) for file in files]
+    return [Module(file.relative_to(folder).as_posix(), text, ast.parse(text)) for file, text in texts]
+
+
+def classes(module: Module) -> Iterator[ast.ClassDef]:
+    """Nested ones included."""
+    return (node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef))
+
+
+def functions(module: Module) -> Iterator[Function]:
+    """Nested ones included, each with its own lines."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, _FUNCTION):
+            assert node.end_lineno is not None
+            yield Function(module.name, node.lineno, node.name, node.end_lineno - node.lineno + 1)
+
+
+def share(sizes: Iterable[int], part: float) -> int:
+    """The size that this part of them does not exceed."""
+    ordered = sorted(sizes)
+    return ordered[max(0, -int(-part * len(ordered)) - 1)]
+
+
+def set_from_outside(module: Module) -> Iterator[Setting]:
+    """What is set on objects that are not the module's own: see the head of this file."""
+    own = {name for made in classes(module) for name in _attributes(made)}
+    for scope in [module.tree, *(node for node in ast.walk(module.tree) if isinstance(node, _FUNCTION))]:
+        free = {"self", "cls", *_made_in(scope)}
+        for line, target, attribute in _set_in(scope):
+            if not (isinstance(target, ast.Name) and (target.id in free or attribute in own)):
+                yield Setting(module.name, line, ast.unparse(target), attribute)
+
+
+def _below(scope: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a scope without those of the functions in it."""
+    for node in ast.iter_child_nodes(scope):
+        if not isinstance(node, _FUNCTION):
+            yield node
+            yield from _below(node)
+
+
+def _set_in(scope: ast.AST) -> Iterator[tuple[int, ast.expr, str]]:
+    """Line, object and attribute of each assignment, whatever form it has."""
+    for node in _below(scope):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            yield node.lineno, node.value, node.attr
+        elif isinstance(node, ast.Call) and len(node.args) > 1:
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in _BY_NAME:
+                yield node.lineno, node.args[0], ast.unparse(node.args[1])
+
+
+def _made_in(scope: ast.AST) -> Iterator[str]:
+    """Names to which the scope assigns a new object: of a class, or what Scrapy's own from_crawler made."""
+    for node in _below(scope):
+        if isinstance(node, ast.Assign) and _is_making(node.value):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def _is_making(value: ast.expr) -> bool:
+    if not isinstance(value, ast.Call):
+        return False
+    name = ast.unparse(value.func)
+    return name == "cls" or name.startswith("super().") or name.split(".")[-1].lstrip("_")[:1].isupper()
+
+
+def _attributes(made: ast.ClassDef) -> Iterator[str]:
+    """The fields of a class: annotated in it, or set by its methods."""
+    for node in made.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+    for node in ast.walk(made):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
+            yield node.attr
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def described(folder: Path) -> Iterator[str]:
+    """The figures, a line each."""
+    all_modules = modules(folder)
+    all_functions = [function for module in all_modules for function in functions(module)]
+    folders = {Path(module.name).parent for module in all_modules}
+    sizes = sorted(function.lines for function in all_functions)
+    yield f"modules {len(all_modules)}, folders {len(folders)}, lines {sum(m.lines for m in all_modules):,}"
+    yield f"classes {sum(1 for module in all_modules for _ in classes(module)):,}"
+    yield f"functions {len(sizes):,}"
+    yield f"lines of a function: median {share(sizes, 0.5)}, p90 {share(sizes, 0.9)}, most {sizes[-1]}"
+    yield f"attributes set from outside {sum(1 for m in all_modules for _ in set_from_outside(m))}"
+    for module in sorted(all_modules, key=lambda module: -module.lines)[:LARGEST]:
+        yield f"  {module.lines:5} {module.name}"
+    for function in sorted(all_functions, key=lambda function: -function.lines)[:LARGEST]:
+        yield f"  {function.lines:5} {function.module}:{function.first_line} {function.name}"
+    for setting in (setting for module in all_modules for setting in set_from_outside(module)):
+        yield f"  {setting.module}:{setting.line} {setting.object}.{setting.attribute}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.measure.shape", description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("site_spider"))
+    for line in described(parser.parse_args().folder):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
