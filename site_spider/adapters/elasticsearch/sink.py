@@ -40,7 +40,7 @@ from site_spider.results.document import encode
 
 logger = logging.getLogger(__name__)
 
-TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "elasticsearch"
+TEMPLATES = Path(__file__).resolve().parents[3] / "resources" / "elasticsearch"
 META = "meta"  # the field for what producers send along
 HEALTH_WAIT = "5s"  # of the server, for its shards
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
