@@ -34,6 +34,7 @@ from site_spider.results.result import Result
 from site_spider.results.results import describe_job
 from site_spider.service.environment import apply_environment
 from site_spider.service.scrapy_settings import check_scrapy_settings
+from site_spider.service.setting_names import check_names
 
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -56,6 +57,7 @@ class SeedSpider(Spider):
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         """As Scrapy asks. Raises ConfigError."""
+        check_names(crawler.settings)
         check_scrapy_settings(crawler.settings)
         spider = super().from_crawler(crawler, *args, **kwargs)
         spider.link_scope = options.choice(crawler.settings, "SITE_LINK_SCOPE", SCOPES)
