@@ -77,7 +77,7 @@ class SiteCommand(ScrapyCommand):
         apply_environment(self.options)
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        """Work, and say an error of ours in one line on stderr (exit code 1; 78 for a setting nobody knows)."""
+        """Work, and say an error in one line on stderr (exit code 1; 78 for a setting nobody knows)."""
         configure_logging(self.options)
         self._redaction = redact_logs(self.options)
         if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the locale, and half a surrogate pair

@@ -14,12 +14,11 @@ from typing import Any, Final
 
 from site_spider.page.url import check_url, url_id
 from site_spider.reason import refused, shown
+from site_spider.seed import beside, moved, signature
 from site_spider.seed import fields as check
-from site_spider.seed import moved, signature
 from site_spider.seed.moved import Moved
 from site_spider.seed.strict_json import read_object
 
-MAX_DEPTH: Final = 10_000
 MAX_RETRY_TIMES: Final = 100
 MAX_TIMEOUT_SECONDS: Final = 3600
 
@@ -37,6 +36,7 @@ _LONGEST_UNKNOWN: Final = 80  # characters of such a name
 _FIELDS: Final = frozenset({
     "url", "meta", "method", "_encoding", "headers", "cookies", "body", "priority", "dont_filter", "callback",
 })  # fmt: skip
+_KNOWN: Final = _FIELDS | beside.FIELDS.keys()
 _MUST_BE_EMPTY: Final = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
 _META: Final = frozenset(
     {"url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", moved.KEY, signature.KEY}
@@ -93,8 +93,10 @@ def parse_seed(
     if "url" not in fields:
         raise refused("url", "missing")
     url = check_url(fields["url"])
-    unknown = () if fields.keys() <= _FIELDS else _unknown_fields(fields)
     meta = check.mapping("meta", get("meta"))
+    unknown: tuple[str, ...] = ()
+    if not fields.keys() <= _FIELDS:
+        unknown, meta = _unknown_fields(fields), beside.gathered(fields, meta)
     directives, extra = _split_meta(meta)
     encoding = check.encoding(get("_encoding"))
     return Seed(
@@ -108,9 +110,9 @@ def parse_seed(
         priority=check.priority("priority", get("priority")),
         dont_filter=check.boolean("dont_filter", get("dont_filter")),
         callback=_callback(get("callback"), callbacks),
-        not_extract=check.boolean("meta.NotExtract", meta.get("NotExtract")),
+        not_extract=check.flag("meta.NotExtract", meta.get("NotExtract")),
         task_id=check.optional_identifier("meta.task_id", meta.get("task_id")),
-        depth=check.integer("meta.depth", meta.get("depth"), 0, MAX_DEPTH),
+        depth=check.depth("meta.depth", meta.get("depth")),
         parent_url_id=check.optional_identifier("meta.parent_url_id", meta.get("parent_url_id")),
         seed_url_id=check.optional_identifier("meta.seed_url_id", meta.get("seed_url_id")),
         directives=directives,
@@ -145,7 +147,7 @@ def _unknown_fields(fields: dict[str, Any]) -> tuple[str, ...]:
     """Names of the fields that are ignored. Raises SeedError for those that must not be."""
     unknown: list[str] = []
     for name, value in fields.items():
-        if name in _FIELDS:
+        if name in _KNOWN:
             continue
         ours = name in _MUST_BE_EMPTY or name.startswith("_")
         if ours and not _is_empty(value):
