@@ -136,6 +136,7 @@ SITE_KAFKA_EXACTLY_ONCE = False  # true: results to Kafka and the offsets of the
 
 # --- Dupefilter: see docs/dupefilters.md ----------------------------------------------------
 SITE_DUPEFILTER = "memory"  # memory, or a name in SITE_DUPEFILTER_CLASSES, or a dotted path
+SITE_DUPEFILTER_SCOPE = "task"  # pages are compared within their task; group: with all that the group does
 SITE_FILTER_SEEDS = False  # true: seeds whose page was done before end without being fetched
 SITE_BLOOM_CAPACITY = 10_000_000  # fingerprints; the oldest are forgotten beyond it
 SITE_BLOOM_ERROR_RATE = 0.000001  # of new links, this part is dropped by mistake

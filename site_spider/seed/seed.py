@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from site_spider.page.url import check_url, url_id
@@ -51,6 +51,8 @@ class Seed:
     entry of the allow-list, None for the default. `directives` are the keys for
     `Request.meta`; `extra_json` is the rest of meta, for the result document: JSON in UTF-8, which
     takes a tenth of the memory of the objects, and nothing when empty.
+    `page_scope` is within what its pages are compared with others and have their default ids: its task,
+    or None for all that the consumer group does.
     `parent_url_id`, `seed_url_id` and `moved` come with what another process sent on.
     """
 
@@ -73,6 +75,7 @@ class Seed:
     extra_json: bytes
     unknown_fields: tuple[str, ...]
     moved: Moved | None = None
+    page_scope: str | None = field(default=None, compare=False)
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -81,12 +84,16 @@ class Seed:
 
 
 def parse_seed(
-    value: bytes | None, callbacks: frozenset[str] = CALLBACKS, keys: Sequence[bytes] = ()
+    value: bytes | None,
+    callbacks: frozenset[str] = CALLBACKS,
+    keys: Sequence[bytes] = (),
+    *,
+    by_task: bool = True,
 ) -> Seed:
     """The seed in a message's value. Raises SeedError, and nothing else, when it is not one.
 
     `callbacks` are the names that the field `callback` may take. With `keys`, what another process
-    sent on has to be signed with one of them.
+    sent on has to be signed with one of them. `by_task`: SITE_DUPEFILTER_SCOPE is task.
     """
     fields = read_object(value)
     get = fields.get
@@ -99,9 +106,11 @@ def parse_seed(
         unknown, meta = _unknown_fields(fields), beside.gathered(fields, meta)
     directives, extra = _split_meta(meta)
     encoding = check.encoding(get("_encoding"))
+    task_id = check.optional_identifier("meta.task_id", meta.get("task_id"))
+    page_scope = task_id if by_task else None
     return Seed(
         url=url,
-        url_id=check.identifier("meta.url_id", meta.get("url_id")) or _default_id(url),
+        url_id=check.identifier("meta.url_id", meta.get("url_id")) or _default_id(url, page_scope),
         method=check.method(get("method")),
         encoding=encoding,
         headers=check.headers(get("headers"), encoding),
@@ -111,7 +120,7 @@ def parse_seed(
         dont_filter=check.boolean("dont_filter", get("dont_filter")),
         callback=_callback(get("callback"), callbacks),
         not_extract=check.flag("meta.NotExtract", meta.get("NotExtract")),
-        task_id=check.optional_identifier("meta.task_id", meta.get("task_id")),
+        task_id=task_id,
         depth=check.depth("meta.depth", meta.get("depth")),
         parent_url_id=check.optional_identifier("meta.parent_url_id", meta.get("parent_url_id")),
         seed_url_id=check.optional_identifier("meta.seed_url_id", meta.get("seed_url_id")),
@@ -119,6 +128,7 @@ def parse_seed(
         extra_json=_compact(extra) if extra else b"",
         unknown_fields=unknown,
         moved=_moved(url, fields, meta.get(moved.KEY), keys),
+        page_scope=page_scope,
     )
 
 
@@ -132,9 +142,9 @@ def _moved(url: str, fields: dict[str, Any], value: object, keys: Sequence[bytes
     return said.judged(url, is_proven=bool(keys))
 
 
-def _default_id(url: str) -> str:
+def _default_id(url: str, page_scope: str | None) -> str:
     try:
-        return url_id(url)
+        return url_id(url, page_scope)
     except ValueError:
         raise refused("url", f"{shown(url)} cannot be brought into canonical form") from None
 

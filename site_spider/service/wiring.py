@@ -210,7 +210,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     intake = Intake(
         stores.log,
         seeds,
-        partial(parse_seed, callbacks=callbacks, keys=config.spill_keys),
+        partial(parse_seed, callbacks=callbacks, keys=config.spill_keys, by_task=config.by_task),
         config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
         commits.thread,
         tell,

@@ -158,8 +158,10 @@ class SeedSpider(Spider):
 
     def _new_pages(self, links: Iterable[str], job: Job | None) -> Iterable[str]:
         """Without those that the dupefilter would filter, if it can say so before there are requests."""
-        dupefilter = None if job is None else getattr(self.crawler.engine.scheduler, "df", None)
-        return dupefilter.new_pages(links) if isinstance(dupefilter, SeenDupeFilter) else links
+        dupefilter = getattr(self.crawler.engine.scheduler, "df", None)
+        if job is None or not isinstance(dupefilter, SeenDupeFilter):
+            return links
+        return dupefilter.new_pages(links, job)
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
         depth = response.meta.get("depth", 0)
