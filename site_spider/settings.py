@@ -115,6 +115,7 @@ SITE_FOLLOW_NOFOLLOW = False  # true follows links marked rel=nofollow as well
 
 # --- Results -----------------------------------------------------------------------------
 SITE_SINKS = "local"  # comma list of names in SITE_SINK_CLASSES or dotted paths; all must acknowledge
+SITE_RESULT_FIELDS = ""  # a comma list, or JSON with other names ({"task_id": "job"}); empty: all
 SITE_BODY_MAX_BYTES = 10_000_000  # of a body, in UTF-8; the rest is cut off. 0: no limit
 SITE_KEEP_BINARY = False  # true keeps binary content as well, in body_base64
 SITE_SINK_FLUSH_SECONDS = 1.0  # oldest a result gets before its batch is sent

@@ -1,0 +1,55 @@
+"""What is stored of documents already, as far as it decides which nulls are written: see results.nulls.
+
+No script in the update does this, for a server may have no language for scripts, or allow none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from elasticsearch import ApiError, AsyncElasticsearch
+
+from site_spider.adapters.elasticsearch.answer import OddAnswer
+from site_spider.contracts.sink import Record
+from site_spider.results.nulls import absent, is_marked, looked_at, settled
+
+Stored = Mapping[str, Mapping[str, Any]]  # by _id
+
+
+async def stored_of(client: AsyncElasticsearch, index: str, records: Sequence[Record]) -> Stored:
+    """The fields of the stored documents that `over` needs. Raises as the client does, and OddAnswer."""
+    names = {name for record in records if is_marked(record.document) for name in absent(record.document)}
+    if not names:
+        return {}
+    try:
+        answer = await client.mget(
+            index=index,
+            ids=list(dict.fromkeys(map(id_of, records))),
+            source_includes=looked_at(sorted(names)),
+            filter_path="docs._id,docs._source",
+        )
+    except ApiError as error:
+        if error.status_code in (403, 404):  # it may not be read, or is not there yet
+            return {}
+        raise
+    return _by_id(answer.body)
+
+
+def over(stored: Stored, record: Record) -> Record:
+    """The record as it is written over what is stored."""
+    return replace(record, document=settled(stored.get(id_of(record), {}), record.document))
+
+
+def id_of(record: Record) -> str:
+    """The `_id`, as it is sent and comes back."""
+    return record.key.encode("utf-8", "replace").decode()
+
+
+def _by_id(answer: object) -> Stored:
+    docs = answer.get("docs", []) if isinstance(answer, Mapping) else None
+    if not isinstance(docs, list):
+        raise OddAnswer("the answer to a multi-get is not one", answer)
+    found = [doc for doc in docs if isinstance(doc, Mapping) and isinstance(doc.get("_source"), Mapping)]
+    return {str(doc.get("_id")): doc["_source"] for doc in found}
