@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from site_spider.errors import LogUnavailable
+from site_spider.spoken import up_to
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,6 @@ async def until_there(check: Callable[[], Awaitable[None]], wait_seconds: float)
             if loop.time() >= deadline:
                 raise
             if not said:
-                logger.warning("Waiting up to %.0f s: %s", wait_seconds, error)
+                logger.warning("Waiting%s: %s", up_to(wait_seconds), error)
             said = True
         await asyncio.sleep(_PAUSE_SECONDS)
