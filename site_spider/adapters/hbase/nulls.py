@@ -17,18 +17,22 @@ _MARK = PREFIX + MARK.encode()
 
 def columns_to_ask(rows: Sequence[Row]) -> list[bytes]:
     """What `settled` needs to know of the stored rows; empty if nothing."""
-    names = {name for row in rows for name in _empty(row)}
+    names = {name for row in rows if _is_result(row) for name in _empty(row)}
     return [_column(name) for name in looked_at(sorted(names))] if names else []
 
 
 def settled(row: Row, stored: Mapping[bytes, bytes]) -> Row:
     """The row as it is put over what is stored of it."""
-    if not is_marked(dict.fromkeys(map(_name, row.cells))):
+    if not _is_result(row):
         return row
     names = _empty(row)
     theirs = kept({_name(column): _value(column, value) for column, value in stored.items()}, names)
     cells = {column: value for column, value in row.cells.items() if _name(column) not in theirs}
     return row._replace(cells={**cells, _MARK: json.dumps(names).encode()})
+
+
+def _is_result(row: Row) -> bool:
+    return is_marked(dict.fromkeys(map(_name, row.cells)))
 
 
 def _empty(row: Row) -> list[str]:
