@@ -2,7 +2,7 @@
 # From a fresh machine to a first crawl: see usage below.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")") # also through a symbolic link
 project=$(dirname "$here")
 
 usage() {
