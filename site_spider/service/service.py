@@ -22,6 +22,7 @@ from site_spider.engine import hooks as engine_hooks
 from site_spider.engine.parts import takes_seeds
 from site_spider.frontier.scheduler import SeedScheduler
 from site_spider.service import exit_code, plugins
+from site_spider.service.announcement import say_idle_processes, say_what_has_no_effect, where_results_go
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
 from site_spider.service.large_blocks import give_back_large_blocks
@@ -87,6 +88,7 @@ class SeedService:
         descriptors.raise_limit()
         give_back_large_blocks()
         config = ServiceSettings.read(settings)
+        say_what_has_no_effect(settings)
         self._stop = stop = Stop(config.stop_grace_seconds, lambda: ending.exit_code)
         stop.catch_signals()
         ending.background.watch_threads()
@@ -114,11 +116,13 @@ class SeedService:
         ticking = tick(looks, parts.queues.look, parts.commits.tick)
         self._ticker = ending.background.start(ticking, "ticker")
         logger.info(
-            "Taking seeds from %s of %s as a member of %s",
+            "Taking seeds from %s of %s as a member of %s; results go to %s",
             config.seed_topic,
             log.address,
             config.consumer_group,
+            where_results_go(settings),
         )
+        say_idle_processes(config.seed_topic, await asyncio.to_thread(log.partitions, config.seed_topic))
 
     # --- closing: the engine calls _drain, the scheduler _close, and the signal _spider_closed ------
 
