@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
@@ -16,6 +17,7 @@ SETTING: Final = "SITE_RESULT_FIELDS"
 Fields = Mapping[str, str]  # to their names in a document; empty: all as they are
 _CHOICE: Final = tuple(field.name for field in fields(Result) if field.name not in ALWAYS)
 
+_NAME: Final = re.compile(r"[^\W_][\w.-]*")
 _OURS: Final = frozenset(_CHOICE)
 
 
@@ -44,8 +46,10 @@ def _names(settings: SettingsView) -> list[str]:
 
 def _check(name: str, target: object) -> None:
     said = f"{SETTING} maps {name} to {target!r}, but"
-    if not isinstance(target, str) or not target or target.startswith("_") or target == MARK:
-        raise ConfigError(f"{said} a field's name is text that does not begin with _, and not {MARK!r}.")
+    if not isinstance(target, str) or target == MARK or not _NAME.fullmatch(target):
+        raise ConfigError(
+            f"{said} a name has letters, digits, _, - and dots, begins without _, is not {MARK}."
+        )
     if name in ALWAYS and target != name:
         raise ConfigError(f"{said} the name of this field is fixed; leave it out.")
 

@@ -1,8 +1,8 @@
 """Whose a field is that a result has no value for: a producer's value is never replaced by null.
 
-A stored document has a field MARK: the names of those that our last result had no value for. What has a
-value all the same is the producer's; what has one and is not among them was written by us. The fields of the
-contract are always written.
+A stored document has a field MARK: the names of those that our last result had no value for, with commas
+between them. What has a value all the same is the producer's; what has one and is not among them was written
+by us. The fields of the contract are always written.
 """
 
 from __future__ import annotations
@@ -33,9 +33,16 @@ def looked_at(names: Iterable[str]) -> list[str]:
 def kept(stored: Mapping[str, Any], names: Collection[str]) -> set[str]:
     """Those of the names that have a producer's value in the stored document."""
     mark = stored.get(MARK)
-    if not isinstance(mark, list):
-        mark = [] if all(name in stored for name in _OF_EARLIER_VERSIONS) else names
-    return {name for name in names if name in mark and stored.get(name) is not None}
+    if isinstance(mark, str):
+        names = set(mark.split(",")) & set(names)
+    elif all(name in stored for name in _OF_EARLIER_VERSIONS):
+        return set()
+    return {name for name in names if stored.get(name) is not None}
+
+
+def marked(document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The document of a result as it is stored where there is none yet."""
+    return {**document, MARK: ",".join(names)}
 
 
 def settled(stored: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -44,9 +51,10 @@ def settled(stored: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[s
         return document
     names = absent(document)
     theirs = kept(stored, names)
-    return {name: value for name, value in document.items() if name not in theirs} | {MARK: names}
+    over = {name: value for name, value in document.items() if name not in theirs} if theirs else document
+    return marked(over, names)
 
 
 def without_mark(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored document as readers see it: without the mark."""
+    """A stored document as readers see it."""
     return {name: value for name, value in document.items() if name != MARK}

@@ -52,10 +52,10 @@ def say_idle_processes(topic: str, partitions: int) -> None:
     processes = processes_of()
     if 0 < partitions < processes and is_first_process():
         logger.warning(
-            "Topic %s has %d partitions for %d processes, and a partition belongs to one process: %d have "
+            "Topic %s has %s for %d processes, and a partition belongs to one process: %d of them have "
             "nothing to do. Add partitions to the topic, or start fewer processes with -n.",
             topic,
-            partitions,
+            "1 partition" if partitions == 1 else f"{partitions} partitions",
             processes,
             processes - partitions,
         )

@@ -51,6 +51,7 @@ def test_two_fields_may_change_names() -> None:
         ({"url": 7}, "maps url to 7, but"),
         ({"url": ""}, "maps url to '', but"),
         ({"url": "_id"}, "maps url to '_id', but"),
+        ({"url": "a,b"}, "maps url to 'a,b', but"),
         ({"url": "absent"}, "maps url to 'absent', but"),
         ({"body": "text"}, "the name of this field is fixed"),
         ({"url": "x", "host": "x"}, "gives two fields one name"),

@@ -33,7 +33,7 @@ from site_spider.adapters.elasticsearch.answer import (
 from site_spider.adapters.elasticsearch.mapping import closing_changes
 from site_spider.adapters.elasticsearch.node import PiecewiseNode
 from site_spider.adapters.elasticsearch.options import HOSTS, ElasticsearchOptions, index_name
-from site_spider.adapters.elasticsearch.stored import id_of, over, stored_of
+from site_spider.adapters.elasticsearch.stored import id_of, over_stored
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
@@ -166,9 +166,7 @@ class ElasticsearchSink:
             found = await client.options(ignore_status=404).indices.get_mapping(index=self._index)
             for index, change in closing_changes(found.body, META, wanted):
                 await client.indices.put_mapping(index=index, properties=change)
-                logger.warning(
-                    "Index %s made a field of each key in %s; new ones get none.", shown(index), META
-                )
+                logger.info("Index %s makes no field of a new key in %s from now on.", shown(index), META)
         except ApiError as error:
             if error.status_code not in (400, 403):
                 raise
@@ -180,10 +178,9 @@ class ElasticsearchSink:
         if not self._is_shared or self._client is None:
             return records
         try:
-            stored = await stored_of(self._client, self._index, records)
+            return await over_stored(self._client, self._index, records)
         except (ApiError, TransportError, RecursionError, OddAnswer) as error:
             raise self._options.unavailable(explained(error)) from error
-        return [over(stored, record) for record in records]
 
     async def _encoded(self, records: Sequence[Record]) -> list[_Update | Verdict]:
         encoded: list[_Update | Verdict] = []

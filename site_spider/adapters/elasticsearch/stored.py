@@ -5,8 +5,7 @@ No script in the update does this, for a server may have no language for scripts
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from elasticsearch import ApiError, AsyncElasticsearch
@@ -15,18 +14,26 @@ from site_spider.adapters.elasticsearch.answer import OddAnswer
 from site_spider.contracts.sink import Record
 from site_spider.results.nulls import absent, is_marked, looked_at, settled
 
-Stored = Mapping[str, Mapping[str, Any]]  # by _id
+_Stored = Mapping[str, Mapping[str, Any]]  # by _id
 
 
-async def stored_of(client: AsyncElasticsearch, index: str, records: Sequence[Record]) -> Stored:
-    """The fields of the stored documents that `over` needs. Raises as the client does, and OddAnswer."""
+async def over_stored(client: AsyncElasticsearch, index: str, records: Sequence[Record]) -> Sequence[Record]:
+    """The records as they are written over what is stored. Raises as the client does, and OddAnswer."""
     names = {name for record in records if is_marked(record.document) for name in absent(record.document)}
-    if not names:
-        return {}
+    stored = await _ask(client, index, [id_of(record) for record in records], names) if names else {}
+    return [_over(stored.get(id_of(record), {}), record) for record in records]
+
+
+def _over(stored: Mapping[str, Any], record: Record) -> Record:
+    document = settled(stored, record.document)
+    return record if document is record.document else Record(record.key, document, record.size_bytes)
+
+
+async def _ask(client: AsyncElasticsearch, index: str, keys: Sequence[str], names: Iterable[str]) -> _Stored:
     try:
         answer = await client.mget(
             index=index,
-            ids=list(dict.fromkeys(map(id_of, records))),
+            ids=list(dict.fromkeys(keys)),
             source_includes=looked_at(sorted(names)),
             filter_path="docs._id,docs._source",
         )
@@ -37,17 +44,12 @@ async def stored_of(client: AsyncElasticsearch, index: str, records: Sequence[Re
     return _by_id(answer.body)
 
 
-def over(stored: Stored, record: Record) -> Record:
-    """The record as it is written over what is stored."""
-    return replace(record, document=settled(stored.get(id_of(record), {}), record.document))
-
-
 def id_of(record: Record) -> str:
     """The `_id`, as it is sent and comes back."""
     return record.key.encode("utf-8", "replace").decode()
 
 
-def _by_id(answer: object) -> Stored:
+def _by_id(answer: object) -> _Stored:
     docs = answer.get("docs", []) if isinstance(answer, Mapping) else None
     if not isinstance(docs, list):
         raise OddAnswer("the answer to a multi-get is not one", answer)

@@ -5,7 +5,6 @@ HBase merges nothing, so what stands in these columns is asked for before the ro
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,7 +27,7 @@ def settled(row: Row, stored: Mapping[bytes, bytes]) -> Row:
     names = _empty(row)
     theirs = kept({_name(column): _value(column, value) for column, value in stored.items()}, names)
     cells = {column: value for column, value in row.cells.items() if _name(column) not in theirs}
-    return row._replace(cells={**cells, _MARK: json.dumps(names).encode()})
+    return row._replace(cells={**cells, _MARK: ",".join(names).encode("utf-8", "replace")})
 
 
 def _is_result(row: Row) -> bool:
@@ -42,12 +41,7 @@ def _empty(row: Row) -> list[str]:
 
 
 def _value(column: bytes, value: bytes) -> Any:
-    if column != _MARK:
-        return value or None
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return None
+    return value.decode("utf-8", "replace") if column == _MARK else value or None
 
 
 def _name(column: bytes) -> str:
