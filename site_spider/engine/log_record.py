@@ -41,5 +41,7 @@ def begin_lines_with(prefix: str) -> None:
 
 
 def install() -> None:
-    """From now on all records of this process are of this class."""
-    logging.setLogRecordFactory(EscapedRecord)
+    """From now on all records of this process are of this class; a factory around it stays."""
+    factory = logging.getLogRecordFactory()
+    if getattr(factory, "inner", factory) is not EscapedRecord:
+        logging.setLogRecordFactory(EscapedRecord)

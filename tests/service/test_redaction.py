@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from scrapy.settings import Settings
 
+from site_spider.engine import log_record
 from site_spider.service.redaction import redact_logs
 
 SECRET = "m4rk3d-s3cr3t"
@@ -39,3 +40,16 @@ def test_other_records_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> Non
     logger.warning("a %s of-another-crawl", "word")
     assert caplog.records[0].args == ("word",)
     assert "of-another-crawl" in caplog.text
+
+
+def test_the_formatter_of_a_crawl_leaves_it_in_place() -> None:
+    """Scrapy makes it after the settings are known, and it installs the class of records once more."""
+    before = logging.getLogRecordFactory()
+    try:
+        log_record.install()
+        redact_logs(Settings({"SITE_SPILL_KEY": "s3cret-s3cret-s3cret"}))
+        log_record.install()
+        record = logging.getLogRecordFactory()("x", logging.INFO, "", 0, "a s3cret-s3cret-s3cret", (), None)
+        assert record.getMessage() == "a ***"
+    finally:
+        logging.setLogRecordFactory(before)
