@@ -117,6 +117,7 @@ SITE_FOLLOW_NOFOLLOW = False  # true follows links marked rel=nofollow as well
 
 # --- Results -----------------------------------------------------------------------------
 SITE_SINKS = "local"  # comma list of names in SITE_SINK_CLASSES or dotted paths; all must acknowledge
+SITE_RESULT_FIELDS = ""  # a comma list, or JSON with other names ({"task_id": "job"}); empty: all
 SITE_BODY_MAX_BYTES = 10_000_000  # kept of a body, in UTF-8; the rest is cut. 0: no limit
 SITE_KEEP_BINARY = False  # true keeps binary content as well, in body_base64
 SITE_SINK_FLUSH_SECONDS = 1.0  # age of a result at which its batch is sent
@@ -138,6 +139,7 @@ SITE_KAFKA_EXACTLY_ONCE = False  # true: results in Kafka and offsets in one tra
 
 # --- Dupefilter: see docs/dupefilters.md ----------------------------------------------------
 SITE_DUPEFILTER = "memory"  # memory, or a name in SITE_DUPEFILTER_CLASSES, or a dotted path
+SITE_DUPEFILTER_SCOPE = "task"  # pages are compared within their task; group: with all that the group does
 SITE_FILTER_SEEDS = False  # true: seeds whose page is done end as filtered
 SITE_BLOOM_CAPACITY = 10_000_000  # pages; beyond it the oldest are forgotten
 SITE_BLOOM_ERROR_RATE = 0.000001  # share of new links that are dropped by mistake

@@ -5,7 +5,7 @@
 # dies. The kernel stops the crawlers and the site then.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")") # also through a symbolic link
 project=$(dirname "$here")
 python=$project/.venv/bin/python
 

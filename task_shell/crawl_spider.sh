@@ -23,7 +23,7 @@ longest_pause_seconds=60    # between two starts; 0.5, 1, 2, 4 ... up to this
 setup_tries=5               # failed starts of each process before any has taken seeds; then the script ends
 stop_limit_seconds=300      # then kill -9; keep it well above SITE_STOP_GRACE_SECONDS
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")") # also through a symbolic link
 project=$(dirname "$here")
 
 exit_failed=1 exit_usage=2 exit_unavailable=69 exit_setup=71 exit_config=78 exit_killed=137
@@ -40,7 +40,8 @@ Runs PROCESSES crawlers, members of one consumer group, in the foreground.
   -v VENV          the virtual environment (default: .venv of the project)
   -n PROCESSES     number of processes (default: 1)
   --until-done     end when the group has no lag and nothing is in flight
-  -- ...           options for `scrapy crawl`, such as: -s DOWNLOAD_DELAY=1 --logfile crawl.log
+  -- ...           options for `scrapy crawl`, such as: -s DOWNLOAD_DELAY=1 --logfile crawl-%p.log
+                   (%p stands for the number of the process; with -n 2 and more each line begins with it)
 
 The first SIGTERM or SIGINT (Ctrl-C) stops all processes gracefully, the second kills them. A process that
 dies is restarted with growing pauses. Relative paths in settings start at the project's folder.
@@ -151,7 +152,9 @@ start_slot() {
     local slot=$1
     began[slot]=$SECONDS
     starts[slot]=$((${starts[slot]:-0} + 1))
-    if ((slot == 0)); then launch 0 "${watcher[@]}"; else launch "$slot" "${crawler[@]}"; fi
+    local -a command=("${crawler[@]}")
+    if ((slot == 0)); then command=("${watcher[@]}"); fi
+    launch "$slot" env CRAWL_SPIDER_SLOT="$slot" CRAWL_SPIDER_PROCESSES="$processes" "${command[@]}"
 }
 
 # pause_slot SLOT SECONDS
@@ -243,6 +246,8 @@ on_end() {
     local slot=${slot_of[$1]} was_pause=${paused[$1]:-no}
     unset "slot_of[$1]" "paused[$1]"
     if [[ $stopping == yes ]]; then
+        # found to be done while a crawler was still finding out that it cannot work
+        if ((slot > 0 && exit_code == 0 && ($2 == exit_config || $2 == exit_usage))); then exit_code=$2; fi
         return
     elif [[ $was_pause == yes ]]; then
         start_slot "$slot"

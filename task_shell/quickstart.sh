@@ -2,7 +2,7 @@
 # From a fresh machine to a first crawl: see usage below.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")") # also through a symbolic link
 project=$(dirname "$here")
 
 usage() {
@@ -32,6 +32,7 @@ source "$here/lib/venv.sh"
 source "$here/lib/leash.sh"
 
 demo='' crawl='' interrupted=no
+is_fresh=no fresh=data/quickstart.new
 
 # check_file NAME: sets file to a path that stays valid after a change of directory
 check_file() {
@@ -52,10 +53,20 @@ choose_parts() {
     exec 7<data
     flock -n 7 || die "another quickstart is running in $project"
     if [[ -z ${SITE_DATA_DIR:-} ]]; then
-        export SITE_DATA_DIR=data/quickstart
-        rm -rf data/quickstart
+        is_fresh=yes
+        export SITE_DATA_DIR=$fresh
+        rm -rf "$fresh"
     fi
     mkdir -p "$SITE_DATA_DIR"
+}
+
+# take_place: what the run before left is removed only now, when there is something to crawl instead
+take_place() {
+    if [[ $is_fresh == yes ]]; then
+        rm -rf data/quickstart
+        mv "$fresh" data/quickstart
+        export SITE_DATA_DIR=data/quickstart
+    fi
     log=$SITE_DATA_DIR/crawl.log
 }
 
@@ -64,10 +75,12 @@ produce_file() {
     # Refused lines are reported on stderr; the others are crawled.
     "$venv/bin/scrapy" seed "$file" | tee "$SITE_DATA_DIR/seed.out" || true
     if [[ $(tail -n 1 "$SITE_DATA_DIR/seed.out") != produced\ [1-9]* ]]; then die "no line of '$1' could be used"; fi
+    take_place
 }
 
 produce_demo() {
     headline "A sample site on loopback"
+    take_place
     export SITE_ALLOW_PRIVATE_HOSTS=true
     local out=$SITE_DATA_DIR/demo.out
     "${leash[@]}" "$venv/bin/scrapy" demo --produce >"$out" 2>&1 </dev/null &
@@ -107,6 +120,7 @@ on_signal() {
 clean_up() {
     if [[ -n $demo ]]; then kill "$demo" 2>/dev/null || true; fi
     if [[ -n $crawl ]]; then kill "$crawl" 2>/dev/null || true; fi
+    if [[ $is_fresh == yes ]]; then rm -rf "$fresh"; fi
 }
 
 show() {

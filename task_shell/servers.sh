@@ -10,7 +10,7 @@
 # shellcheck disable=SC2034 # what looks unused is read by the files in servers/
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")") # also through a symbolic link
 project=$(dirname "$here")
 resources=$project/resources/servers
 servers_dir=${SITE_SERVERS_DIR:-$project/.servers}

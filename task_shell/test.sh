@@ -7,7 +7,7 @@
 # Ctrl-C reaches this script alone, which passes one SIGINT on to each, so that fixtures stop what they have started.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")") # also through a symbolic link
 project=$(dirname "$here")
 servers_folder=$project/.servers/tests      # where tests/real_servers.py looks for them
 test_timeout_seconds=600                    # a test that takes longer hangs, on a busy machine too

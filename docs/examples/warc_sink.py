@@ -56,6 +56,7 @@ class WarcSink:
     """
 
     name = "warc"
+    setting_names = (MAX_BYTES,)
 
     def __init__(self, folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self._files = WarcFiles(folder, max_bytes)

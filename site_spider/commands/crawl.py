@@ -18,6 +18,7 @@ from site_spider.errors import ConfigError
 from site_spider.secrets import Redaction
 from site_spider.service import exit_code
 from site_spider.service.environment import apply_environment
+from site_spider.service.log_lines import own_log_lines, shorten_start
 from site_spider.service.redaction import redact_logs
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ class Command(CrawlCommand):
         if args and args[0] in loader.list():
             loader.load(args[0]).update_settings(self.settings)
         apply_environment(self.settings)
+        own_log_lines(self.settings)
+        shorten_start(self.settings)
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Crawl until stopped."""

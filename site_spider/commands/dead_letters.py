@@ -95,6 +95,8 @@ class Command(SiteCommand):
         topic = self._topic(opts.topic)
         with closing(parts.seed_log(self.options)) as log:
             log.check(_CHECK_SECONDS)
+            if opts.topic is not None:
+                self._check_topic(log, opts.topic, topic)
             if verb == "replay":
                 self._replay(log, topic)
             else:
@@ -106,6 +108,15 @@ class Command(SiteCommand):
             return configured
         name = given or options.text(self.options, "SITE_SEED_TOPIC", required=True)
         return name if name.endswith(_SUFFIX) or name == configured else f"{name}{_SUFFIX}"
+
+    def _check_topic(self, log: SeedLog, given: str, topic: str) -> None:
+        """Raise TopicMissing unless that topic, or one whose dead letters it would hold, exists."""
+        seeds = topic.removesuffix(_SUFFIX)
+        known = (options.text(self.options, name) for name in ("SITE_DEAD_LETTER_TOPIC", "SITE_SEED_TOPIC"))
+        if not any(log.partitions(name) for name in (topic, seeds)) and not {topic, seeds} & {*known}:
+            raise TopicMissing(
+                f"--topic is {given!r}, but neither {seeds} nor {topic} exists at {log.address}."
+            )
 
     def _replay(self, log: SeedLog, topic: str) -> None:
         replay = Replay(log, topic, self._complain_about)

@@ -24,7 +24,8 @@ class _Sent(NamedTuple):
 
 
 class Seeding:
-    """Takes lines, one after another. `complain(number, reason)` hears of every line that was refused.
+    """Takes lines, one after another. `complain(number, reason)` hears of every line that was refused,
+    and once of each field that was moved into meta.
 
     When the log gives up on a line, `take` and `finish` raise LogUnavailable, which names it.
     """
@@ -44,13 +45,14 @@ class Seeding:
         self._send = partial(producer.send, topic)
         self._complain = complain
         self._message = partial(seed_message, task_id=task_id, method=method, not_extract=not_extract)
+        self._moved: set[str] = set()
         self._under_way: deque[_Sent] = deque()
         self._bytes = 0
 
     def take(self, line: Line) -> None:
         """Produce the seed of a line; waits while too many are under way."""
         try:
-            key, value = self._message(line.text())
+            key, value = self._message(line.text(), moved=partial(self._say_moved, line.number))
         except SeedError as error:
             self._refuse(line.number, error.reason)
             return
@@ -72,6 +74,14 @@ class Seeding:
             except TimeoutError:
                 return
             self.produced += error is None
+
+    def _say_moved(self, number: int, names: list[str]) -> None:
+        for name in names:
+            if name not in self._moved:
+                self._moved.add(name)
+                self._complain(
+                    number, f"{name} stands beside the URL; it is taken as meta.{name}, here and below"
+                )
 
     def _is_full(self) -> bool:
         return len(self._under_way) > MOST_UNDER_WAY or self._bytes > MOST_BYTES_UNDER_WAY

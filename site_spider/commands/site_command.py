@@ -17,10 +17,12 @@ from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.log import configure_logging
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
-from site_spider.errors import SiteSpiderError
+from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.secrets import Redaction
+from site_spider.service import exit_code
 from site_spider.service.environment import apply_environment
 from site_spider.service.redaction import redact_logs
+from site_spider.service.setting_names import check_names
 
 SPIDER = "crawl_spider"
 EXIT_FAILED = 1
@@ -75,11 +77,17 @@ class SiteCommand(ScrapyCommand):
         apply_environment(self.options)
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        """Work, and say an error of ours in one line on stderr (exit code 1)."""
+        """Work, and say an error in one line on stderr (exit code 1; 78 for a setting nobody knows)."""
         configure_logging(self.options)
         self._redaction = redact_logs(self.options)
         if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the locale, and half a surrogate pair
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+        try:
+            check_names(self.options)
+        except ConfigError as error:
+            self.complain(str(error))
+            self.exitcode = exit_code.CONFIG
+            return
         try:
             opts.args = args
             self.work(opts)

@@ -24,8 +24,8 @@ from site_spider.engine.parts import takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.ledger.entry import Entry, Outcome
 from site_spider.ledger.lifecycle import SeedListener
-from site_spider.ledger.lineage import Job, first_request, job_of
-from site_spider.page.fingerprint import page_fingerprint
+from site_spider.ledger.lineage import Job, current_job, first_request, job_of
+from site_spider.page.fingerprint import page_fingerprint, scoped
 
 MEMORY = "memory"
 _MARKS_LIMIT = 1_000_000  # that wait for a store that is away: about 150 MB
@@ -101,8 +101,9 @@ class SeenDupeFilter(DupeFilterBase):
     async def prefetch(self, requests: Iterable[Request]) -> None:
         """To be awaited before `request_seen` is asked for these: it cannot wait for a store itself."""
         if self._courier is not None:
-            wanted = (request for request in requests if not request.dont_filter)
-            await self._courier.ask([self.fingerprint(request) for request in wanted])
+            working_on = current_job()  # of links, which have no job yet
+            jobs = ((each, job_of(each) or working_on) for each in requests if not each.dont_filter)
+            await self._courier.ask([self._within(request, job) for request, job in jobs])
 
     def request_seen(self, request: Request) -> bool:
         """Whether the same request was met before; it is remembered if not."""
@@ -127,8 +128,8 @@ class SeenDupeFilter(DupeFilterBase):
         if not _is_unproven(job):
             self.seen.arrive(self.fingerprint(first_request(request, job)))
 
-    def new_pages(self, urls: Iterable[str]) -> list[str]:
-        """The links that are worth a request: the others would be filtered, and count as such.
+    def new_pages(self, urls: Iterable[str], job: Job) -> list[str]:
+        """The links of a page that are worth a request: the others would be filtered, and count as such.
 
         Without this every duplicate would cost a request, its way through the spider middlewares and
         a fingerprint. With DUPEFILTER_DEBUG, or a fingerprinter of the user's own, all are let through.
@@ -137,21 +138,21 @@ class SeenDupeFilter(DupeFilterBase):
             return list(urls)
         found = list(urls)
         knows = self.seen.knows
-        new = [url for url in found if not knows(page_fingerprint(url))]
+        scope = job.page_scope
+        new = [url for url in found if not knows(page_fingerprint(url, scope))]
         if len(new) < len(found):
             self._count("dupefilter/filtered", len(found) - len(new))
         return new
 
     def fingerprint(self, request: Request) -> bytes:
-        """As Scrapy's; for a plain page without its detours."""
-        if (
-            self._is_plain
-            and request.method == "GET"
-            and not request.body
-            and meta_keys.VERBATIM_URL not in request.meta
-        ):
-            return page_fingerprint(request.url)
-        return super().fingerprint(request)
+        """As Scrapy's; for a plain page without its detours. Within what the job's page is compared with."""
+        return self._within(request, job_of(request))
+
+    def _within(self, request: Request, job: Job | None) -> bytes:
+        scope = None if job is None else job.page_scope
+        if self._is_plain and _is_plain(request):
+            return page_fingerprint(request.url, scope)
+        return scoped(super().fingerprint(request), scope)
 
     def close(self, reason: str) -> Deferred[None] | None:  # type: ignore[override]  # as BaseDupeFilter's
         """Called when nothing else happens any more: the last marks are written."""
@@ -162,6 +163,10 @@ class SeenDupeFilter(DupeFilterBase):
         assert self._crawler is not None
         assert self._crawler.stats is not None
         self._crawler.stats.inc_value(key, by)
+
+
+def _is_plain(request: Request) -> bool:
+    return request.method == "GET" and not request.body and meta_keys.VERBATIM_URL not in request.meta
 
 
 def store_class(settings: BaseSettings) -> type[Any] | None:

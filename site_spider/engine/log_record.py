@@ -7,6 +7,7 @@ A message of ours is one line; others, such as Scrapy's tables, keep their line 
 from __future__ import annotations
 
 import logging
+from typing import ClassVar
 
 from site_spider.escape import for_log
 
@@ -16,9 +17,12 @@ _OURS = "site_spider"
 class EscapedRecord(logging.LogRecord):
     """A record of the standard library, escaped (escape) and with long lines cut."""
 
+    line_prefix: ClassVar[str] = ""  # of each line but the first, which LOG_FORMAT begins
+
     def getMessage(self) -> str:  # noqa: N802 - the name is logging's
         """The message as it is to be written."""
-        return for_log(super().getMessage(), one_line=self.name.startswith(_OURS))
+        text = for_log(super().getMessage(), one_line=self.name.startswith(_OURS))
+        return text.replace("\n", f"\n{self.line_prefix}") if self.line_prefix else text
 
     @property
     def exc_text(self) -> str | None:
@@ -27,7 +31,13 @@ class EscapedRecord(logging.LogRecord):
 
     @exc_text.setter
     def exc_text(self, text: str | None) -> None:
-        self._exc_text = None if text is None else for_log(text, one_line=False)
+        lines = [] if text is None else for_log(text, one_line=False).split("\n")
+        self._exc_text = "\n".join(self.line_prefix + line for line in lines) if lines else None
+
+
+def begin_lines_with(prefix: str) -> None:
+    """From now on each further line of a record begins so."""
+    EscapedRecord.line_prefix = prefix
 
 
 def install() -> None:

@@ -58,13 +58,20 @@ class Job:
         return self.root.seed_entry
 
     @property
+    def page_scope(self) -> str | None:
+        """Within what its page is compared with others: see Seed."""
+        return self.root.seed.page_scope
+
+    @property
     def url_id(self) -> str:
         """The `_id` of the document."""
         if self._url_id is None:
+            scope = self.page_scope
             try:
-                self._url_id = url_id(self.url)
+                self._url_id = url_id(self.url, scope)
             except ValueError:  # a link of a spider of the user's own, with no canonical form
-                self._url_id = blake2b(self.url.encode("utf-8", "replace"), digest_size=20).hexdigest()
+                named = self.url if scope is None else f"{scope}\n{self.url}"
+                self._url_id = blake2b(named.encode("utf-8", "replace"), digest_size=20).hexdigest()
         return self._url_id
 
 

@@ -66,12 +66,14 @@ def canonical_url(url: str) -> str:
     return canonicalize_url(url)
 
 
-def url_id(url: str) -> str:
+def url_id(url: str, task_id: str | None = None) -> str:
     """The default `_id` of a document: BLAKE2b-160 of the canonical URL, 40 hexadecimal digits.
 
-    `printf %s URL | b2sum -l 160` says the same. Raises ValueError as `canonical_url` does.
+    Of a task's document the line of the task_id comes first: `printf %s URL | b2sum -l 160` and
+    `printf '%s\\n%s' TASK URL | b2sum -l 160` say the same. Raises ValueError as `canonical_url` does.
     """
-    return hashlib.blake2b(canonical_url(url).encode(), digest_size=20).hexdigest()
+    named = canonical_url(url) if task_id is None else f"{task_id}\n{canonical_url(url)}"
+    return hashlib.blake2b(named.encode("utf-8", "replace"), digest_size=20).hexdigest()
 
 
 def check_url(url: object) -> str:

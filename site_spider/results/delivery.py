@@ -23,6 +23,7 @@ from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import BatchError, SinkUnavailable
 from site_spider.results.batch import Batch, Batcher, BatchLimits
 from site_spider.results.delivery_log import DeliveryLog
+from site_spider.spoken import up_to
 
 logger = logging.getLogger(__name__)
 
@@ -146,9 +147,7 @@ class Delivery:
             if self._now() + pause >= deadline:
                 raise failure
             if not warned:
-                logger.warning(
-                    "Sink %s is away, waiting up to %.0f s: %s", self.sink.name, wait_seconds, failure
-                )
+                logger.warning("Sink %s is away, waiting%s: %s", self.sink.name, up_to(wait_seconds), failure)
                 warned = True
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_OPEN_PAUSE_SECONDS)

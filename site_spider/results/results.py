@@ -17,11 +17,13 @@ from site_spider.ledger.lineage import Job, Root
 from site_spider.results.commits import Commits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
+from site_spider.results.fields import Fields, written
 from site_spider.results.name_counts import NameCounts
 from site_spider.results.result import Result
 from site_spider.seed.weight import object_bytes
 
 logger = logging.getLogger(__name__)
+_ALL: Fields = {}
 _LONG = 50_000  # characters of a body that is weighed
 _SAMPLE = 5_000  # characters of it that are looked at
 
@@ -37,7 +39,9 @@ class Results(SeedListener):
         dead_letters: DeadLetters,
         failures: NameCounts,
         is_urgent: Callable[[], bool],
+        fields: Fields = _ALL,
     ) -> None:
+        self._fields = fields
         self._deliveries = deliveries
         self._commits = commits
         self._failures = failures
@@ -49,6 +53,7 @@ class Results(SeedListener):
         """Send one document, which has a `url_id`, to every sink."""
         url_id = str(document["url_id"])
         description = document.get("description")
+        document = written(document, self._fields)
         record = Record(url_id, document, _size_bytes(document))
         pending = _Pending(self, job, record, failed=description is not None)
         pending.sinks = len(self._deliveries)

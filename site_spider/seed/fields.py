@@ -20,6 +20,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 MAX_HEADERS_BYTES = 65536  # of headers, and again of cookies
 MAX_HEADERS = 1_000  # lines; and cookies
 MAX_PRIORITY = 1_000_000
+MAX_DEPTH = 10_000
 MAX_ID_BYTES = 512  # Elasticsearch's limit for an _id
 
 # Would reach another host than the URL's, hand credentials to a proxy, or break the framing of the request.
@@ -33,6 +34,7 @@ _ENCODINGS = frozenset(aliases) | frozenset(aliases.values()) | {
     "cp1006", "cp720", "cp737", "cp856", "cp874", "iso8859_1", "koi8_t", "koi8_u", "mac_arabic",
     "mac_croatian", "mac_farsi", "mac_romanian", "palmos",
 }  # fmt: skip
+_WORDS = {"true": True, "false": False}
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
@@ -61,6 +63,11 @@ def boolean(field: str, value: object) -> bool:
     return value
 
 
+def flag(field: str, value: object) -> bool:
+    """As `boolean`; the words true and false in quotes, in any case, are taken as well."""
+    return boolean(field, _WORDS.get(value.lower(), value) if isinstance(value, str) else value)
+
+
 def integer(field: str, value: object, minimum: int, maximum: int) -> int:
     """A whole number within bounds; null is 0."""
     if value is None:
@@ -68,6 +75,11 @@ def integer(field: str, value: object, minimum: int, maximum: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise refused(field, f"{shown(value)}, but must be a whole number from {minimum} to {maximum}")
     return value
+
+
+def depth(field: str, value: object) -> int:
+    """Hops from the seed; null is 0."""
+    return integer(field, value, 0, MAX_DEPTH)
 
 
 def priority(field: str, value: object) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from site_spider.page.url import host_of
 from site_spider.reason import refused
+from site_spider.seed import beside
 from site_spider.seed.seed import parse_seed
 from site_spider.seed.strict_json import read_object
 
@@ -14,11 +16,17 @@ _BLANKS = " \t\r\n\ufeff"  # a byte order mark may open a file
 
 
 def seed_message(
-    line: str, *, task_id: str | None = None, method: str | None = None, not_extract: bool = False
+    line: str,
+    *,
+    task_id: str | None = None,
+    method: str | None = None,
+    not_extract: bool = False,
+    moved: Callable[[list[str]], None] = lambda _names: None,
 ) -> tuple[bytes, bytes]:
     """Key (the host) and value (JSON) of the message for a line, checked as the crawler will.
 
-    The options fill in where the line says nothing. Raises SeedError.
+    The options fill in where the line says nothing. Fields of meta that stand beside the URL go into meta;
+    `moved` hears their names. Raises SeedError.
     """
     text = line.strip(_BLANKS)
     if not text:
@@ -27,10 +35,16 @@ def seed_message(
     if method is not None and document.get("method") is None:
         document["method"] = method
     meta = document.get("meta")
+    names = [name for name in document if name in beside.FIELDS]
     if meta is None or isinstance(meta, dict):  # anything else is for parse_seed to refuse
-        document.update(_with_options(meta or {}, task_id, not_extract))
+        gathered = beside.gathered(document, meta or {})
+        document = {name: value for name, value in document.items() if name not in names}
+        document.update(_with_options(gathered, task_id, not_extract))
     value = _utf8(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
-    return host_of(parse_seed(value).url).encode(), value
+    host = host_of(parse_seed(value).url)
+    if names:
+        moved(names)
+    return host.encode(), value
 
 
 def _with_options(meta: dict[str, Any], task_id: str | None, not_extract: bool) -> dict[str, Any]:

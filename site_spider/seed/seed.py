@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from site_spider.page.url import check_url, url_id
 from site_spider.reason import refused, shown
+from site_spider.seed import beside, signature, spilled
 from site_spider.seed import fields as check
-from site_spider.seed import signature, spilled
 from site_spider.seed.spilled import Spilled
 from site_spider.seed.strict_json import read_object
 
-MAX_DEPTH: Final = 10_000
 MAX_RETRY_TIMES: Final = 100
 MAX_TIMEOUT_SECONDS: Final = 3600
 
@@ -37,6 +36,7 @@ _LONGEST_UNKNOWN: Final = 80  # characters of such a name
 _FIELDS: Final = frozenset({
     "url", "meta", "method", "_encoding", "headers", "cookies", "body", "priority", "dont_filter", "callback",
 })  # fmt: skip
+_KNOWN: Final = _FIELDS | beside.FIELDS.keys()
 _MUST_BE_EMPTY: Final = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
 _META: Final = frozenset(
     {"url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", spilled.KEY, signature.KEY}
@@ -51,6 +51,8 @@ class Seed:
     entry of the allow-list, None for the default. `directives` are the keys for
     `Request.meta`; `extra_json` is the rest of meta, for the result document: JSON in UTF-8, which
     takes a tenth of the memory of the objects, and nothing when empty.
+    `page_scope` is within what its pages are compared with others and have their default ids: its task,
+    or None for all that the consumer group does.
     `parent_url_id`, `seed_url_id` and `spilled` come with what another process sent on.
     """
 
@@ -73,6 +75,7 @@ class Seed:
     extra_json: bytes
     unknown_fields: tuple[str, ...]
     spilled: Spilled | None = None
+    page_scope: str | None = field(default=None, compare=False)
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -81,25 +84,33 @@ class Seed:
 
 
 def parse_seed(
-    value: bytes | None, callbacks: frozenset[str] = CALLBACKS, keys: Sequence[bytes] = ()
+    value: bytes | None,
+    callbacks: frozenset[str] = CALLBACKS,
+    keys: Sequence[bytes] = (),
+    *,
+    by_task: bool = True,
 ) -> Seed:
     """The seed in a message's value. Raises SeedError, and nothing else, when it is not one.
 
     `callbacks` are the names that the field `callback` may take. With `keys`, what another process
-    sent on has to be signed with one of them.
+    sent on has to be signed with one of them. `by_task`: SITE_DUPEFILTER_SCOPE is task.
     """
     fields = read_object(value)
     get = fields.get
     if "url" not in fields:
         raise refused("url", "missing")
     url = check_url(fields["url"])
-    unknown = () if fields.keys() <= _FIELDS else _unknown_fields(fields)
     meta = check.mapping("meta", get("meta"))
+    unknown: tuple[str, ...] = ()
+    if not fields.keys() <= _FIELDS:
+        unknown, meta = _unknown_fields(fields), beside.gathered(fields, meta)
     directives, extra = _split_meta(meta)
     encoding = check.encoding(get("_encoding"))
+    task_id = check.optional_identifier("meta.task_id", meta.get("task_id"))
+    page_scope = task_id if by_task else None
     return Seed(
         url=url,
-        url_id=check.identifier("meta.url_id", meta.get("url_id")) or _default_id(url),
+        url_id=check.identifier("meta.url_id", meta.get("url_id")) or _default_id(url, page_scope),
         method=check.method(get("method")),
         encoding=encoding,
         headers=check.headers(get("headers"), encoding),
@@ -108,15 +119,16 @@ def parse_seed(
         priority=check.priority("priority", get("priority")),
         dont_filter=check.boolean("dont_filter", get("dont_filter")),
         callback=_callback(get("callback"), callbacks),
-        not_extract=check.boolean("meta.NotExtract", meta.get("NotExtract")),
-        task_id=check.optional_identifier("meta.task_id", meta.get("task_id")),
-        depth=check.integer("meta.depth", meta.get("depth"), 0, MAX_DEPTH),
+        not_extract=check.flag("meta.NotExtract", meta.get("NotExtract")),
+        task_id=task_id,
+        depth=check.depth("meta.depth", meta.get("depth")),
         parent_url_id=check.optional_identifier("meta.parent_url_id", meta.get("parent_url_id")),
         seed_url_id=check.optional_identifier("meta.seed_url_id", meta.get("seed_url_id")),
         directives=directives,
         extra_json=_compact(extra) if extra else b"",
         unknown_fields=unknown,
         spilled=_spilled(url, fields, meta.get(spilled.KEY), keys),
+        page_scope=page_scope,
     )
 
 
@@ -130,9 +142,9 @@ def _spilled(url: str, fields: dict[str, Any], value: object, keys: Sequence[byt
     return said.judged(url, is_proven=bool(keys))
 
 
-def _default_id(url: str) -> str:
+def _default_id(url: str, page_scope: str | None) -> str:
     try:
-        return url_id(url)
+        return url_id(url, page_scope)
     except ValueError:
         raise refused("url", f"{shown(url)} cannot be brought into canonical form") from None
 
@@ -145,7 +157,7 @@ def _unknown_fields(fields: dict[str, Any]) -> tuple[str, ...]:
     """Names of the fields that are ignored. Raises SeedError for those that must not be."""
     unknown: list[str] = []
     for name, value in fields.items():
-        if name in _FIELDS:
+        if name in _KNOWN:
             continue
         ours = name in _MUST_BE_EMPTY or name.startswith("_")
         if ours and not _is_empty(value):

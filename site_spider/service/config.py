@@ -28,6 +28,7 @@ class ServiceSettings:
     limits: SeedLimits
     spill: SpillRules
     host_ownership: bool
+    by_task: bool  # pages are compared within their task
     batch: BatchLimits
     backlog_bytes: int
     bodies_bytes: int
@@ -59,6 +60,7 @@ class ServiceSettings:
                 all_links=options.choice(settings, "SITE_LINKS_TO", ("memory", "kafka")) == "kafka",
             ),
             host_ownership=options.boolean(settings, "SITE_HOST_OWNERSHIP"),
+            by_task=options.choice(settings, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task",
             batch=_batch(settings),
             backlog_bytes=options.integer(settings, "SITE_SINK_BACKLOG_BYTES", minimum=1),
             bodies_bytes=options.integer(settings, "SITE_BODIES_MAX_BYTES", minimum=1),

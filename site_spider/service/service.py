@@ -24,6 +24,7 @@ from site_spider.errors import LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
 from site_spider.outage import Outage, until_there
 from site_spider.service import exit_code, plugins
+from site_spider.service.announcement import say_idle_processes, say_what_has_no_effect, where_results_go
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
 from site_spider.service.large_blocks import give_back_large_blocks
@@ -31,6 +32,7 @@ from site_spider.service.stop import Stop
 from site_spider.service.ticker import tick
 from site_spider.service.watchdog import Watchdog
 from site_spider.service.wiring import Parts, Stores, build
+from site_spider.spoken import up_to
 
 logger = logging.getLogger(__name__)
 
@@ -90,13 +92,14 @@ class SeedService:
         descriptors.raise_limit()
         give_back_large_blocks()
         config = ServiceSettings.read(settings)
+        say_what_has_no_effect(settings)
         self._stop = stop = Stop(config.stop_grace_seconds, lambda: ending.exit_code)
         stop.catch_signals()
         ending.background.watch_threads()
         sinks, statistics = plugins.sinks(settings), plugins.statistics_sink(settings)
         log = plugins.seed_log(settings)
         wait_seconds = config.startup_wait_seconds
-        away = Outage(logger, f"Waiting up to {wait_seconds:.0f} s", "The seed log is there")
+        away = Outage(logger, f"Waiting{up_to(wait_seconds)}", "The seed log is there")
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
         self._parts = parts = build(self._crawler, config, Stores(log, sinks, statistics), stop, ending)
         _scheduler_of(self._crawler).serve(parts.dispatcher, ending.fail, self._close)
@@ -119,11 +122,13 @@ class SeedService:
         ticking = tick(looks, parts.queues.look, parts.commits.tick)
         self._ticker = ending.background.start(ticking, "ticker")
         logger.info(
-            "Taking seeds from %s of %s as a member of %s",
+            "Taking seeds from %s of %s as a member of %s; results go to %s",
             config.seed_topic,
             log.address,
             config.consumer_group,
+            where_results_go(settings),
         )
+        say_idle_processes(config.seed_topic, await asyncio.to_thread(log.partitions, config.seed_topic))
 
     # --- closing: the engine calls _drain, the scheduler _close, and the signal _spider_closed ------
 

@@ -52,6 +52,7 @@ from site_spider.results.commits import Commits, Member
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
 from site_spider.results.exactly_once.keeper import CommitLimits, ExactlyOnce
+from site_spider.results.fields import result_fields
 from site_spider.results.mishaps import Mishaps
 from site_spider.results.name_counts import NameCounts
 from site_spider.results.results import Results
@@ -148,7 +149,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     else:
         commits = OffsetCommits(completion, producer, member, tell)
     failures = NameCounts()
-    results = Results(tuple(sinks), commits, completion, dead_letters, failures, urgency)
+    fields = result_fields(settings)
+    results = Results(tuple(sinks), commits, completion, dead_letters, failures, urgency, fields)
     mishaps = Mishaps(crawler.signals)
 
     # bodies in memory
@@ -211,7 +213,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     intake = Intake(
         stores.log,
         seeds,
-        partial(parse_seed, callbacks=callbacks, keys=config.spill_keys),
+        partial(parse_seed, callbacks=callbacks, keys=config.spill_keys, by_task=config.by_task),
         config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
         commits.thread,
         tell,

@@ -34,6 +34,7 @@ from site_spider.results.result import Result
 from site_spider.results.results import describe_job
 from site_spider.service.environment import apply_environment
 from site_spider.service.scrapy_settings import check_scrapy_settings
+from site_spider.service.setting_names import check_names
 
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -56,6 +57,7 @@ class SeedSpider(Spider):
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         """As Scrapy asks. Raises ConfigError."""
+        check_names(crawler.settings)
         check_scrapy_settings(crawler.settings)
         spider = super().from_crawler(crawler, *args, **kwargs)
         spider.link_scope = options.choice(crawler.settings, "SITE_LINK_SCOPE", SCOPES)
@@ -156,8 +158,10 @@ class SeedSpider(Spider):
 
     def _new_pages(self, links: Iterable[str], job: Job | None) -> Iterable[str]:
         """Without those that the dupefilter would filter, if it can say so before there are requests."""
-        dupefilter = None if job is None else getattr(self.crawler.engine.scheduler, "df", None)
-        return dupefilter.new_pages(links) if isinstance(dupefilter, SeenDupeFilter) else links
+        dupefilter = getattr(self.crawler.engine.scheduler, "df", None)
+        if job is None or not isinstance(dupefilter, SeenDupeFilter):
+            return links
+        return dupefilter.new_pages(links, job)
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
         depth = response.meta.get("depth", 0)

@@ -67,7 +67,7 @@ class Stored:
         self.by_url = {page_url(document["url"]): document for document in documents.values()}
 
     def of(self, seed: PlannedSeed) -> dict[str, Any] | None:
-        key = seed.url_id or url_id(seed.url)
+        key = seed.url_id or url_id(seed.url, seed.seed.get("meta", {}).get("task_id"))
         return self.by_id.get(key) or (None if seed.url_id else self.by_url.get(page_url(seed.url)))
 
     def mistakes(self, seeds: Sequence[PlannedSeed]) -> list[str]:

@@ -12,13 +12,13 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "task_shell" / "quickstart.sh"
 
 
-def quickstart(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def quickstart(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run from that folder, with data below it."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
     return subprocess.run(
         [str(SCRIPT), *arguments],
         # Servers of the environment must not be used: nothing listens there.
-        env=kept | {"SITE_DATA_DIR": str(folder / "data"), "SITE_KAFKA_BROKERS": "127.0.0.1:1"},
+        env=kept | {"SITE_DATA_DIR": str(folder / "data"), "SITE_KAFKA_BROKERS": "127.0.0.1:1"} | variables,
         cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -53,6 +53,23 @@ def test_a_file_with_bad_lines_is_crawled_all_the_same(tmp_path: Path) -> None:
     assert ran.stderr.startswith("line 1: ")
     assert "produced 1, refused 1" in ran.stdout
     assert "Failures: 1" in ran.stdout
+
+
+@pytest.mark.parametrize("content", [b"", b"no seed\nnor this\n", b"\x00\xff" * 1000, b"# a comment\n"])
+def test_a_file_without_a_seed_removes_nothing(tmp_path: Path, content: bytes) -> None:
+    """What the run before left in data/quickstart is still there."""
+    (tmp_path / "bad").write_bytes(content)
+    left = ROOT / "data" / "quickstart" / f"left-by-{tmp_path.name}"
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.touch()
+    try:
+        ran = quickstart(tmp_path, "bad", SITE_DATA_DIR="")
+        assert ran.returncode == 1
+        assert "no line of 'bad' could be used" in ran.stderr
+        assert left.exists()
+        assert not left.parent.with_name("quickstart.new").exists()
+    finally:
+        left.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(

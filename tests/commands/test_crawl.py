@@ -22,6 +22,18 @@ def test_a_wrong_setting_is_one_line_and_exit_code_78(project: Project) -> None:
     )
 
 
+@pytest.mark.parametrize("given", [{}, {"SITE_SINK": "local"}], ids=["-s", "environment"])
+@pytest.mark.parametrize("command", [("crawl", "crawl_spider"), ("results",)], ids=lambda words: words[0])
+def test_a_setting_that_nobody_knows_ends_the_start(
+    project: Project, command: tuple[str, ...], given: dict[str, str]
+) -> None:
+    """In one line that names the nearest known one, for commands as for crawls."""
+    option = () if given else ("-s", "SITE_SINK=local")
+    ran = project.scrapy(*command, *option, **given)
+    assert ran.returncode == 78
+    assert "SITE_SINK is not a setting: did you mean SITE_SINKS?" in ran.stderr.splitlines()[-1]
+
+
 def test_the_command_line_wins_over_the_environment(project: Project) -> None:
     """Both are wrong here; the one that counts is named."""
     ran = project.scrapy(

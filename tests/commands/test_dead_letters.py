@@ -68,14 +68,14 @@ def test_json_has_the_whole_message(project: Project) -> None:
     assert found["k"]["topic"] == LETTERS
 
 
-@pytest.mark.parametrize("arguments", [("--topic", "none-such"), ("replay", "--topic", "x.dead-letters")])
+@pytest.mark.parametrize("arguments", [(), ("replay",)])
 def test_a_topic_that_does_not_exist_has_no_dead_letters(
     project: Project, arguments: tuple[str, ...]
 ) -> None:
     """It is made with the first one."""
     ran = project.direct("dead_letters", *arguments)
     assert ran.returncode == 0
-    assert ran.stdout in {"Dead letters in none-such.dead-letters: 0\n", "replayed 0\n"}
+    assert ran.stdout in {"Dead letters in seeds.dead-letters: 0\n", "replayed 0\n"}
 
 
 def test_a_limit_is_said_when_something_is_left_out(project: Project) -> None:
@@ -130,3 +130,23 @@ def test_an_unknown_verb_is_refused(project: Project) -> None:
     ran = project.direct("dead_letters", "delete")
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == "scrapy dead-letters: unknown verb 'delete': say list or replay\n"
+
+
+@pytest.mark.parametrize("verb", ["list", "replay"])
+@pytest.mark.parametrize("topic", ["TYPO", "TYPO.dead-letters"])
+def test_a_topic_that_is_not_found_is_said(project: Project, verb: str, topic: str) -> None:
+    """Exit code 1: an empty list would say that nothing was set aside."""
+    project.produce("seeds", (None, b"{}"))
+    ran = project.scrapy("dead-letters", verb, "--topic", topic)
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    assert f"--topic is '{topic}', but neither TYPO nor TYPO.dead-letters exists" in ran.stderr
+
+
+@pytest.mark.parametrize("topic", ["more", "more.dead-letters", "seeds"])
+def test_a_seed_topic_without_dead_letters_is_found(project: Project, topic: str) -> None:
+    """The topic is made with its first dead letter; the one of the settings may not exist at all yet."""
+    project.produce("more", (None, b"{}"))
+    ran = project.direct("dead_letters", "--topic", topic)
+    assert ran.returncode == 0
+    assert ran.stdout.startswith("Dead letters in ")

@@ -67,6 +67,21 @@ def test_bad_lines_and_refused_messages_are_counted_and_named() -> None:
     assert complaints[1][1] == "too large"
 
 
+def test_a_field_that_goes_into_meta_is_said_once() -> None:
+    """However many lines have it: the whole file has the same form."""
+    complaints: list[tuple[int, str]] = []
+    work = Seeding(ScriptedProducer({}), "t", lambda number, reason: complaints.append((number, reason)))
+    for number in range(1, 4):
+        work.take(line(number, '{"url": "http://a/", "task_id": "x"}'))
+    work.take(line(4, '{"url": "http://a/", "task_id": "x", "depth": 1}'))
+    work.finish()
+    assert (work.produced, work.refused) == (4, 0)
+    assert complaints == [
+        (1, "task_id stands beside the URL; it is taken as meta.task_id, here and below"),
+        (4, "depth stands beside the URL; it is taken as meta.depth, here and below"),
+    ]
+
+
 def test_no_more_than_the_limit_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Taking one more waits for the oldest."""
     monkeypatch.setattr(seeding, "MOST_UNDER_WAY", 2)

@@ -294,3 +294,36 @@ def test_a_sink_can_be_opened_again(case: SinkCase) -> None:
         assert (await sink.write([record("a", {"status": 200})]))[0].answer is Answer.ACKNOWLEDGED
 
     with_sink(case, action)
+
+
+def test_a_producers_value_is_not_replaced_by_null(case: SinkCase) -> None:
+    """Neither by the first result, nor by later ones; also one that the producer writes after a result."""
+    if case.name == "kafka":  # a log: the message is the result, and readers merge
+        return
+    theirs = {"task_id": "theirs", "host": "theirs.test", "encoding": "theirs", "status": 7}
+    none = Result("a", description="no answer").document()
+    write(case, [record("a", theirs)], [record("a", none)], [record("a", none)])
+    document = read(case, "a")
+    assert document is not None
+    assert {name: document[name] for name in theirs} == theirs | {"status": None}
+    write(case, [record("a", {"content_type": "theirs"})], [record("a", none)])
+    document = read(case, "a")
+    assert document is not None
+    assert (document["content_type"], document["task_id"]) == ("theirs", "theirs")
+
+
+def test_a_value_that_we_wrote_over_a_producers_is_ours(case: SinkCase) -> None:
+    """The next result without one leaves null there."""
+    if case.name == "kafka":
+        return
+    none = Result("a", description="no answer").document()
+    full = Result("a", 200, encoding="utf-8", task_id="ours").document()
+    write(
+        case,
+        [record("a", {"encoding": "theirs", "host": "theirs"})],
+        [record("a", full)],
+        [record("a", none)],
+    )
+    document = read(case, "a")
+    assert document is not None
+    assert (document["encoding"], document["task_id"], document["host"]) == (None, None, "theirs")

@@ -42,6 +42,23 @@ def test_a_line_becomes_a_message_and_options_fill_in_what_it_leaves_open(line, 
     assert json.loads(value) == document
 
 
+def test_fields_of_meta_beside_the_url_go_into_meta():
+    """Options fill in what neither place says; null says nothing."""
+    moved = []
+    line = '{"url": "http://a/", "task_id": "x", "depth": null, "NotExtract": "true", "meta": {"url_id": 1}}'
+    _, value = seed_message(line, task_id="job", not_extract=True, moved=moved.append)
+    assert json.loads(value) == {
+        "url": "http://a/",
+        "meta": {"url_id": 1, "task_id": "x", "NotExtract": "true", "depth": None},
+    }
+    assert moved == [["task_id", "depth", "NotExtract"]]
+
+
+def test_nothing_is_said_of_a_line_that_is_refused():
+    with pytest.raises(SeedError, match="task_id"):
+        seed_message('{"url": "http://a/", "task_id": "x", "meta": {"task_id": "y"}}', moved=pytest.fail)
+
+
 def test_the_key_of_a_message_is_the_host_in_its_one_spelling():
     """So all seeds of a host land in one partition."""
     assert seed_message("HTTP://BÜCHER.example.:8080/x")[0] == b"xn--bcher-kva.example"

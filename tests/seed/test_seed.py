@@ -150,7 +150,7 @@ def test_a_callback_is_named_from_the_allow_list():
         ({"url_id": "\u00fc" * 257}, "meta.url_id: longer than 512 bytes"),
         ({"url_id": "a\nb"}, "meta.url_id: 'a\\nb' holds a control character"),
         ({"NotExtract": 1}, "meta.NotExtract: 1, but must be true or false"),
-        ({"NotExtract": "true"}, "meta.NotExtract: 'true'"),
+        ({"NotExtract": "yes"}, "meta.NotExtract: 'yes'"),
         ({"task_id": {}}, "meta.task_id: an object"),
         ({"task_id": "a" * 513}, "meta.task_id: longer than 512 bytes"),
         ({"depth": -1}, "meta.depth: -1"),

@@ -15,6 +15,7 @@ from tools.site.expected import expected
 
 Document = Mapping[str, Any]
 MOST_EXAMPLES = 5
+TASK = "chaos"  # of all seeds
 
 
 class Page(NamedTuple):
@@ -27,7 +28,7 @@ class Page(NamedTuple):
     @property
     def key(self) -> str:
         """The url_id of its document."""
-        return root_id(self.seed) if self.is_root else url_id(self.url)
+        return root_id(self.seed) if self.is_root else url_id(self.url, TASK)
 
 
 def root_id(seed: int) -> str:
@@ -80,7 +81,7 @@ def judge(
     """
     verdict = Verdict(len({page.seed for page in wanted}), len(wanted), dead_letters=len(dead_letters))
     missing = {page.key: page for page in wanted}
-    again = {url_id(page.url) for page in wanted if page.is_root} if roots_come_again else set()
+    again = {url_id(page.url, TASK) for page in wanted if page.is_root} if roots_come_again else set()
     for document in documents:
         page = missing.pop(str(document.get("url_id")), None)
         if page is None and document.get("url_id") in again:
@@ -97,7 +98,7 @@ def judge(
 def _compare(verdict: Verdict, page: Page, document: Document) -> None:
     wrong = expected(page.url, extract=False).mismatches(document)
     origin = document.get("seed_url_id"), document.get("task_id")
-    meant = None if page.is_root else root_id(page.seed), "chaos"
+    meant = None if page.is_root else root_id(page.seed), TASK
     if origin != meant:
         wrong.append(f"seed_url_id and task_id are {origin}, expected {meant}")
     verdict.results += not wrong
@@ -130,7 +131,8 @@ def _count_requests(verdict: Verdict, wanted: Iterable[Page], asked: Counter[str
 
 def seed_value(seed: int, url: str) -> bytes:
     """The message of a seed."""
-    return b'{"url": "%b", "meta": {"url_id": "%b", "task_id": "chaos"}}' % (
+    return b'{"url": "%b", "meta": {"url_id": "%b", "task_id": "%b"}}' % (
         url.encode(),
         root_id(seed).encode(),
+        TASK.encode(),
     )

@@ -13,6 +13,7 @@ from site_spider.adapters.elasticsearch.node import AnswerTooLarge, BoundedNode
 from site_spider.adapters.elasticsearch.options import ElasticsearchOptions, index_name
 from site_spider.contracts.reader import StatusFilter
 from site_spider.options import SettingsView
+from site_spider.results.nulls import without_mark
 
 PAGE_DOCUMENTS = 100  # a page is held in memory whole, and a body may have megabytes
 KEEP_ALIVE = "2m"  # between two pages
@@ -130,7 +131,7 @@ class ElasticsearchResults:
 def _document(hit: Any) -> dict[str, Any]:
     """Raises UnexpectedResponse. Somebody else's document may have no source."""
     source = hit.get("_source") if isinstance(hit, Mapping) else None
-    return {"url_id": part(hit, "_id", str), **(source if isinstance(source, dict) else {})}
+    return {"url_id": part(hit, "_id", str), **(without_mark(source) if isinstance(source, dict) else {})}
 
 
 def _query(status: StatusFilter, task_id: str | None) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from site_spider.adapters.elasticsearch.answer import (
 from site_spider.adapters.elasticsearch.mapping import closing_changes
 from site_spider.adapters.elasticsearch.node import PiecewiseNode
 from site_spider.adapters.elasticsearch.options import HOSTS, ElasticsearchOptions, index_name
+from site_spider.adapters.elasticsearch.stored import id_of, over_stored
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
@@ -63,7 +64,10 @@ class ElasticsearchSink:
 
     name = "elasticsearch"
 
-    def __init__(self, options: ElasticsearchOptions, index: str, template: Path) -> None:
+    def __init__(
+        self, options: ElasticsearchOptions, index: str, template: Path, *, is_shared: bool = True
+    ) -> None:
+        self._is_shared = is_shared  # producers have fields of their own in its documents
         self._options = options
         self._index = index
         self._template_name = f"site_spider-{index}"
@@ -81,7 +85,8 @@ class ElasticsearchSink:
     def for_statistics(cls, settings: SettingsView) -> Self:
         """The sink of statistics, SITE_STATS_INDEX. Raises ConfigError."""
         index = index_name(settings, "SITE_STATS_INDEX")
-        return cls(ElasticsearchOptions.from_settings(settings), index, TEMPLATES / "stats-template.json")
+        options = ElasticsearchOptions.from_settings(settings)
+        return cls(options, index, TEMPLATES / "stats-template.json", is_shared=False)
 
     async def open(self) -> None:
         """Wait until the server is ready and install the template. Raises SinkUnavailable, ConfigError."""
@@ -95,7 +100,7 @@ class ElasticsearchSink:
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in as few requests as the server takes. Raises SinkUnavailable."""
-        encoded = await self._encoded(records)
+        encoded = await self._encoded(await self._over_stored(records))
         answers = iter(await self._bulk([one for one in encoded if isinstance(one, _Update)]))
         return [next(answers) if isinstance(one, _Update) else one for one in encoded]
 
@@ -161,15 +166,21 @@ class ElasticsearchSink:
             found = await client.options(ignore_status=404).indices.get_mapping(index=self._index)
             for index, change in closing_changes(found.body, META, wanted):
                 await client.indices.put_mapping(index=index, properties=change)
-                logger.warning(
-                    "Index %s made a field of each key in %s; new ones get none.", shown(index), META
-                )
+                logger.info("Index %s makes no field of a new key in %s from now on.", shown(index), META)
         except ApiError as error:
             if error.status_code not in (400, 403):
                 raise
             logger.info("New keys of %s in %s may become fields: %s", META, self._index, explained(error))
 
     # --- Writing ---
+
+    async def _over_stored(self, records: Sequence[Record]) -> Sequence[Record]:
+        if not self._is_shared or self._client is None:
+            return records
+        try:
+            return await over_stored(self._client, self._index, records)
+        except (ApiError, TransportError, RecursionError, UnexpectedResponse) as error:
+            raise self._options.unavailable(explained(error)) from error
 
     async def _encoded(self, records: Sequence[Record]) -> list[_Update | Verdict]:
         encoded: list[_Update | Verdict] = []
@@ -217,7 +228,7 @@ class ElasticsearchSink:
 
 def _update(record: Record) -> _Update:
     """Raises SinkRejected."""
-    key = record.key.encode("utf-8", "replace").decode()  # as it is sent and comes back
+    key = id_of(record)
     action = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
     return _Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (action, encode(record.document)))
 

@@ -20,14 +20,16 @@ from urllib.parse import urlsplit
 from site_spider.contracts.sink import Record
 from site_spider.errors import SinkRejected
 from site_spider.results.document import encode
+from site_spider.results.nulls import MARK
 from site_spider.results.result import Result
 
 FAMILY = "f"
 LONGEST_KEY_BYTES = 32_767  # HBase's own limit, met with an internal error
 CELL_OVERHEAD_BYTES = 30  # of a cell on the wire, about, beside name and value
 
-_PREFIX = f"{FAMILY}:".encode()
+PREFIX = f"{FAMILY}:".encode()
 _URL_ID, _BODY, _BYTES, _TRUNCATED = b"f:url_id", b"f:body", b"f:body_bytes", b"f:body_truncated"
+_MARK = PREFIX + MARK.encode()
 _BASE64 = "body_base64"
 _FIELDS = [field.name for field in fields(Result)]  # in the order of people's interest; HBase sorts them
 _TEXT_FIELDS = {field.name for field in fields(Result) if str(field.type).startswith("str")}
@@ -92,12 +94,16 @@ class RowLayout:
         """What was written to a row, whoever did so."""
         document: dict[str, Any] = {"url_id": self._url_id(key.decode("utf-8", "replace"))}
         for column, value in cells.items():
-            if not column.startswith(_PREFIX) or (column in (_TRUNCATED, _BYTES) and not value):
+            if (
+                not column.startswith(PREFIX)
+                or column == _MARK
+                or (column in (_TRUNCATED, _BYTES) and not value)
+            ):
                 continue
             if column == _BYTES:
                 document[_BASE64] = b64encode(value).decode("ascii")
             else:
-                name = column.removeprefix(_PREFIX).decode("utf-8", "replace")
+                name = column.removeprefix(PREFIX).decode("utf-8", "replace")
                 document[name] = _read(name, value.decode("utf-8", "replace"))
         return {name: document[name] for name in _FIELDS if name in document} | document
 
@@ -126,7 +132,7 @@ def _cell(name: str, value: Any) -> tuple[bytes, bytes]:
     if name == _BASE64 and isinstance(value, str):
         with suppress(ValueError):  # somebody's own field of this name is text like any other
             return _BYTES, b64decode(value, validate=True)
-    return _PREFIX + name.encode("utf-8", "replace"), _value(value)
+    return PREFIX + name.encode("utf-8", "replace"), _value(value)
 
 
 def _value(value: Any) -> bytes:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from site_spider.adapters.hbase.connection import (
@@ -27,6 +27,7 @@ from site_spider.adapters.hbase.connection import (
     is_table_there,
     is_too_large,
 )
+from site_spider.adapters.hbase.nulls import columns_to_ask, settled
 from site_spider.adapters.hbase.options import TABLE, HBaseOptions
 from site_spider.adapters.hbase.row import FAMILY, Row, RowLayout
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
@@ -172,14 +173,20 @@ class HBaseTable:
             late = Verdict(Answer.RETRY, "the server took too long for the calls before this one")
             return [(number, late) for number, _ in call]
         try:
-            rows = [(row.key, row.cells) for _, row in call]
-            self._guarded(lambda connection: connection.put(self._name, rows))
+            self._guarded(lambda connection: self._put_settled(connection, [row for _, row in call]))
         except _Refusal as refusal:
             if len(call) == 1:
                 return self._put_shortened(call[0], refusal, deadline)
             middle = len(call) // 2
             return [*self._put(call[:middle], deadline), *self._put(call[middle:], deadline)]
         return [(number, ACKNOWLEDGED) for number, _ in call]
+
+    def _put_settled(self, connection: HBaseConnection, rows: Sequence[Row]) -> None:
+        stored: dict[bytes, Mapping[bytes, bytes]] = {}
+        if columns := columns_to_ask(rows):
+            stored = dict(connection.table(self._options.table).rows([row.key for row in rows], columns))
+        over = [settled(row, stored.get(row.key, {})) for row in rows]
+        connection.put(self._name, [(row.key, row.cells) for row in over])
 
     def _put_shortened(
         self, place: _NumberedRow, refusal: _Refusal, deadline: float

@@ -22,6 +22,8 @@ _NOISE = ("FAIL ", "ERROR ", "CONFWARN ", "GETPID ", "TXNERR ")
 
 _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
+_SCHEMES = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # of Kafka's listeners
+
 # option -> values that keep the promise, and why others do not
 _FIXED: dict[str, tuple[tuple[str, ...], str]] = {
     "bootstrap.servers": ((), "SITE_KAFKA_BROKERS names the servers"),
@@ -160,6 +162,12 @@ class KafkaConfig:
 def _checked_brokers(text: str) -> str:
     addresses = [address.strip() for address in text.split(",")]
     for address in addresses:
+        scheme = address.partition("://")[0] if "://" in address else None
+        if scheme is not None and scheme.upper() not in _SCHEMES:
+            raise ConfigError(
+                f"SITE_KAFKA_BROKERS has an address that begins with {scheme[:20]}://, which Kafka "
+                "does not speak. Write host:port alone, and set TLS and logins in SITE_KAFKA_OPTIONS."
+            )
         match = _ADDRESS.fullmatch(address)
         if not match or not 0 < int(match["port"]) < 65_536:
             raise ConfigError(

@@ -227,7 +227,7 @@ class KafkaConsumer:
             return  # the client repeats itself
         self._complaint = error.code()
         if error.code() in _MISSING:
-            logger.warning("Topic %s does not exist yet; waiting for it.", self._topic)
+            logger.info("Topic %s does not exist yet; waiting for it.", self._topic)
         else:
             logger.warning("Group %s on topic %s: %s", self._group, self._topic, error.str())
 

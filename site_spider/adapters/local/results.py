@@ -24,6 +24,7 @@ from site_spider.adapters.local.store import (
 from site_spider.contracts.reader import StatusFilter
 from site_spider.contracts.sink import Record, Verdict
 from site_spider.options import SettingsView, text
+from site_spider.results.nulls import without_mark
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class LocalResults:
     def _documents(self, where: str, values: Sequence[Any]) -> Iterator[dict[str, Any]]:
         # the clauses are constants of this module, their values are bound
         for key, document in self._rows(f"SELECT url_id, document FROM results {where}", values):  # noqa: S608
-            yield {"url_id": key, **document_in(document)}
+            yield {"url_id": key, **without_mark(document_in(document))}
 
     def _rows(self, query: str, values: Sequence[Any]) -> Iterator[Any]:
         try:

@@ -18,6 +18,7 @@ from site_spider.adapters.local.database import create, inode_of, open_database
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.results.document import encode
+from site_spider.results.nulls import settled
 
 T = TypeVar("T")
 
@@ -32,6 +33,7 @@ class Table:
     name: str
     key: str
     columns: Mapping[str, str]
+    is_shared: bool = False  # producers have fields of their own in its documents
 
     @property
     def schema(self) -> Sequence[str]:
@@ -61,7 +63,7 @@ class Table:
         return f"SELECT document FROM {self.name} WHERE {self.key} = ?"  # noqa: S608 - as above
 
 
-RESULTS = Table("results", "url_id", {"status": "status", "task_id": "task_id"})
+RESULTS = Table("results", "url_id", {"status": "status", "task_id": "task_id"}, is_shared=True)
 STATISTICS = Table("statistics", "id", {"timestamp": "@timestamp", "process": "process"})
 
 
@@ -135,7 +137,8 @@ class LocalStore:
 
     def _merged(self, connection: sqlite3.Connection, record: Record) -> Mapping[str, Any]:
         row = connection.execute(self._select, [record.key]).fetchone()
-        return record.document if row is None else merged(document_in(row[0]), record.document)
+        stored = {} if row is None else document_in(row[0])
+        return merged(stored, settled(stored, record.document) if self._table.is_shared else record.document)
 
 
 def document_in(text: object) -> dict[str, Any]:

@@ -142,3 +142,13 @@ def test_a_closed_idle_connection_is_no_outage(caplog: pytest.LogCaptureFixture)
     health.look()
     assert not health.suspected
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "kafka", "HTTP", "tcp"])
+def test_another_scheme_before_a_broker_is_said(scheme: str) -> None:
+    """The client would try to resolve it, for ever; what may stand behind it is not shown."""
+    with pytest.raises(ConfigError) as caught:
+        config(f"kafka1:9092,{scheme}://user:s3cret@kafka2:9092")
+    assert f"begins with {scheme}://" in str(caught.value)
+    assert "Write host:port alone" in str(caught.value)
+    assert "s3cret" not in str(caught.value)

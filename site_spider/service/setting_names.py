@@ -1,0 +1,61 @@
+"""Refuses settings of ours that nobody reads: a mistyped name would be without effect, silently.
+
+Known are the names with a default, here or in the settings file of the project at hand, and those that a
+class of somebody else's declares in `setting_names`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from importlib import import_module
+
+from scrapy.settings import BaseSettings, default_settings
+from scrapy.utils.misc import load_object
+
+from site_spider import options
+from site_spider import settings as ours
+from site_spider.errors import ConfigError
+
+_PREFIX = "SITE_"
+_OF_SERVERS = "SITE_SERVERS_"  # task_shell/servers.sh reads these
+_FILE = "SCRAPY_SETTINGS_MODULE"  # the variable that Scrapy keeps the project's settings file in
+_LIKENESS = 0.6  # of two names, from 0 to 1
+_CLASSES = ("SITE_SEED_LOG_CLASSES", "SITE_SINK_CLASSES", "SITE_READER_CLASSES", "SITE_DUPEFILTER_CLASSES")
+
+
+def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ) -> None:
+    """Raise ConfigError that names every unknown one, given in whatever way, and the nearest known."""
+    given = {name for name in environ if not name.startswith(_OF_SERVERS)} | set(settings)
+    unknown = {name for name in given if name.startswith(_PREFIX)} - _with_defaults()
+    if unknown:
+        unknown -= set(_declared(settings))
+    if unknown:
+        raise ConfigError(" ".join(map(_refusal, sorted(unknown))) + " docs/settings.md has all of them.")
+
+
+def _with_defaults() -> set[str]:
+    project = os.environ.get(_FILE)
+    modules = [ours] if project is None else [ours, import_module(project)]
+    return {name for module in modules for name in vars(module) if name.startswith(_PREFIX)}
+
+
+def _declared(settings: BaseSettings) -> Iterator[str]:
+    for path in _foreign_classes(settings):
+        with suppress(ImportError, NameError, ValueError, TypeError):  # whoever needs the class says so
+            yield from getattr(load_object(path), "setting_names", ())
+
+
+def _foreign_classes(settings: BaseSettings) -> set[str]:
+    paths = set(options.names(settings, "SITE_SINKS")) | {options.text(settings, "SITE_DUPEFILTER")}
+    for name in _CLASSES:
+        paths.update(map(str, options.mapping(settings, name).values()))
+    return {path for path in paths if "." in path and not path.startswith("site_spider.")}
+
+
+def _refusal(name: str) -> str:
+    known = [*_with_defaults(), *(other for other in dir(default_settings) if other.isupper())]
+    near = get_close_matches(name.upper(), known, n=1, cutoff=_LIKENESS)
+    return f"{name} is not a setting" + (f": did you mean {near[0]}?" if near else ".")

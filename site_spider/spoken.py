@@ -1,0 +1,10 @@
+"""Numbers as sentences for people hold them."""
+
+from __future__ import annotations
+
+from math import isinf
+
+
+def up_to(seconds: float) -> str:
+    """How long something may take at most, such as " up to 30 s"; nothing when it may take for ever."""
+    return "" if isinf(seconds) else f" up to {seconds:.0f} s"

@@ -1,0 +1,88 @@
+"""Log lines of several processes are told apart, and a start is three of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scrapy.settings import Settings
+
+from site_spider.engine.log_record import EscapedRecord, begin_lines_with
+from site_spider.service.log_lines import PROCESSES, SLOT, own_log_lines, shorten_start
+from tests.commands.project import Project
+
+FORM = "%(levelname)s: %(message)s"
+
+
+@pytest.fixture(autouse=True)
+def without_prefix() -> Iterator[None]:
+    yield
+    begin_lines_with("")
+
+
+def settled(environ: dict[str, str], **given: str) -> Settings:
+    settings = Settings({"LOG_FORMAT": FORM, **given})
+    own_log_lines(settings, environ)
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("environ", "form", "expected"),
+    [
+        ({}, FORM, FORM),
+        ({SLOT: "1", PROCESSES: "1"}, FORM, FORM),
+        ({SLOT: "3", PROCESSES: "4"}, FORM, f"[3] {FORM}"),
+        ({SLOT: "3", PROCESSES: "4"}, '{"said": "%(message)s"}', '{"slot": 3, "said": "%(message)s"}'),
+        ({SLOT: "3", PROCESSES: "many"}, FORM, FORM),
+    ],
+)
+def test_lines_begin_with_the_slot_where_there_are_several(
+    environ: dict[str, str], form: str, expected: str
+) -> None:
+    assert settled(environ, LOG_FORMAT=form)["LOG_FORMAT"] == expected
+
+
+@pytest.mark.parametrize(("environ", "name"), [({SLOT: "3"}, "crawl-3.log"), ({}, "crawl-1.log")])
+def test_the_name_of_a_log_file_may_hold_the_slot(environ: dict[str, str], name: str) -> None:
+    assert settled(environ, LOG_FILE="crawl-%p.log")["LOG_FILE"] == name
+
+
+def test_without_a_log_file_there_is_none() -> None:
+    assert settled({SLOT: "3", PROCESSES: "4"})["LOG_FILE"] is None
+
+
+@pytest.mark.parametrize("level", ["INFO", "DEBUG", "WARNING", logging.INFO])
+def test_scrapys_lines_of_a_start_are_left_out_unless_debug_is_written(level: str | int) -> None:
+    logger = logging.getLogger("scrapy.middleware")
+    before = list(logger.filters)
+    try:
+        shorten_start(Settings({"LOG_LEVEL": level}))
+        record = logger.makeRecord(logger.name, logging.INFO, "", 0, "Enabled %(what)s", (), None)
+        assert bool(logger.filter(record)) is (level == "DEBUG")
+        trouble = logger.makeRecord(logger.name, logging.WARNING, "", 0, "Enabled %(what)s", (), None)
+        assert logger.filter(trouble)
+    finally:
+        logger.filters = before
+
+
+def test_a_start_is_three_lines(tmp_path: Path) -> None:
+    """Up to the one that says where results go; the next are of the end."""
+    project = Project(tmp_path / "data")
+    ran = project.scrapy("crawl", "crawl_spider", "-s", "CLOSESPIDER_TIMEOUT=1")
+    lines = ran.stderr.splitlines()
+    assert [line.partition("] ")[2].partition(":")[0] for line in lines[:4]] == ["INFO"] * 4, ran.stderr
+    assert "started (bot: site_spider)" in lines[0]
+    assert "Spider opened" in lines[1]
+    assert lines[2].endswith(f"as a member of site_spider; results go to local ({project.data})")
+    assert "Closing spider" in lines[3]
+
+
+def test_further_lines_of_a_record_begin_with_the_slot_as_well() -> None:
+    """Tables and tracebacks."""
+    settled({SLOT: "3", PROCESSES: "4"})
+    record = EscapedRecord("scrapy", logging.ERROR, "", 0, "one\ntwo", (), None)
+    record.exc_text = "Traceback\n  line"
+    text = logging.Formatter("[3] %(message)s").format(record)
+    assert [line.partition(" ")[0] for line in text.splitlines()] == ["[3]"] * 4

@@ -1,0 +1,84 @@
+"""A setting that nobody reads ends the start, in whatever way it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from scrapy.settings import Settings
+
+from site_spider.errors import ConfigError
+from site_spider.service.setting_names import check_names
+
+
+class OwnSink:
+    setting_names = ("SITE_OWN_FOLDER",)
+
+
+def refusal(environ: Mapping[str, str] = {}, priority: str = "cmdline", **given: Any) -> str:
+    settings = Settings()
+    settings.setmodule("site_spider.settings", priority="project")
+    settings.setdict(given, priority=priority)
+    try:
+        check_names(settings, environ)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("SITE_SINK", "SITE_SINKS"),
+        ("SITE_BROKERS", "SITE_KAFKA_BROKERS"),
+        ("SITE_ELASTIC_SEARCH_HOSTS", "SITE_ELASTICSEARCH_HOSTS"),
+        ("SITE_sinks", "SITE_SINKS"),
+        ("SITE_SEEDS_TOPIC", "SITE_SEED_TOPIC"),
+        ("SITE_CONCURRENT_REQUESTS", "CONCURRENT_REQUESTS"),
+    ],
+)
+@pytest.mark.parametrize("priority", ["spider", "cmdline", "environment"])
+def test_the_nearest_known_name_is_named(name: str, near: str, priority: str) -> None:
+    """In custom_settings, with -s and in the environment."""
+    said = refusal({name: "x"}) if priority == "environment" else refusal(priority=priority, **{name: "x"})
+    assert said.startswith(f"{name} is not a setting: did you mean {near}?")
+
+
+def test_a_name_like_no_other_is_refused_all_the_same() -> None:
+    assert refusal(SITE_QQQQQQQQ="x") == "SITE_QQQQQQQQ is not a setting. docs/settings.md has all of them."
+
+
+def test_all_unknown_names_stand_in_one_line_without_their_values() -> None:
+    said = refusal({"SITE_SPILL_KEYS": "s3cret"}, SITE_SINK="s3cret")
+    assert "SITE_SINK is" in said
+    assert "SITE_SPILL_KEYS is" in said
+    assert "s3cret" not in said
+    assert "\n" not in said
+
+
+def test_what_the_scripts_for_servers_read_and_names_of_others_are_left_alone() -> None:
+    environ = {"SITE_SERVERS_DIR": "x", "WEBSITE_NAME": "x", "SITE": "x", "PATH": "x", "SITE_SINKS": "local"}
+    assert refusal(environ) == ""
+
+
+def test_a_class_named_in_the_settings_declares_names_of_its_own() -> None:
+    own = {"SITE_SINKS": f"local,{__name__}.OwnSink"}
+    assert refusal({"SITE_OWN_FOLDER": "x"}, **own) == ""
+    assert refusal(SITE_OWN_FOLDER="x", **own) == ""
+    assert "SITE_OWN_FOLDER" in refusal(SITE_OWN_FOLDER="x")
+
+
+def test_a_class_that_cannot_be_loaded_is_left_to_whoever_needs_it() -> None:
+    assert "SITE_SINK is" in refusal(SITE_SINK="x", SITE_SINKS="no.such.Sink")
+
+
+def test_a_name_in_the_projects_settings_file_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That is how a project declares one: the module below has it."""
+    monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", __name__)
+    assert refusal(SITE_OF_THIS_PROJECT="x") == ""
+
+
+SITE_OF_THIS_PROJECT = ""
