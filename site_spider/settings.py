@@ -13,7 +13,7 @@ COMMANDS_MODULE = "site_spider.commands"
 ASYNCIO_EVENT_LOOP = "uvloop.Loop"  # 0.08 to 0.5 ms of CPU a page less than the standard loop
 SCHEDULER = "site_spider.frontier.scheduler.SeedScheduler"
 DOWNLOADER = "site_spider.engine.cancellation.SafeDownloader"
-ITEM_PROCESSOR = "site_spider.engine.cancellation.SafeItemProcessor"
+ITEM_PROCESSOR = "site_spider.results.pipeline.PlacedItemProcessor"
 DUPEFILTER_CLASS = "site_spider.dupefilter.dupefilter.SeenDupeFilter"
 TWISTED_DNS_RESOLVER = "site_spider.download.resolver.PublicHostResolver"
 EXTENSIONS = {
@@ -123,15 +123,18 @@ SITE_SINK_BACKLOG_BYTES = 64_000_000  # results waiting for a sink; no more down
 SITE_ELASTICSEARCH_HOSTS = ""  # http://host:port,...
 SITE_ELASTICSEARCH_OPTIONS: dict[str, object] = {}  # JSON for the client (basic_auth, api_key, ca_certs, ...)
 SITE_RESULTS_INDEX = "site_results"
+SITE_ITEMS_INDEX = "site_items"  # for items of spiders
 SITE_STATS_INDEX = "site_stats"
 SITE_HBASE_HOST = "localhost"  # where HBase's Thrift server listens
 SITE_HBASE_PORT = 9090
 SITE_HBASE_TABLE = "site_results"  # created when missing
+SITE_HBASE_ITEMS_TABLE = "site_items"  # likewise, for items of spiders
 SITE_HBASE_ROW_KEY = "url_id"  # or salted (spreads ids that count up), reversed_host (keeps hosts together)
 SITE_HBASE_CELL_BYTES = 10_000_000  # a longer body is cut; a server refuses cells of more than 10 MiB
 SITE_HBASE_TIMEOUT_SECONDS = 20  # for one call of up to 8 MB; then it is made again on a new connection
 SITE_HBASE_OPTIONS: dict[str, object] = {}  # JSON for the client: transport (framed), protocol (compact)
 SITE_RESULTS_TOPIC = "site_results"  # for the Kafka sink
+SITE_ITEMS_TOPIC = "site_items"  # likewise, for items of spiders
 SITE_KAFKA_EXACTLY_ONCE = False  # true: results to Kafka and the offsets of their seeds in one transaction
 
 # --- Dupefilter: see docs/dupefilters.md ----------------------------------------------------

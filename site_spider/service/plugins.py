@@ -12,6 +12,7 @@ from site_spider.contracts.reader import ResultReader
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.contracts.sink import Sink
 from site_spider.errors import ConfigError
+from site_spider.results.on_demand import OnDemand
 from site_spider.service.config import exactly_once
 
 
@@ -28,6 +29,20 @@ def sinks(settings: BaseSettings) -> list[Sink]:
     if not names:
         raise ConfigError("SITE_SINKS is empty, but must name at least one sink, such as local.")
     found = {name: cast(Sink, _named(settings, "SITE_SINKS", "SITE_SINK_CLASSES", name)) for name in names}
+    if exactly_once(settings):
+        del found["kafka"]  # its settings have been checked
+    return list(found.values())
+
+
+def item_sinks(settings: BaseSettings) -> list[Sink]:
+    """Those of SITE_SINKS that take items, but for what transactions store. Raises ConfigError."""
+    names = options.names(settings, "SITE_SINKS")
+    classes = {name: _class_named(settings, "SITE_SINKS", "SITE_SINK_CLASSES", name) for name in names}
+    found = {
+        name: cast(Sink, OnDemand(kind.for_items(settings)))
+        for name, kind in classes.items()
+        if hasattr(kind, "for_items")
+    }
     if exactly_once(settings):
         del found["kafka"]  # its settings have been checked
     return list(found.values())
@@ -53,12 +68,16 @@ def reader(settings: BaseSettings) -> ResultReader:
 
 
 def _named(settings: BaseSettings, setting: str, classes_setting: str, name: str) -> Any:
+    return _class_named(settings, setting, classes_setting, name).from_settings(settings)
+
+
+def _class_named(settings: BaseSettings, setting: str, classes_setting: str, name: str) -> Any:
     classes = options.mapping(settings, classes_setting)
     if name not in classes and "." not in name:
         raise ConfigError(
             f"{setting} names {name!r}, but must name {', '.join(classes)}, or the dotted path of a class."
         )
-    return _load(setting, classes.get(name, name)).from_settings(settings)
+    return _load(setting, classes.get(name, name))
 
 
 def _load(setting: str, path: Any) -> Any:

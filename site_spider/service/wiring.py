@@ -47,6 +47,7 @@ from site_spider.observe.server import FrontierServer
 from site_spider.observe.statistics import Statistics
 from site_spider.observe.watched import Watched
 from site_spider.results.at_least_once import OffsetCommits
+from site_spider.results.callbacks import Callbacks
 from site_spider.results.commits import Commits, Member
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
@@ -97,6 +98,7 @@ class Stores:
 
     log: SeedLog
     sinks: Sequence[Sink]
+    item_sinks: Sequence[Sink]
     statistics: Sink
 
 
@@ -132,13 +134,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     producer = stores.log.producer()
     dead_letters = DeadLetters(producer, config.dead_letter_topic, completion, background)
     urgency = Urgency()
-    sinks = Sinks(
-        [
-            Delivery(sink, limits=config.batch, on_change=sink_changed, on_failure=ending.fail)
-            for sink in stores.sinks
-        ],
-        config.backlog_bytes,
-    )
+    deliver = partial(Delivery, limits=config.batch, on_change=sink_changed, on_failure=ending.fail)
+    of_results, of_items = [*map(deliver, stores.sinks)], [*map(deliver, stores.item_sinks)]
+    sinks = Sinks([*of_results, *of_items], config.backlog_bytes)
     commits: Commits
     if config.exactly_once:
         limits = CommitLimits(config.batch, config.backlog_bytes)
@@ -147,7 +145,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     else:
         commits = OffsetCommits(completion, producer, member, tell)
     failures = NameCounts()
-    results = Results(tuple(sinks), commits, completion, dead_letters, failures, urgency)
+    results = Results(of_results, of_items, commits, completion, dead_letters, failures, urgency)
     mishaps = Mishaps(crawler.signals)
 
     # bodies in memory
@@ -200,7 +198,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         dead_letters,
         pages,
         back_pressure,
-        config.callback_timeout_seconds,
+        Callbacks(spider, config.callback_timeout_seconds),
     )
 
     # the thread of the consumer
@@ -232,7 +230,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)
-    registry.provide(crawler, completion, results, room, bodies, links_in_hand, *gates)
+    registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)

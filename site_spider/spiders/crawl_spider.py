@@ -30,6 +30,7 @@ from site_spider.page.body import BodyLimits
 from site_spider.page.decode import media_type
 from site_spider.page.reading import Page, read_page
 from site_spider.page.url import SCOPES, host_of, in_scope, site_of
+from site_spider.results.callbacks import gives_page_result
 from site_spider.results.result import Result
 from site_spider.results.results import describe_job
 from site_spider.service.environment import apply_environment
@@ -45,6 +46,7 @@ class SeedSpider(Spider):
     takes_seeds = True
     seed_callbacks: ClassVar[tuple[str, ...]] = ("parse",)  # what a seed's `callback` may name
     custom_settings: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]
+    page_results = True  # False: items alone are written, and the results of pages that failed
     exit_code = 0  # of `scrapy crawl`; set when the crawl could not start or go on
 
     @classmethod
@@ -79,6 +81,7 @@ class SeedSpider(Spider):
         return
         yield
 
+    @gives_page_result
     async def parse(self, response: Response) -> list[Any]:
         """One result, and a request for each link to follow."""
         assert response.request is not None
@@ -88,16 +91,34 @@ class SeedSpider(Spider):
         in_hand = self._links_in_hand if wants_links and job is not None else None
         if in_hand is not None:
             await in_hand.begin(response.request, len(response.body))
-        page = await self._read(response, wants_links)
+        page = await self._read(response, wants_links=wants_links)
         result = self._result(response.request, job)
         _describe_response(result, response, page)
         anchor = _anchor_host(response, job)
         requests = await self._follow(page.links, anchor, job) if page.links else []
         if in_hand is not None:
             in_hand.found(response.request, len(requests))
-        return [result, *requests]
+        if self.page_results or result.description is not None or job is None:
+            return [result, *requests]
+        job.page = Job.NO_DOCUMENT
+        return requests
 
-    async def _read(self, response: Response, wants_links: bool) -> Page:
+    async def page_result(self, response: Response) -> Result | None:
+        """The result of a page whose callback does not give it; None for a page that needs none.
+
+        A failure has one always: each seed ends as something that can be found.
+        """
+        if not self.page_results and describe_status(response.status) is None:
+            return None
+        assert response.request is not None
+        job = job_of(response.request)
+        await self._turn(response)
+        result = self._result(response.request, job)
+        _describe_response(result, response, await self._read(response, wants_links=False))
+        _anchor_host(response, job)
+        return result
+
+    async def _read(self, response: Response, *, wants_links: bool) -> Page:
         """A small page in turns of the event loop; a large one in a thread, one after the other."""
         steps = read_page(
             response.body,
@@ -117,6 +138,7 @@ class SeedSpider(Spider):
             assert response.request is not None
             await bodies.turn(response.request)
 
+    @gives_page_result
     async def failed(self, failure: Failure) -> Result:
         """The errback: a failure result."""
         request: Request = failure.request  # type: ignore[attr-defined]
@@ -124,7 +146,7 @@ class SeedSpider(Spider):
         response = getattr(failure.value, "response", None)  # an HttpError carries one
         if isinstance(response, Response):
             await self._turn(response)
-            _describe_response(result, response, await self._read(response, False))
+            _describe_response(result, response, await self._read(response, wants_links=False))
         else:
             assert failure.value is not None
             result.description = describe_exception(failure.value, request) + describe_retries(request.meta)

@@ -23,6 +23,7 @@ from elasticsearch import (
 )
 
 from site_spider.adapters.elasticsearch.answer import (
+    Action,
     OddAnswer,
     explained,
     refuses_content,
@@ -32,7 +33,7 @@ from site_spider.adapters.elasticsearch.answer import (
 )
 from site_spider.adapters.elasticsearch.mapping import closing_changes
 from site_spider.adapters.elasticsearch.node import PiecewiseNode
-from site_spider.adapters.elasticsearch.options import HOSTS, ElasticsearchOptions, index_name
+from site_spider.adapters.elasticsearch.options import HOSTS, ElasticsearchOptions, index_name, items_index
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
@@ -40,7 +41,7 @@ from site_spider.results.document import encode
 
 logger = logging.getLogger(__name__)
 
-TEMPLATES = Path(__file__).resolve().parents[2] / "resources" / "elasticsearch"
+TEMPLATES = Path(__file__).resolve().parents[3] / "resources" / "elasticsearch"
 META = "meta"  # the field for what producers send along
 HEALTH_WAIT = "5s"  # of the server, for its shards
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
@@ -52,7 +53,7 @@ ENCODE_PER_TURN_BYTES = 1_000_000  # then the event loop gets its turn: about 5 
 
 
 class _Update(NamedTuple):
-    """The two lines of one update, and the id in them."""
+    """The two lines of one document, and the id in them."""
 
     key: str
     lines: bytes
@@ -63,8 +64,11 @@ class ElasticsearchSink:
 
     name = "elasticsearch"
 
-    def __init__(self, options: ElasticsearchOptions, index: str, template: Path) -> None:
+    def __init__(
+        self, options: ElasticsearchOptions, index: str, template: Path, action: Action = "update"
+    ) -> None:
         self._options = options
+        self._action = action
         self._index = index
         self._template_name = f"site_spider-{index}"
         self._template = _template(template, index)
@@ -76,6 +80,13 @@ class ElasticsearchSink:
         """The sink of results, SITE_RESULTS_INDEX. Raises ConfigError."""
         index = index_name(settings, "SITE_RESULTS_INDEX")
         return cls(ElasticsearchOptions.from_settings(settings), index, TEMPLATES / "results-template.json")
+
+    @classmethod
+    def for_items(cls, settings: SettingsView) -> Self:
+        """The sink of items, SITE_ITEMS_INDEX. Raises ConfigError."""
+        index = items_index(settings)
+        options = ElasticsearchOptions.from_settings(settings)
+        return cls(options, index, TEMPLATES / "items-template.json", "index")
 
     @classmethod
     def for_statistics(cls, settings: SettingsView) -> Self:
@@ -176,7 +187,7 @@ class ElasticsearchSink:
         since_turn = 0
         for record in records:
             try:
-                update = _update(record)
+                update = _update(record, self._action)
             except SinkRejected as error:
                 encoded.append(Verdict(Answer.REJECTED, str(error)))
                 continue
@@ -212,14 +223,16 @@ class ElasticsearchSink:
             timeout=SHARD_WAIT,
             filter_path="errors,items.*._id,items.*.status,items.*.error",
         )
-        return verdicts_of(answer.body, [update.key for update in updates])
+        return verdicts_of(answer.body, [update.key for update in updates], self._action)
 
 
-def _update(record: Record) -> _Update:
+def _update(record: Record, action: Action) -> _Update:
     """Raises SinkRejected."""
     key = record.key.encode("utf-8", "replace").decode()  # as it is sent and comes back
-    action = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
-    return _Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (action, encode(record.document)))
+    if action == "index":
+        return _Update(key, b"%b\n%b\n" % (encode({"index": {"_id": key}}), encode(record.document)))
+    update = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
+    return _Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (update, encode(record.document)))
 
 
 def _templates(answer: object) -> Sequence[object]:

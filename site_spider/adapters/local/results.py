@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 from site_spider.adapters.local.store import (
     BUSY_SECONDS,
     FILE_NAME,
+    ITEMS,
     RESULTS,
     STATISTICS,
     LocalStore,
@@ -43,6 +44,11 @@ class LocalSink:
     def from_settings(cls, settings: SettingsView) -> Self:
         """The sink of results in SITE_DATA_DIR. Raises ConfigError."""
         return cls(_folder(settings), RESULTS)
+
+    @classmethod
+    def for_items(cls, settings: SettingsView) -> Self:
+        """The sink of items in the same file. Raises ConfigError."""
+        return cls(_folder(settings), ITEMS)
 
     @classmethod
     def for_statistics(cls, settings: SettingsView) -> Self:

@@ -34,6 +34,7 @@ class Table:
     name: str
     key: str
     columns: Mapping[str, str]
+    merges: bool = True  # a document that is written again, with what is there; else it is replaced
 
     @property
     def schema(self) -> Sequence[str]:
@@ -64,6 +65,7 @@ class Table:
 
 
 RESULTS = Table("results", "url_id", {"status": "status", "task_id": "task_id"})
+ITEMS = Table("items", "item_key", {}, merges=False)
 STATISTICS = Table("statistics", "id", {"timestamp": "@timestamp", "process": "process"})
 
 
@@ -148,6 +150,8 @@ class LocalStore:
         return ACKNOWLEDGED
 
     def _merged(self, connection: sqlite3.Connection, record: Record) -> Mapping[str, Any]:
+        if not self._table.merges:
+            return record.document
         row = connection.execute(self._select, [record.key]).fetchone()
         return record.document if row is None else merged(document_in(row[0]), record.document)
 

@@ -80,6 +80,11 @@ class ExactlyOnce(SeedListener):
         """As in Commits."""
         return self._commits
 
+    @property
+    def stores_records(self) -> bool:
+        """As in Commits."""
+        return True
+
     def is_taking(self) -> bool:
         """As in Commits."""
         return self.available and self._held.ready_bytes < self._backlog_bytes
