@@ -37,14 +37,15 @@ class Callbacks:
         self._timeout_seconds = timeout_seconds
         self._default = engine_hooks.default_callback(spider)
         self._failed: Callback | None = getattr(spider, "failed", None)
+        self._page_result: Prepare | None = getattr(spider, "page_result", None)
+        self._failure_result: Prepare | None = getattr(spider, "failure_result", None)
         self._methods: dict[Callback, Callback] = {}
 
     def complete(self, request: Request) -> None:
         """Give a request of a seed the callback and errback that are called."""
-        page_result = getattr(self._spider, "page_result", None)
-        request.callback = self._wrapped(request.callback or self._default, page_result)
+        request.callback = self._wrapped(request.callback or self._default, self._page_result)
         errback = request.errback or self._failed
-        request.errback = None if errback is None else self._wrapped(errback, self._failed)
+        request.errback = None if errback is None else self._wrapped(errback, self._failure_result)
 
     def _wrapped(self, callback: Callback, prepare: Prepare | None) -> Callback:
         if getattr(callback, "__self__", None) is not self._spider:

@@ -55,12 +55,13 @@ def statistics_sink(settings: BaseSettings) -> Sink:
     return cast(Sink, _load("SITE_SINK_CLASSES", path).for_statistics(settings))
 
 
-def reader(settings: BaseSettings) -> ResultReader:
-    """Reads results back from the first sink of SITE_SINKS that can be read. Raises ConfigError."""
+def reader(settings: BaseSettings, *, of_items: bool = False) -> ResultReader:
+    """Reads results (or items) back from the first of SITE_SINKS that can be read. Raises ConfigError."""
     readable = options.mapping(settings, "SITE_READER_CLASSES")
     for name in options.names(settings, "SITE_SINKS"):
         if name in readable:
-            return cast(ResultReader, _load("SITE_READER_CLASSES", readable[name]).from_settings(settings))
+            kind = _load("SITE_READER_CLASSES", readable[name])
+            return cast(ResultReader, (kind.for_items if of_items else kind.from_settings)(settings))
     raise ConfigError(
         f"SITE_SINKS is {settings.get('SITE_SINKS')!r}, but results can be read back from "
         f"{' or '.join(readable)} only; add one of them."

@@ -139,8 +139,12 @@ class SeedSpider(Spider):
             await bodies.turn(response.request)
 
     @gives_page_result
-    async def failed(self, failure: Failure) -> Result:
+    async def failed(self, failure: Failure) -> Any:
         """The errback: a failure result."""
+        return await self.failure_result(failure)
+
+    async def failure_result(self, failure: Failure) -> Result:
+        """The result of a page whose errback does not give it."""
         request: Request = failure.request  # type: ignore[attr-defined]
         result = self._result(request, job_of(request))
         response = getattr(failure.value, "response", None)  # an HttpError carries one

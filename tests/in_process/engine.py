@@ -51,6 +51,7 @@ class Crawled:
     lag: int
     seeds: dict[str, int]
     stats: dict[str, Any]
+    items: dict[str, dict[str, Any]]
 
 
 def settings_for(folder: Path, **overrides: Any) -> Settings:
@@ -133,6 +134,13 @@ async def _crawl(
     return await asyncio.to_thread(_left_behind, crawler, log, topic, group)
 
 
+def _items(crawler: Crawler) -> dict[str, dict[str, Any]]:
+    reader = parts.reader(crawler.settings, of_items=True)
+    found = {document.pop("_id"): document for document in reader.search(limit=None)}
+    reader.close()
+    return found
+
+
 def _left_behind(crawler: Crawler, log: SeedLog, topic: str, group: str) -> Crawled:
     reader = parts.reader(crawler.settings)
     try:
@@ -148,6 +156,7 @@ def _left_behind(crawler: Crawler, log: SeedLog, topic: str, group: str) -> Craw
         lag(log, topic, group),
         {key.removeprefix("seeds/"): value for key, value in stats.items() if key.startswith("seeds/")},
         stats,
+        _items(crawler),
     )
     reader.close()
     log.close()
