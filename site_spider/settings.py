@@ -80,6 +80,7 @@ SITE_KAFKA_GROUP_PROTOCOL = "classic"  # or consumer (KIP-848): joins faster, ta
 SITE_SEED_TOPIC = "seeds"
 SITE_CONSUMER_GROUP = "site_spider"
 SITE_DEAD_LETTER_TOPIC = ""  # empty: <SITE_SEED_TOPIC>.dead-letters
+SITE_SEED_META_KEYS = ""  # comma list: keys of a seed's meta that reach request.meta, such as playwright
 SITE_MAX_SEEDS_IN_FLIGHT = 20_000  # polled and not complete, a process; over 1,000 only while hosts make wait
 SITE_SEED_MAX_OPEN_SECONDS = 600  # then the links of a tree that still wait go back to the seed topic
 SITE_MAX_SPAN_OFFSETS = 50_000  # from the slowest seed of a partition to what is polled next; it pauses there

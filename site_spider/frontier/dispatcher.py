@@ -11,8 +11,8 @@ from scrapy.statscollectors import StatsCollector
 
 from site_spider import meta_keys
 from site_spider.engine import hooks as engine_hooks
-from site_spider.engine.cookies import use_jar_of
 from site_spider.frontier.levels import Place, Step, bounded, place
+from site_spider.frontier.preparation import Preparation
 from site_spider.frontier.queues import Queues
 from site_spider.frontier.waiting_link import WaitingLink, as_request
 from site_spider.intake.back_pressure import BackPressure
@@ -20,7 +20,6 @@ from site_spider.intake.seed_queue import Waiting, seed_request
 from site_spider.ledger import lineage
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.lineage import Job
-from site_spider.results.callbacks import Callbacks
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.results import Results
 
@@ -63,7 +62,7 @@ class Dispatcher:
         dead_letters: DeadLetters,
         pages: Pages,
         back_pressure: BackPressure,
-        callbacks: Callbacks,
+        prepare: Preparation,
     ) -> None:
         self._crawl = crawl
         self._queues = queues
@@ -72,7 +71,7 @@ class Dispatcher:
         self._dead_letters = dead_letters
         self._pages = pages
         self._back_pressure = back_pressure
-        self._callbacks = callbacks
+        self._prepare = prepare
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -182,13 +181,9 @@ class Dispatcher:
         return request
 
     def _complete(self, request: Request) -> None:
-        """Add callback and errback, which requests of seeds do without while they wait."""
         job = lineage.job_of(request)
-        if job is None:
-            return
-        use_jar_of(request, job.entry)
-        request.meta.pop(meta_keys.ITEMS, None)  # of an earlier attempt
-        self._callbacks.complete(request)
+        if job is not None:
+            self._prepare(request, job)
 
     def _is_being_scraped(self, request: Request) -> bool:
         return engine_hooks.is_being_scraped(self._crawl.engine, request)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from scrapy import Request
 from scrapy.http import Response
@@ -12,9 +12,10 @@ from scrapy.http import Response
 from site_spider.ledger.lineage import Job, job_of
 from site_spider.page.url import url_id
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class SeedPage:
+
+class SeedPage(NamedTuple):
     """A page of a crawl; `meta` holds the fields of the seed's meta that are data."""
 
     url: str  # as asked for
@@ -23,7 +24,7 @@ class SeedPage:
     depth: int = 0  # hops from the seed
     parent_url_id: str | None = None  # the page it was found on
     seed_url_id: str | None = None  # the seed that it descends from; None for a seed's own page
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] = _NOTHING
 
     @property
     def parent(self) -> str | None:

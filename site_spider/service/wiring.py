@@ -26,6 +26,7 @@ from site_spider.engine import parts as registry
 from site_spider.engine.cookies import SeedCookies
 from site_spider.frontier.dispatcher import CrawlParts, Dispatcher
 from site_spider.frontier.links_in_hand import LinksInHand
+from site_spider.frontier.preparation import Preparation
 from site_spider.frontier.queues import Queues
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.spill import SentPages, Spill
@@ -35,6 +36,7 @@ from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.handover import SINK_SECONDS, Handover
 from site_spider.intake.intake import Intake
 from site_spider.intake.loop_calls import LoopCalls
+from site_spider.intake.own_requests import OwnRequests
 from site_spider.intake.poll_room import PollRoom
 from site_spider.intake.quarantine.quarantine import Quarantine
 from site_spider.intake.seed_queue import SeedQueue
@@ -162,7 +164,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     handover = Handover(engine, sinks, config.revoke_grace_seconds)
     back_pressure = BackPressure(load, sinks, commits, handover, is_stopping, lambda: bodies.has_room)
     poll_room = PollRoom(ledger, load, config.limits, back_pressure.may_poll)
-    seed_queue = SeedQueue(wake)
+    own_requests = OwnRequests(spider)
+    seed_queue = SeedQueue(wake, own_requests)
     quarantine = Quarantine(completion, seed_queue, dead_letters, commits.commit_first, wake)
     urgency.add(quarantine.is_cautious, lambda: handover.active)
 
@@ -198,7 +201,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         dead_letters,
         pages,
         back_pressure,
-        Callbacks(spider, config.callback_timeout_seconds),
+        Preparation(Callbacks(spider, config.callback_timeout_seconds), config.seed_meta_keys),
     )
 
     # the thread of the consumer
@@ -208,7 +211,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     intake = Intake(
         stores.log,
         seeds,
-        partial(parse_seed, callbacks=callbacks, keys=config.spill_keys),
+        partial(parse_seed, callbacks=callbacks, keys=config.spill_keys, needs_url=not own_requests.are_made),
         config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
         commits.thread,
         tell,

@@ -31,6 +31,7 @@ from site_spider.page.decode import media_type
 from site_spider.page.reading import Page, read_page
 from site_spider.page.url import SCOPES, host_of, in_scope, site_of
 from site_spider.results.callbacks import gives_page_result
+from site_spider.results.page_of import page_of
 from site_spider.results.result import Result
 from site_spider.results.results import describe_job
 from site_spider.service.environment import apply_environment
@@ -192,7 +193,7 @@ class SeedSpider(Spider):
         return job is None or not job.root.seed.not_extract
 
     def _result(self, request: Request, job: Job | None) -> Result:
-        result = Result(url_id="" if job is None else job.url_id)
+        result = Result(url_id=page_of(request).url_id if job is None else job.url_id)
         if job is not None:
             describe_job(result, job)
         meta = request.meta
