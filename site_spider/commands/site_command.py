@@ -42,6 +42,7 @@ class SiteCommand(ScrapyCommand):
     description = ""  # of --help
     spider_help = "work for this spider"
     examples = ""  # lines at the end of --help
+    spider_class: type[Spider] = Spider
     _redaction = Redaction(())
 
     @property
@@ -78,10 +79,11 @@ class SiteCommand(ScrapyCommand):
         super().process_options(args, opts)
         if not opts.loglevel:
             self.options.set("LOG_LEVEL", "WARNING", priority="spider")
-        self._spider_class(opts.spider or DEFAULT_SPIDER).update_settings(self.options)
+        self.spider_class = self._loaded(opts.spider or DEFAULT_SPIDER)
+        self.spider_class.update_settings(self.options)
         apply_environment(self.options)
 
-    def _spider_class(self, name: str) -> type[Spider]:
+    def _loaded(self, name: str) -> type[Spider]:
         loader = get_spider_loader(self.options)
         if name not in (known := loader.list()):
             raise UsageError(f"no spider {name!r}; there is {', '.join(known)}", print_help=False)

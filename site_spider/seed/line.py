@@ -14,9 +14,15 @@ _BLANKS = " \t\r\n\ufeff"  # a byte order mark may open a file
 
 
 def seed_message(
-    line: str, *, task_id: str | None = None, method: str | None = None, not_extract: bool = False
+    line: str,
+    *,
+    task_id: str | None = None,
+    method: str | None = None,
+    not_extract: bool = False,
+    needs_url: bool = True,
 ) -> tuple[bytes, bytes]:
-    """Key (the host) and value (JSON) of the message for a line, checked as the crawler will.
+    """Key (the host, or the id of a seed without a URL) and value (JSON) of the message for a line, checked
+    as the crawler will.
 
     The options fill in where the line says nothing. Raises SeedError.
     """
@@ -30,7 +36,8 @@ def seed_message(
     if meta is None or isinstance(meta, dict):  # anything else is for parse_seed to refuse
         document.update(_with_options(meta or {}, task_id, not_extract))
     value = _utf8(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
-    return host_of(parse_seed(value).url).encode(), value
+    seed = parse_seed(value, needs_url=needs_url)
+    return (host_of(seed.url) or seed.url_id).encode(), value
 
 
 def _with_options(meta: dict[str, Any], task_id: str | None, not_extract: bool) -> dict[str, Any]:

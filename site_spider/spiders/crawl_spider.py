@@ -39,14 +39,27 @@ from site_spider.service.scrapy_settings import check_scrapy_settings
 
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
 
+# ruff: noqa: ERA001 - the settings that people edit here stand commented out
+
 
 class SeedSpider(Spider):
     """Fetches what seeds ask for. To be subclassed for other parsing: `parse` gets every response."""
 
     name = "crawl_spider"
+    # Settings of this spider: edit them here. The environment and the command line win over them. A spider of
+    # your own may have a topic and a group of its own, so that several run side by side: docs/own-spiders.md.
+    custom_settings: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        # "SITE_KAFKA_BROKERS": "kafka1:9092,kafka2:9092",
+        # "SITE_SEED_TOPIC": "seeds",
+        # "SITE_CONSUMER_GROUP": "site_spider",
+        # "SITE_SINKS": "elasticsearch",
+        # "SITE_ELASTICSEARCH_HOSTS": "http://elasticsearch1:9200",
+        # "SITE_RESULTS_INDEX": "site_results",
+        # "SITE_ITEMS_INDEX": "site_items",
+        # "CONCURRENT_REQUESTS": 64,
+    }
     takes_seeds = True
     seed_callbacks: ClassVar[tuple[str, ...]] = ("parse",)  # what a seed's `callback` may name
-    custom_settings: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]
     page_results = True  # False: items alone are written, and the results of pages that failed
     exit_code = 0  # of `scrapy crawl`; set when the crawl could not start or go on
 
@@ -194,7 +207,9 @@ class SeedSpider(Spider):
 
     def _result(self, request: Request, job: Job | None) -> Result:
         result = Result(url_id=page_of(request).url_id if job is None else job.url_id)
-        if job is not None:
+        if job is None:
+            result.url, result.method = request.url, request.method
+        else:
             describe_job(result, job)
         meta = request.meta
         result.host = host_of(result.url or request.url)
