@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.supervision import children_of
+from tests.acceptance.test_deaths import crawlers
 from tools.deployment.deployment import Deployment, opened, wait_until
 
 MODULE = ("--", "-s", "SPIDER_MODULES=tests.acceptance.shop_spider")
@@ -21,12 +21,12 @@ LISTS, DETAILS, OFFERS = 20, 10, 3
 
 
 class Shop(BaseHTTPRequestHandler):
-    """Lists of details of offers, each a little slow."""
+    """Lists of details of offers, slow enough for a kill to fall in between."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        time.sleep(0.02)
+        time.sleep(0.15)
         if self.path.startswith("/list/"):
             number = self.path.rpartition("/")[2]
             body = "".join(f'<a class="detail" href="/detail/{number}/{n}">d</a>' for n in range(DETAILS))
@@ -71,10 +71,8 @@ def test_every_item_is_there_once_though_processes_are_killed(deployment: Deploy
     deployment.produce([(b"127.0.0.1", seed) for seed in seeds])
     run = deployment.start("-s", "shop", "--until-done", *MODULE)
     wait_until(deployment.items, 90, "the first items")
-    crawlers = [pid for pid, command in children_of(run.process.pid).items() if " crawl shop" in command]
-    assert crawlers
-    for pid in crawlers:
-        os.kill(pid, signal.SIGKILL)
+    (victim,) = crawlers(run, "shop")
+    os.kill(victim, signal.SIGKILL)
     assert run.wait(180) == 0, run.text()
     items = deployment.items()
     offers = [item["offer"] for item in items.values()]
