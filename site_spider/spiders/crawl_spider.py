@@ -36,6 +36,7 @@ from site_spider.results.result import Result
 from site_spider.results.results import describe_job
 from site_spider.service.environment import apply_environment
 from site_spider.service.scrapy_settings import check_scrapy_settings
+from site_spider.service.spider_settings import apply_custom_settings
 
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -66,7 +67,7 @@ class SeedSpider(Spider):
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
         """`custom_settings`, and the environment above them."""
-        super().update_settings(settings)
+        apply_custom_settings(settings, cls.custom_settings or {})
         apply_environment(settings)
 
     @classmethod

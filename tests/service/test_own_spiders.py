@@ -226,3 +226,44 @@ def test_without_request_from_seed_a_url_is_needed(tmp_path: Path) -> None:
     """As before."""
     found = crawl(tmp_path, [forum(7)])
     assert dict(found.dead_letters[0].headers)["error"] == b"url: missing"
+
+
+class Upper:
+    """An item pipeline as people write them."""
+
+    def process_item(self, item: Any) -> Any:
+        return {name: value.upper() for name, value in item.items()} if isinstance(item, dict) else item
+
+
+class Marking:
+    """A downloader middleware of one's own."""
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        return response.replace(headers={**response.headers, "X-Mark": "mine"})
+
+
+class OwnParts(SeedSpider):
+    name = "own_parts"
+    custom_settings = {  # noqa: RUF012
+        "ITEM_PIPELINES": {f"{__name__}.Upper": 300},
+        "DOWNLOADER_MIDDLEWARES": {f"{__name__}.Marking": 543},
+        "EXTENSIONS": {"scrapy.extensions.logstats.LogStats": None},
+    }
+
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        yield {"title": "quiet"}
+
+
+def test_parts_of_ones_own_stand_beside_those_of_the_project(tmp_path: Path) -> None:
+    """A pipeline in custom_settings does not take away the one that writes, nor a middleware the retries."""
+    tries: list[int] = []
+
+    def shaky(request: Request) -> Response:
+        tries.append(1)
+        return page(request, "no", 503) if len(tries) == 1 else page(request)
+
+    engine.ANSWERS["/p"] = shaky
+    found = crawl(tmp_path, [{"url": "http://h.test/p", "meta": {"url_id": "p"}}], OwnParts)
+    assert found.items["p-1"]["title"] == "QUIET"
+    assert found.documents["p"]["retries"] == 1
+    assert "X-Mark" in found.documents["p"]["headers"]
