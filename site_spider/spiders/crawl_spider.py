@@ -118,6 +118,14 @@ class SeedSpider(Spider):
         job.page = Job.NO_DOCUMENT
         return requests
 
+    def parse_with_rules(
+        self, response: Response, callback: Any, cb_kwargs: dict[str, Any], follow: bool = True
+    ) -> Any:
+        """CrawlSpider's, where this is mixed with it: NotExtract of a seed holds for rules, too."""
+        job = None if response.request is None else job_of(response.request)
+        follow = follow and (job is None or not job.root.seed.not_extract)
+        return super().parse_with_rules(response, callback, cb_kwargs, follow)  # type: ignore[misc]
+
     async def page_result(self, response: Response) -> Result | None:
         """The result of a page whose callback does not give it; None for a page that needs none.
 

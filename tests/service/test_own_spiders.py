@@ -134,6 +134,13 @@ def test_crawl_spider_follows_its_rules(tmp_path: Path) -> None:
     }
 
 
+def test_crawl_spider_follows_no_rule_for_a_seed_that_says_so(tmp_path: Path) -> None:
+    """NotExtract is the producer's word, whatever the spider."""
+    engine.ANSWERS["/"] = lambda request: page(request, "<a href=/item/1>1</a>")
+    seed = {"url": "http://h.test/", "meta": {"url_id": "root", "NotExtract": True}}
+    assert set(crawl(tmp_path, [seed], RuleSpider).documents) == {"root"}
+
+
 class FeedSpider(SeedSpider, XMLFeedSpider):
     name = "feed"
     itertag = "item"
