@@ -65,6 +65,7 @@ class Reader:
         for name in ("site_spider", "task_shell", "resources"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "scrapy.cfg", folder)
+        (folder / "tests").mkdir()
         bin_folder = folder / ".venv" / "bin"
         bin_folder.mkdir(parents=True)
         for name in ("python", "scrapy"):  # of the copy, whatever the environment has installed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, Self
 
 from itemadapter import ItemAdapter
@@ -25,10 +26,10 @@ _LOOK_SECONDS = 0.02
 class PlacedItemProcessor(SafeItemProcessor):
     """Numbers the items of each page in the order in which the spider gives them, before any pipeline."""
 
-    async def process_item_async(self, item: Any) -> Any:
+    def process_item_async(self, item: Any) -> Coroutine[Any, Any, Any]:
         """As Scrapy's."""
         lineage.take_place(is_item=not isinstance(item, Result))
-        return await super().process_item_async(item)
+        return super().process_item_async(item)
 
 
 class ResultPipeline:
@@ -52,8 +53,9 @@ class ResultPipeline:
         results, sinks = part_of(self._crawler, Results), part_of(self._crawler, Sinks)
         assert results is not None, "an item before the spider has opened"
         assert sinks is not None
-        if isinstance(item, Result):
-            results.submit(item.document(), lineage.current_job())
+        document = _result_in(item)
+        if document is not None:
+            results.submit(document, lineage.current_job())
             return item
         self._submit(item, results)
         return item if sinks.have_room else _later(item, sinks)
@@ -75,6 +77,14 @@ class ResultPipeline:
             if job is None:
                 raise DropItem(reason) from error
             results.refuse(job, reason)
+
+
+def _result_in(item: Any) -> dict[str, Any] | None:
+    """The document of a page; a pipeline may have made a dict of the Result that the spider gave."""
+    if isinstance(item, Result):
+        return item.document()
+    is_result = isinstance(item, dict) and item.get("url_id") and lineage.current_job() is not None
+    return item if is_result and lineage.current_place() == 0 else None
 
 
 async def _later(item: Any, sinks: Sinks) -> Any:

@@ -18,7 +18,6 @@ from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
 from site_spider.results.items import refusal_of
 from site_spider.results.name_counts import NameCounts
-from site_spider.results.page_of import page_of_job
 from site_spider.results.result import Result
 from site_spider.seed.weight import object_bytes
 
@@ -152,11 +151,15 @@ def describe_job(result: Result, job: Job) -> None:
     result.url = job.url
     result.depth = job.depth
     result.method = job.method
-    page = page_of_job(job)
-    result.task_id = page.task_id
-    result.parent_url_id = page.parent_url_id
-    result.seed_url_id = page.seed_url_id
-    result.meta = dict(page.meta)
+    seed = job.root.seed
+    result.task_id = seed.task_id
+    result.meta = seed.extra
+    if job.parent is None:
+        result.parent_url_id = seed.parent_url_id
+        result.seed_url_id = seed.seed_url_id
+    else:
+        result.parent_url_id = job.parent.url_id
+        result.seed_url_id = seed.seed_url_id or job.root.url_id
 
 
 def _size_bytes(document: Mapping[str, Any]) -> int:

@@ -270,6 +270,28 @@ def test_a_result_that_the_spider_gives_itself_is_written_once(tmp_path: Path) -
     assert (set(found.documents), set(found.items)) == ({"list"}, {"list-1"})
 
 
+class Flattening:
+    """A pipeline that makes a dict of a result, and adds to it."""
+
+    def process_item(self, item: Any) -> Any:
+        return {**item.document(), "mine": 1} if isinstance(item, Result) else item
+
+
+def test_a_result_that_a_pipeline_makes_a_dict_of_stays_a_result(tmp_path: Path) -> None:
+    """An item with a url_id of its own stays an item."""
+
+    class Both(SeedSpider):
+        async def parse(self, response: Response) -> AsyncIterator[Any]:  # type: ignore[override,misc]
+            yield {"url_id": "mine", "a": 1}
+            for output in await super().parse(response):
+                yield output
+
+    pipelines = {Flattening: 1, "site_spider.results.pipeline.ResultPipeline": 900}
+    found = crawl(tmp_path, [SEED], Both, ITEM_PIPELINES=pipelines)
+    assert found.documents["list"]["mine"] == 1
+    assert {key: item["url_id"] for key, item in found.items.items()} == {"list-1": "mine"}
+
+
 CIRCLE: dict[str, Any] = {"a": 1}
 CIRCLE["me"] = [CIRCLE]
 DEEP: Any = []
