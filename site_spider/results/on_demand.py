@@ -15,6 +15,7 @@ class OnDemand:
     def __init__(self, sink: Sink) -> None:
         self.name = f"{sink.name} (items)"
         self._sink = sink
+        self.is_used = False  # whether there was a first batch
         self._is_open = False
         self._opening = asyncio.Lock()
 
@@ -28,6 +29,7 @@ class OnDemand:
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """As the sink does. Raises SinkUnavailable, and ConfigError when the sink cannot be opened."""
+        self.is_used = True
         if not self._is_open:
             async with self._opening:
                 await self._open_once()
