@@ -44,7 +44,7 @@ def item_sinks(settings: BaseSettings) -> list[Sink]:
         if hasattr(kind, "for_items")
     }
     if exactly_once(settings):
-        del found["kafka"]  # its settings have been checked
+        found.pop("kafka", None)  # its settings have been checked
     return list(found.values())
 
 
