@@ -1,5 +1,32 @@
-"""A distributed crawler built on Scrapy: seeds from Kafka, results to Elasticsearch, HBase or Kafka."""
+"""A distributed crawler built on Scrapy: seeds from Kafka, results to Elasticsearch, HBase or Kafka.
+
+What spiders import stands here, and is loaded when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from site_spider import old_names
 
+if TYPE_CHECKING:
+    from site_spider.results.page_of import page_of
+    from site_spider.results.result import Result
+    from site_spider.spiders.crawl_spider import SeedSpider
+
 old_names.install()
+
+__all__ = ["Result", "SeedSpider", "page_of"]
+
+_HOMES = {
+    "Result": "site_spider.results.result",
+    "SeedSpider": "site_spider.spiders.crawl_spider",
+    "page_of": "site_spider.results.page_of",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

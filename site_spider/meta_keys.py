@@ -15,6 +15,7 @@ RETRY_REASONS = "site_retry_reasons"  # why each earlier attempt failed
 NOT_FOLLOWED = "site_not_followed"  # why a redirect was not followed
 STAYS = "site_stays"  # a request that cannot be spilled and is crawled here
 ROUTE = "site_route"  # the proxies that a request was sent through
+ITEMS = "site_items"  # how many items the page has given so far
 FOR_ROBOTS = "site_for_robots"  # the request fetches a robots.txt
 
 # --- Scrapy's

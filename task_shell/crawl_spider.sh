@@ -18,6 +18,7 @@ default_topic=              # -t, SITE_SEED_TOPIC
 default_group=              # -g, SITE_CONSUMER_GROUP
 default_venv=.venv          # -v: the virtual environment; a relative path starts at the project
 default_processes=1         # -n
+default_spider=crawl_spider # -s
 steady_seconds=60           # after this lifetime the pauses begin again with the shortest
 longest_pause_seconds=60    # between two starts; 0.5, 1, 2, 4 ... up to this
 setup_tries=5               # failed starts of each process before any has taken seeds; then the script ends
@@ -30,10 +31,12 @@ exit_failed=1 exit_usage=2 exit_unavailable=69 exit_setup=71 exit_config=78 exit
 
 usage() {
     cat <<'END'
-Usage: crawl_spider.sh [-c CONCURRENCY] [-t TOPIC] [-g GROUP] [-v VENV] [-n PROCESSES] [--until-done] [-- scrapy options]
+Usage: crawl_spider.sh [-s SPIDER] [-c CONCURRENCY] [-t TOPIC] [-g GROUP] [-v VENV] [-n PROCESSES] [--until-done]
+                       [-- scrapy options]
 
 Runs PROCESSES crawlers, members of one consumer group, in the foreground.
 
+  -s SPIDER        name of the spider (default: crawl_spider); its custom_settings apply
   -c CONCURRENCY   concurrent downloads of one process (CONCURRENT_REQUESTS)
   -t TOPIC         the seed topic (SITE_SEED_TOPIC)
   -g GROUP         the consumer group (SITE_CONSUMER_GROUP)
@@ -71,7 +74,7 @@ source "$here/lib/leash.sh"
 concurrency=${CONCURRENT_REQUESTS-$default_concurrency}
 topic=${SITE_SEED_TOPIC-$default_topic}
 group=${SITE_CONSUMER_GROUP-$default_group}
-venv='' processes=$default_processes until_done=no
+venv='' processes=$default_processes spider=$default_spider until_done=no
 scrapy_options=()
 
 # count NAME VALUE: fails unless it is a whole number from 1 to 9999
@@ -83,10 +86,11 @@ read_options() {
         -h | --help) usage && exit 0 ;;
         --until-done) until_done=yes && shift && continue ;;
         --) scrapy_options=("${@:2}") && return ;;
-        -[ctgvn]) if (($# < 2)) || [[ -z $2 ]]; then die "option $1 needs a value (see --help)" "$exit_usage"; fi ;;
+        -[sctgvn]) if (($# < 2)) || [[ -z $2 ]]; then die "option $1 needs a value (see --help)" "$exit_usage"; fi ;;
         *) die "unknown option '$1' (see --help); options for scrapy stand after --" "$exit_usage" ;;
         esac
         case $1 in
+        -s) spider=$2 ;;
         -c) count "$1" "$2" && concurrency=$2 ;;
         -t) topic=$2 ;;
         -g) group=$2 ;;
@@ -126,10 +130,12 @@ compose() {
     [[ -z $concurrency ]] || given+=(-s "CONCURRENT_REQUESTS=$concurrency")
     [[ -z $topic ]] || given+=(-s "SITE_SEED_TOPIC=$topic")
     [[ -z $group ]] || given+=(-s "SITE_CONSUMER_GROUP=$group")
-    crawler=("$scrapy" crawl crawl_spider "${given[@]}" "${scrapy_options[@]}")
+    crawler=("$scrapy" crawl "$spider" "${given[@]}" "${scrapy_options[@]}")
     local -a settings
     mapfile -t settings < <(setting_options)
-    watcher=("$scrapy" progress --until-done "${given[@]}" "${settings[@]}")
+    local -a of_spider=()
+    [[ $spider == crawl_spider ]] || of_spider=(--spider "$spider")
+    watcher=("$scrapy" progress --until-done "${of_spider[@]}" "${given[@]}" "${settings[@]}")
     # The progress line that is redrawn would mix with log lines.
     [[ " ${scrapy_options[*]} " == *" --logfile"* ]] || watcher=(env TERM=dumb "${watcher[@]}")
 }

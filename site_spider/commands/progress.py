@@ -9,13 +9,11 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
-from scrapy.spiderloader import get_spider_loader
-
 from site_spider import options
 from site_spider.commands.output import add_format_option, print_json, print_table, show
 from site_spider.commands.progress_report import Report, document, line
 from site_spider.commands.progress_watch import Lines, LiveLine, Voice, Watch
-from site_spider.commands.site_command import SPIDER, SiteCommand
+from site_spider.commands.site_command import SiteCommand
 from site_spider.commands.table import Column
 from site_spider.observe.progress import Rate
 from site_spider.service import plugins as parts
@@ -71,7 +69,7 @@ class Command(SiteCommand):
             look = partial(Report.taken, log, topic, group)
             if opts.until_done:
                 if processes_of():  # of crawl_spider.sh: nothing is done by a crawl that cannot start
-                    check_crawl(self.options, get_spider_loader(self.options).load(SPIDER))
+                    check_crawl(self.options, self.spider_class)
                 Watch(look, self.complain, _voice(opts.format)).run()
             else:
                 log.check(_CHECK_SECONDS)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
-from itertools import islice
 from typing import Any
 
-from site_spider.commands.output import add_format_option, print_json, print_table, show
+from site_spider.commands.documents import Filters, add_filter_options, show_document, show_some
+from site_spider.commands.output import print_table
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.commands.table import Column
 from site_spider.contracts.reader import ResultReader, StatusFilter
-from site_spider.escape import cut, escaped
 from site_spider.service import plugins as parts
 
 _STATUS, _URL, _ID = Column("STATUS"), Column("URL", shrinks=True), Column("URL_ID", optional=True)
@@ -21,8 +19,6 @@ _RESULTS = (_STATUS, Column("SIZE", right=True), Column("TYPE", optional=True), 
 _RESULT_FIELDS = ("status", "response_size", "content_type", "url", "url_id")
 _FAILURES = (_STATUS, _URL, Column("DESCRIPTION", shrinks=True), _ID)
 _FAILURE_FIELDS = ("status", "url", "description", "url_id")
-_SHOWN_CHARACTERS = 300  # of a field, when one document is shown
-_DEFAULT_LIMIT = 1000
 
 
 class Command(SiteCommand):
@@ -33,11 +29,13 @@ class Command(SiteCommand):
         "(local, Elasticsearch, HBase). "
         "The exit code is 1 if --url-id is not found."
     )
+    spider_help = "only what this spider wrote"
     examples = """
         scrapy results
         scrapy results --status none                  what did not answer, and why
         scrapy results --status 404 --task-id spring
         scrapy results --url-id 42 --format json
+        scrapy results --spider books --host example.com
         scrapy results --limit 0 --format json        all of them, one JSON document a line
     """
 
@@ -56,26 +54,17 @@ class Command(SiteCommand):
         parser.add_argument(
             "--status", metavar="S", help="only this HTTP status; none: pages without an answer"
         )
-        parser.add_argument("--task-id", metavar="T", help="only this task")
-        parser.add_argument(
-            "--limit",
-            metavar="N",
-            type=int,
-            default=_DEFAULT_LIMIT,
-            help=f"show at most N (default: {_DEFAULT_LIMIT}; 0: all)",
-        )
-        add_format_option(parser)
+        add_filter_options(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
         """Show. Raises SiteSpiderError."""
         status = self._status(opts.status)
-        if opts.limit < 0:
-            self.refuse(f"--limit is {opts.limit}, but must be 0 or more")
+        filters = Filters.of(opts, self.refuse)
         with closing(parts.reader(self.options)) as reader:
             if opts.url_id is not None:
                 self._show_one(reader, opts)
             else:
-                self._show_many(reader, status, opts)
+                show_some(reader, filters._replace(status=status), opts.format, _print_tables, self.complain)
 
     def _status(self, text: str | None) -> StatusFilter:
         if text is None:
@@ -91,25 +80,8 @@ class Command(SiteCommand):
         if document is None:
             self.complain(f"no result has the url_id {opts.url_id!r} in {reader.address}")
             self.exitcode = EXIT_FAILED
-        elif opts.format == "json":
-            print_json(document)
         else:
-            for name, value in document.items():
-                show(f"{name}: {_shown(value)}")
-
-    def _show_many(self, reader: ResultReader, status: StatusFilter, opts: argparse.Namespace) -> None:
-        limit = opts.limit or None
-        found = reader.search(
-            status, opts.task_id, limit and limit + 1
-        )  # one more tells whether there is more
-        shown = islice(found, limit)
-        if opts.format == "json":
-            for document in shown:
-                print_json(document)
-        else:
-            _print_tables([_slim(document) for document in shown])
-        if next(found, None) is not None:
-            self.complain(f"there are more than these {limit}; --limit 0 shows all")
+            show_document(document, opts.format)
 
 
 def _slim(document: dict[str, Any]) -> dict[str, Any]:
@@ -117,8 +89,9 @@ def _slim(document: dict[str, Any]) -> dict[str, Any]:
     return {field: document.get(field) for field in {*_RESULT_FIELDS, *_FAILURE_FIELDS}}
 
 
-def _print_tables(documents: Sequence[dict[str, Any]]) -> None:
+def _print_tables(found: Iterable[dict[str, Any]]) -> None:
     """What was fetched, and what failed: no answer, or one that says no."""
+    documents = [_slim(document) for document in found]
     failures = [document for document in documents if document["description"] is not None]
     results = [document for document in documents if document["description"] is None]
     print(f"Results: {len(results)}")
@@ -137,8 +110,3 @@ def _order(document: dict[str, Any]) -> tuple[int, str]:
     """By status, what did not answer first."""
     status = document["status"]
     return status if isinstance(status, int) else 0, str(document["url"])
-
-
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return cut(escaped(text[: _SHOWN_CHARACTERS + 1]), _SHOWN_CHARACTERS)

@@ -18,6 +18,7 @@ from site_spider.commands.seeding import Seeding
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.escape import for_log
+from site_spider.intake import own_requests
 from site_spider.service import plugins as parts
 
 _CHECK_SECONDS = 10.0
@@ -79,6 +80,7 @@ class Command(SiteCommand):
                 task_id=opts.task_id,
                 method=opts.method,
                 not_extract=opts.not_extract,
+                needs_url=not hasattr(self.spider_class, own_requests.METHOD),
             )
             try:
                 with _bar(stream) as bar:

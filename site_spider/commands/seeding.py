@@ -39,12 +39,15 @@ class Seeding:
         task_id: str | None = None,
         method: str | None = None,
         not_extract: bool = False,
+        needs_url: bool = True,
     ) -> None:
         self.produced = 0
         self.refused = 0
         self._send = partial(producer.send, topic)
         self._complain = complain
-        self._message = partial(seed_message, task_id=task_id, method=method, not_extract=not_extract)
+        self._message = partial(
+            seed_message, task_id=task_id, method=method, not_extract=not_extract, needs_url=needs_url
+        )
         self._moved: set[str] = set()
         self._under_way: deque[_Sent] = deque()
         self._bytes = 0

@@ -10,6 +10,7 @@ import textwrap
 from abc import abstractmethod
 from typing import ClassVar, NoReturn
 
+from scrapy import Spider
 from scrapy.commands import ScrapyCommand, ScrapyHelpFormatter
 from scrapy.exceptions import UsageError
 from scrapy.settings import Settings
@@ -24,7 +25,7 @@ from site_spider.service.environment import apply_environment
 from site_spider.service.redaction import redact_logs
 from site_spider.service.setting_names import check_names
 
-SPIDER = "crawl_spider"
+DEFAULT_SPIDER = "crawl_spider"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130  # as shells say it: 128 + SIGINT
@@ -41,7 +42,9 @@ class SiteCommand(ScrapyCommand):
     default_settings: ClassVar[dict[str, object]] = {"LOG_FORMAT": "%(levelname)s: %(message)s"}
     max_arguments = 0
     description = ""  # of --help
+    spider_help = "work for this spider"
     examples = ""  # lines at the end of --help
+    spider_class: type[Spider] = Spider
     _redaction = Redaction(())
 
     @property
@@ -62,6 +65,11 @@ class SiteCommand(ScrapyCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks; examples stand at the end of the help."""
         super().add_options(parser)
+        parser.add_argument(
+            "--spider",
+            metavar="NAME",
+            help=f"{self.spider_help}, with the settings of its custom_settings (default: {DEFAULT_SPIDER})",
+        )
         parser.formatter_class = _HelpFormatter
         if self.examples:
             parser.epilog = "Examples:\n" + textwrap.indent(textwrap.dedent(self.examples).strip(), "  ")
@@ -73,8 +81,15 @@ class SiteCommand(ScrapyCommand):
         super().process_options(args, opts)
         if not opts.loglevel:
             self.options.set("LOG_LEVEL", "WARNING", priority="spider")
-        get_spider_loader(self.options).load(SPIDER).update_settings(self.options)
+        self.spider_class = self._loaded(opts.spider or DEFAULT_SPIDER)
+        self.spider_class.update_settings(self.options)
         apply_environment(self.options)
+
+    def _loaded(self, name: str) -> type[Spider]:
+        loader = get_spider_loader(self.options)
+        if name not in (known := loader.list()):
+            raise UsageError(f"no spider {name!r}; there is {', '.join(known)}", print_help=False)
+        return loader.load(name)
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Work, and say an error in one line on stderr (exit code 1; 78 for a setting nobody knows)."""

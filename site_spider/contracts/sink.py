@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
+
+Kind = Literal["result", "item"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class Record:
     key: str
     document: Mapping[str, Any]
     size_bytes: int  # about what the document weighs on the wire
+    kind: Kind = "result"  # a page's own document, or an item that a spider extracted
 
 
 class Answer(Enum):
@@ -45,6 +48,9 @@ class Sink(Protocol):
 
     Writing a record twice leaves the same document (rule 4), and fields that somebody
     else put into a document survive (partial update with upsert).
+
+    `from_settings` builds the sink of results. A class that takes the items of spiders, too, has a class
+    method `for_items` beside it; the sink that it builds replaces a whole document.
     """
 
     name: str

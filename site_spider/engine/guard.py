@@ -45,6 +45,11 @@ def guarded(callback: Callback, timeout_seconds: float) -> Callback:
             return _uncancelled_items(output)
         return output
 
+    return guards(call, callback)
+
+
+def guards(call: Callback, callback: Callback) -> Callback:
+    """Note that `call` stands for `callback`; returns `call`."""
     setattr(call, _GUARD, callback)
     return call
 

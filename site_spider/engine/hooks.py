@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from math import inf
+from typing import Any
 
-from scrapy import Request
+from scrapy import Request, Spider
 from scrapy.core.engine import ExecutionEngine
 
 from site_spider.engine.flow import EngineFlow, Start, Told
@@ -83,6 +84,12 @@ def throttled_delay(engine: ExecutionEngine, host: str) -> float:
     """The delay that AutoThrottle found right for a host, or begins with; in seconds."""
     slot = engine.downloader.slots.get(host)
     return engine.downloader._delay if slot is None else slot.delay
+
+
+def default_callback(spider: Spider) -> Callable[..., Any]:
+    """What gets the response to a request without a callback."""
+    has_own = type(spider)._parse is not Spider._parse  # CrawlSpider, say
+    return spider._parse if has_own else spider.parse
 
 
 def wake(engine: ExecutionEngine) -> None:

@@ -15,9 +15,18 @@ T = TypeVar("T")
 _parts: WeakKeyDictionary[Crawler, dict[type, object]] = WeakKeyDictionary()
 
 
+class _Process:
+    takes_seeds = True
+
+
+def take_no_seeds() -> None:
+    """No crawl of this process takes seeds, whatever its spider: it only tries something out."""
+    _Process.takes_seeds = False
+
+
 def takes_seeds(crawler: Crawler) -> bool:
-    """Whether the spider of a crawl takes seeds."""
-    return bool(getattr(crawler.spidercls, "takes_seeds", False))
+    """Whether a crawl takes seeds, commits and writes to sinks."""
+    return _Process.takes_seeds and bool(getattr(crawler.spidercls, "takes_seeds", False))
 
 
 def provide(crawler: Crawler, *parts: object) -> None:

@@ -11,9 +11,8 @@ from scrapy.statscollectors import StatsCollector
 
 from site_spider import meta_keys
 from site_spider.engine import hooks as engine_hooks
-from site_spider.engine.cookies import use_jar_of
-from site_spider.engine.guard import Callback, guarded
 from site_spider.frontier.levels import Place, Step, bounded, place
+from site_spider.frontier.preparation import Preparation
 from site_spider.frontier.queues import Queues
 from site_spider.frontier.waiting_link import WaitingLink, as_request
 from site_spider.intake.back_pressure import BackPressure
@@ -63,7 +62,7 @@ class Dispatcher:
         dead_letters: DeadLetters,
         pages: Pages,
         back_pressure: BackPressure,
-        callback_seconds: float,
+        prepare: Preparation,
     ) -> None:
         self._crawl = crawl
         self._queues = queues
@@ -72,8 +71,7 @@ class Dispatcher:
         self._dead_letters = dead_letters
         self._pages = pages
         self._back_pressure = back_pressure
-        self._callback_seconds = callback_seconds
-        self._methods: dict[Callback, Callback] = {}  # of the spider, and what guards each
+        self._prepare = prepare
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -183,24 +181,9 @@ class Dispatcher:
         return request
 
     def _complete(self, request: Request) -> None:
-        """Add callback and errback, which requests of seeds do without while they wait."""
         job = lineage.job_of(request)
-        if job is None:
-            return
-        use_jar_of(request, job.entry)
-        spider = self._crawl.spider
-        errback = request.errback or getattr(spider, "failed", None)
-        request.callback = self._guarded(request.callback or spider.parse)
-        request.errback = None if errback is None else self._guarded(errback)
-
-    def _guarded(self, callback: Callback) -> Callback:
-        """Made once for a method of the spider, which most callbacks are."""
-        if getattr(callback, "__self__", None) is not self._crawl.spider:
-            return guarded(callback, self._callback_seconds)
-        method = callback.__func__  # type: ignore[attr-defined] # it has a __self__
-        if method not in self._methods:
-            self._methods[method] = guarded(callback, self._callback_seconds)
-        return self._methods[method]
+        if job is not None:
+            self._prepare(request, job)
 
     def _is_being_scraped(self, request: Request) -> bool:
         return engine_hooks.is_being_scraped(self._crawl.engine, request)

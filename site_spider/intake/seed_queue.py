@@ -14,6 +14,7 @@ from scrapy import Request, Spider
 
 from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message
+from site_spider.intake.own_requests import OwnRequests
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Root
 from site_spider.seed.seed import Seed
@@ -25,17 +26,25 @@ class Waiting(NamedTuple):
     entry: Entry
     message: Message
     seed: Seed
+    request: Request | None = None  # that the spider has made of it
 
 
 class SeedQueue:
     """Seeds in the order in which they were polled. `wake` has the engine ask for the next request."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], own_requests: OwnRequests | None = None) -> None:
         self.wake = wake
+        self._own_requests = own_requests
         self._waiting: deque[Waiting] = deque()
 
     def __len__(self) -> int:
         return 1
+
+    def waiting(self, entry: Entry, message: Message, seed: Seed) -> Waiting:
+        """A seed as it waits here. Raises SeedError when the spider can make no request of it."""
+        if self._own_requests is None:
+            return Waiting(entry, message, seed)
+        return Waiting(entry, message, *self._own_requests.request(message, seed))
 
     def push(self, waiting: Waiting) -> None:
         """A seed was polled."""
@@ -62,6 +71,9 @@ def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
     Raises what Scrapy's Request raises for what it refuses: ValueError, TypeError.
     """
     seed = waiting.seed
+    if waiting.request is not None:
+        request = waiting.request.copy()
+        return request, Root(request, waiting.entry, seed, waiting.message)
     request = Request(
         seed.url,
         callback=getattr(spider, seed.callback) if seed.callback else None,

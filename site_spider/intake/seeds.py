@@ -89,16 +89,23 @@ class Seeds:
         if (outcome := self._completion.repeats.outcome(message)) is not None:
             self._completion.end_as(entry, outcome)  # done here before its partition left and came back
             return None
-        if isinstance(seed, SeedError):
-            self._dead_letters.set_aside(message, seed.reason, entry)
+        waiting = self._valid(entry, message, seed)
+        if waiting is None or self._quarantine.takes_culprit(message, entry):
             return None
-        if self._quarantine.takes_culprit(message, entry):
-            return None
-        for name in seed.unknown_fields:
+        for name in waiting.seed.unknown_fields:
             self.unknown_fields.add(name)
-        waiting = Waiting(entry, message, seed)
         goes_on = self._completion.repeats.wait(message, lambda outcome: self._repeated(waiting, outcome))
         return None if goes_on else waiting
+
+    def _valid(self, entry: Entry, message: Message, seed: Seed | SeedError) -> Waiting | None:
+        """What waits, if the message is a valid seed; else it is set aside."""
+        try:
+            if isinstance(seed, SeedError):
+                raise seed
+            return self._queue.waiting(entry, message, seed)
+        except SeedError as error:
+            self._dead_letters.set_aside(message, error.reason, entry)
+            return None
 
     def _repeated(self, waiting: Waiting, outcome: Outcome | None) -> None:
         if not waiting.entry.live:

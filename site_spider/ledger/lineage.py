@@ -23,6 +23,7 @@ from site_spider.ledger.entry import Entry
 from site_spider.page.url import url_id
 from site_spider.seed.seed import Seed
 
+_place: ContextVar[int] = ContextVar("place", default=0)
 _working_on: ContextVar[Request | None] = ContextVar("working_on", default=None)
 
 
@@ -30,8 +31,11 @@ class Job:
     """One document to be written, and the requests that serve it."""
 
     __slots__ = (
-        "_url_id", "depth", "error", "method", "parent", "requests", "root", "status", "url", "written",
+        "_url_id", "depth", "error", "method", "page", "parent", "requests", "root", "status", "url",
+        "written",
     )  # fmt: skip
+
+    NO_DOCUMENT = "no document"  # as `page`: none is wanted
 
     def __init__(self, request: Request, parent: Job | None) -> None:
         self.url = request.url
@@ -41,6 +45,7 @@ class Job:
         self.depth: int = request.meta.get("depth", 0 if parent is None else parent.depth + 1)
         self.requests = 0  # accepted and not ended
         self.written = False  # a result was handed to the sinks
+        self.page: Any = None  # the result that is written when nothing goes wrong any more
         self.error: str | None = None  # why there may be none
         self.status: int | None = None  # of the response that the error happened with
         self._url_id: str | None = None
@@ -141,6 +146,26 @@ def current_job() -> Job | None:
     """The job being worked on in this context."""
     request = _working_on.get()
     return None if request is None else job_of(request)
+
+
+def current_request() -> Request | None:
+    """The request being worked on in this context."""
+    return _working_on.get()
+
+
+def take_place(*, is_item: bool) -> None:
+    """Number what goes through the pipelines in this context: the items of a page from 1, its result 0."""
+    request = _working_on.get()
+    if is_item and request is not None:
+        request.meta[meta_keys.ITEMS] = request.meta.get(meta_keys.ITEMS, 0) + 1
+        _place.set(request.meta[meta_keys.ITEMS])
+    else:
+        _place.set(0)
+
+
+def current_place() -> int:
+    """The number that `take_place` gave in this context."""
+    return _place.get()
 
 
 def origin_of(request: Request) -> Request | None:

@@ -110,6 +110,12 @@ def host_of(url: str) -> str:
         return ""
 
 
+def beginnings_of(host: str) -> list[str]:
+    """What the URLs of a host begin with, but for those that end behind it."""
+    name = f"[{host}]" if ":" in host else host
+    return [f"{scheme}://{name}{sign}" for scheme in ("http", "https") for sign in "/:?#"]
+
+
 @lru_cache(maxsize=4096)
 def site_of(host: str) -> str:
     """The registrable domain of a host (as `host_of` gives it), by the public suffix list.

@@ -85,6 +85,11 @@ class OffsetCommits:
         """As in Commits: sent at once."""
         return self._producer.send(self._member.topic, key, value)
 
+    @property
+    def stores_records(self) -> bool:
+        """As in Commits: sinks do that."""
+        return False
+
     def is_taking(self) -> bool:
         """As in Commits: the sinks say that."""
         return True

@@ -61,6 +61,10 @@ class Commits(Protocol):
     def spill(self, job: Job, key: bytes | None, value: bytes) -> Future[None]:
         """Send a request of this job to the seed topic; done when it is durable, or is kept for its tree."""
 
+    @property
+    def stores_records(self) -> bool:
+        """Whether `keep` stores what it is given, so that no sink need do it."""
+
     def is_taking(self) -> bool:
         """False while results cannot be stored, or too many wait for that."""
 

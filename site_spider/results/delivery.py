@@ -20,7 +20,7 @@ from functools import partial
 from math import inf
 
 from site_spider.contracts.sink import Answer, Record, Sink, Verdict
-from site_spider.errors import BatchError, SinkUnavailable
+from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.results.batch import Batch, Batcher, BatchLimits
 from site_spider.results.delivery_log import DeliveryLog
 from site_spider.spoken import up_to
@@ -277,7 +277,9 @@ class Delivery:
             return ""
         if isinstance(error, TimeoutError):
             return f"no answer within {self._write_timeout_seconds:.0f} s"
-        if not isinstance(error, SinkUnavailable):
+        if isinstance(error, ConfigError):  # of a sink that is opened when it is needed
+            self._on_failure(error)
+        elif not isinstance(error, SinkUnavailable):
             # A mistake in an adapter must not lose records either.
             logger.error("Sink %s failed unexpectedly.", self.sink.name, exc_info=error)
             return repr(error)

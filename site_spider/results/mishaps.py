@@ -7,6 +7,7 @@ from scrapy.signalmanager import SignalManager
 from twisted.python.failure import Failure
 
 from site_spider.ledger import lineage
+from site_spider.results.result import Result
 
 
 class Mishaps:
@@ -23,8 +24,9 @@ class Mishaps:
     def _item_error(self, failure: Failure, response: object) -> None:
         _note(f"{_name(failure)} in an item pipeline: {failure.value}", response)
 
-    def _item_dropped(self, exception: BaseException, response: object) -> None:
-        _note(f"the item was dropped: {exception}", response)
+    def _item_dropped(self, item: object, exception: BaseException, response: object) -> None:
+        if isinstance(item, Result):  # what else a pipeline drops is not wanted, and that is all
+            _note(f"the item was dropped: {exception}", response)
 
 
 def _name(failure: Failure) -> str:

@@ -1,20 +1,39 @@
-"""Scrapy's item pipeline that hands items to the sinks."""
+"""The pipeline that hands results and items to the sinks, last in line."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
 from typing import Any, Self
 
+from itemadapter import ItemAdapter
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem, NotConfigured
 
+from site_spider.engine.cancellation import SafeItemProcessor
 from site_spider.engine.parts import part_of, takes_seeds
+from site_spider.errors import SinkRejected
 from site_spider.ledger import lineage
+from site_spider.results.items import item_record, of_page
+from site_spider.results.page_of import page_of
 from site_spider.results.result import Result
 from site_spider.results.results import Results
+from site_spider.results.sinks import Sinks
+
+_LOOK_SECONDS = 0.02
+
+
+class PlacedItemProcessor(SafeItemProcessor):
+    """Numbers the items of each page in the order in which the spider gives them, before any pipeline."""
+
+    def process_item_async(self, item: Any) -> Coroutine[Any, Any, Any]:
+        """As Scrapy's."""
+        lineage.take_place(is_item=not isinstance(item, Result))
+        return super().process_item_async(item)
 
 
 class ResultPipeline:
-    """Last in line: takes results, and dicts that carry a `url_id`."""
+    """Takes a Result as the document of its page, and anything else as an item; both go on to feeds."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -27,11 +46,49 @@ class ResultPipeline:
         return cls(crawler)
 
     def process_item(self, item: Any) -> Any:
-        """Queue an item for every sink and return it at once; its acknowledgement goes to the ledger."""
-        results = part_of(self._crawler, Results)
+        """Queue it for every sink and return it at once; its acknowledgement goes to the ledger.
+
+        While the sinks have too much to do, an item is returned later: a page may give any number.
+        """
+        results, sinks = part_of(self._crawler, Results), part_of(self._crawler, Sinks)
         assert results is not None, "an item before the spider has opened"
-        document = item.document() if isinstance(item, Result) else item
-        if not isinstance(document, dict) or not document.get("url_id"):
-            raise DropItem("the item has no url_id, which every sink stores it under")
-        results.submit(document, lineage.current_job())
-        return item
+        assert sinks is not None
+        document = _result_in(item)
+        if document is not None:
+            results.submit(document, lineage.current_job())
+            return item
+        self._submit(item, results)
+        return item if sinks.have_room else _later(item, sinks)
+
+    def _submit(self, item: Any, results: Results) -> None:
+        request, job = lineage.current_request(), lineage.current_job()
+        if not ItemAdapter.is_item(item):
+            raise DropItem(
+                f"{type(item).__qualname__} is no item: give a dict, Item, dataclass, attrs or pydantic"
+            )
+        if request is None:
+            raise DropItem("the item belongs to no page; give items in callbacks")
+        assert self._crawler.spider is not None
+        try:
+            record = item_record(item, page_of(request), lineage.current_place(), self._crawler.spider.name)
+            results.submit_item(record, job)
+        except SinkRejected as error:
+            reason = of_page(request.url, f"an item cannot be stored: {error}")
+            if job is None:
+                raise DropItem(reason) from error
+            results.refuse(job, reason)
+
+
+def _result_in(item: Any) -> dict[str, Any] | None:
+    """The document of a page; a pipeline may have made a dict of the Result that the spider gave."""
+    if isinstance(item, Result):
+        return item.document()
+    is_result = isinstance(item, dict) and item.get("url_id") and lineage.current_job() is not None
+    return item if is_result and lineage.current_place() == 0 else None
+
+
+async def _later(item: Any, sinks: Sinks) -> Any:
+    # looked at again and again: records end in many places
+    while not sinks.have_room:  # noqa: ASYNC110
+        await asyncio.sleep(_LOOK_SECONDS)
+    return item

@@ -9,15 +9,16 @@ from sys import getsizeof
 from typing import Any
 
 from site_spider.contracts.sink import Answer, Record, Verdict
-from site_spider.errors import SinkUnavailable
+from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.entry import Outcome
 from site_spider.ledger.lifecycle import SeedListener
-from site_spider.ledger.lineage import Job, Root
+from site_spider.ledger.lineage import Job
 from site_spider.results.commits import Commits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
 from site_spider.results.fields import Fields, written
+from site_spider.results.items import refusal_of
 from site_spider.results.name_counts import NameCounts
 from site_spider.results.result import Result
 from site_spider.seed.weight import object_bytes
@@ -34,6 +35,7 @@ class Results(SeedListener):
     def __init__(
         self,
         deliveries: Sequence[Delivery],
+        item_deliveries: Sequence[Delivery],
         commits: Commits,
         completion: Completion,
         dead_letters: DeadLetters,
@@ -42,7 +44,7 @@ class Results(SeedListener):
         fields: Fields = _ALL,
     ) -> None:
         self._fields = fields
-        self._deliveries = deliveries
+        self._deliveries = {"result": deliveries, "item": item_deliveries}
         self._commits = commits
         self._failures = failures
         self._completion = completion
@@ -55,18 +57,32 @@ class Results(SeedListener):
         description = document.get("description")
         document = written(document, self._fields)
         record = Record(url_id, document, _size_bytes(document))
-        pending = _Pending(self, job, record, failed=description is not None)
-        pending.sinks = len(self._deliveries)
-        at_once = self._is_urgent()
         if description is not None:
             self._failures.add_failure(str(description))
         if job is not None:
             job.written = job.written or url_id == job.url_id
-            self._completion.hold(job.entry)
-        for delivery in self._deliveries:
+        self._send(_Pending(self, job, record, failed=description is not None))
+
+    def submit_item(self, record: Record, job: Job | None) -> None:
+        """Send an item to every sink that takes items. Raises SinkRejected when there is none."""
+        if not (self._deliveries["item"] or self._commits.stores_records):
+            raise SinkRejected("no sink of SITE_SINKS takes items; add one that does, such as local")
+        self._send(_Pending(self, job, record, failed=False))
+
+    def refuse(self, job: Job, reason: str) -> None:
+        """Something of this job's page cannot be stored: its seed becomes a dead letter."""
+        self._dead_letters.give_up(job, reason)
+
+    def _send(self, pending: _Pending) -> None:
+        deliveries = self._deliveries[pending.record.kind]
+        pending.sinks = len(deliveries)
+        at_once = self._is_urgent()
+        if pending.job is not None:
+            self._completion.hold(pending.job.entry)
+        for delivery in deliveries:
             self._hand_over(delivery, pending, at_once)
-        if not self._deliveries:
-            self.settled(job, record, failed=pending.failed, refusal="")
+        if not deliveries:
+            self.settled(pending.job, pending.record, failed=pending.failed, refusal="")
 
     def _hand_over(self, delivery: Delivery, pending: _Pending, at_once: bool) -> None:
         """The other sinks get the result all the same when one cannot be given it."""
@@ -75,8 +91,8 @@ class Results(SeedListener):
         except SinkUnavailable as error:  # the crawl has ended: the hold stays, so the seed is repeated
             logger.debug("A result comes after the end of the crawl: %s", error)
         except Exception as error:
-            logger.exception("A result could not be handed to sink %s", delivery.sink.name)
-            reason = f"sink {delivery.sink.name} could not be given the result: {error!r}"
+            logger.exception("A document could not be handed to sink %s", delivery.sink.name)
+            reason = f"sink {delivery.sink.name} could not be given the {pending.record.kind}: {error!r}"
             pending.answered(Verdict(Answer.REJECTED, reason))
 
     def write_missing(self, job: Job) -> None:
@@ -88,10 +104,19 @@ class Results(SeedListener):
     def unwritten(self, job: Job) -> None:
         """As in SeedListener: no document is missing."""
         try:
-            self.write_missing(job)
+            self._write_page(job)
         except Exception as error:
             logger.exception("No failure result could be written for %s", job.url)
             self._dead_letters.give_up(job, f"no result could be written for {job.url}: {error!r}")
+
+    def _write_page(self, job: Job) -> None:
+        """What the callback did not give itself."""
+        if job.page is None or job.error is not None:
+            self.write_missing(job)
+        elif job.page is not Job.NO_DOCUMENT:
+            self.submit(job.page.document(), job)
+        elif job is job.root:
+            self._completion.ledger.decide(job.entry, Outcome.RESULT)
 
     def settled(self, job: Job | None, record: Record, *, failed: bool, refusal: str) -> None:
         """Every sink has answered for one document."""
@@ -100,9 +125,9 @@ class Results(SeedListener):
             return
         entry = job.entry
         if refusal and not job.root.is_set_aside:
-            self._dead_letters.take_over(job, refusal)
+            self._dead_letters.take_over(job, refusal_of(record, refusal))
             return  # the hold passes to the dead letter
-        if job is job.root and record.key == job.url_id:
+        if job is job.root and record.key == job.url_id and record.kind == "result":
             self._completion.ledger.decide(entry, Outcome.FAILURE if failed else Outcome.RESULT)
         self._completion.release(entry)
 
@@ -133,15 +158,15 @@ def describe_job(result: Result, job: Job) -> None:
     result.url = job.url
     result.depth = job.depth
     result.method = job.method
-    root: Root = job.root
-    result.task_id = root.seed.task_id
-    if job is root:
-        result.parent_url_id = root.seed.parent_url_id
-        result.seed_url_id = root.seed.seed_url_id
-        result.meta = root.seed.extra
-    elif job.parent is not None:
+    seed = job.root.seed
+    result.task_id = seed.task_id
+    result.meta = seed.extra
+    if job.parent is None:
+        result.parent_url_id = seed.parent_url_id
+        result.seed_url_id = seed.seed_url_id
+    else:
         result.parent_url_id = job.parent.url_id
-        result.seed_url_id = root.seed.seed_url_id or root.url_id
+        result.seed_url_id = seed.seed_url_id or job.root.url_id
 
 
 def _size_bytes(document: Mapping[str, Any]) -> int:

@@ -17,9 +17,11 @@ class Sinks:
     def __init__(self, deliveries: Sequence[Delivery], backlog_bytes: int) -> None:
         self._deliveries = deliveries
         self._backlog_bytes = backlog_bytes
+        self._are_closed = False
 
     def __iter__(self) -> Iterator[Delivery]:
-        return iter(self._deliveries)
+        """Those in use: of a crawl without items, only those of results."""
+        return (delivery for delivery in self._deliveries if getattr(delivery.sink, "is_used", True))
 
     async def open(self, wait_seconds: float) -> None:
         """Open one after the other, waiting for those that are away. Raises SinkUnavailable, ConfigError."""
@@ -36,6 +38,12 @@ class Sinks:
         for delivery in self._deliveries:
             delivery.flush()
 
+    @property
+    def have_room(self) -> bool:
+        """Whether not too much waits for any of them, or they are closed and take nothing any more."""
+        limit = self._backlog_bytes
+        return self._are_closed or all(delivery.backlog_bytes < limit for delivery in self._deliveries)
+
     def have_taken_most(self) -> bool:
         """Whether few results wait, so that a large one may be made."""
         return sum(delivery.backlog_bytes for delivery in self._deliveries) < self._backlog_bytes // 4
@@ -49,5 +57,6 @@ class Sinks:
         """Let each take what waits; what it does not take in time is repeated."""
         closing = (delivery.close(timeout_seconds) for delivery in self._deliveries)
         left = sum(await asyncio.gather(*closing))
+        self._are_closed = True
         if left:
             logger.warning("%d results were not taken by their sinks; their seeds are repeated", left)

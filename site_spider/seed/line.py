@@ -22,8 +22,10 @@ def seed_message(
     method: str | None = None,
     not_extract: bool = False,
     moved: Callable[[list[str]], None] = lambda _names: None,
+    needs_url: bool = True,
 ) -> tuple[bytes, bytes]:
-    """Key (the host) and value (JSON) of the message for a line, checked as the crawler will.
+    """Key (the host, or the id of a seed without a URL) and value (JSON) of the message for a line, checked
+    as the crawler will.
 
     The options fill in where the line says nothing. Fields of meta that stand beside the URL go into meta;
     `moved` hears their names. Raises SeedError.
@@ -41,10 +43,10 @@ def seed_message(
         document = {name: value for name, value in document.items() if name not in names}
         document.update(_with_options(gathered, task_id, not_extract))
     value = _utf8(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
-    host = host_of(parse_seed(value).url)
+    seed = parse_seed(value, needs_url=needs_url)
     if names:
         moved(names)
-    return host.encode(), value
+    return (host_of(seed.url) or seed.url_id).encode(), value
 
 
 def _with_options(meta: dict[str, Any], task_id: str | None, not_extract: bool) -> dict[str, Any]:

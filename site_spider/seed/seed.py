@@ -7,6 +7,7 @@ result document and never becomes a key of Scrapy's `Request.meta`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -89,17 +90,17 @@ def parse_seed(
     keys: Sequence[bytes] = (),
     *,
     by_task: bool = True,
+    needs_url: bool = True,
 ) -> Seed:
     """The seed in a message's value. Raises SeedError, and nothing else, when it is not one.
 
     `callbacks` are the names that the field `callback` may take. With `keys`, what another process
-    sent on has to be signed with one of them. `by_task`: SITE_DUPEFILTER_SCOPE is task.
+    sent on has to be signed with one of them. `by_task`: SITE_DUPEFILTER_SCOPE is task. Where a spider makes
+    requests of seeds itself, `needs_url` is False: one that has `meta` instead gets an empty URL.
     """
     fields = read_object(value)
     get = fields.get
-    if "url" not in fields:
-        raise refused("url", "missing")
-    url = check_url(fields["url"])
+    url = _url(fields, needs_url=needs_url)
     meta = check.mapping("meta", get("meta"))
     unknown: tuple[str, ...] = ()
     if not fields.keys() <= _FIELDS:
@@ -110,7 +111,8 @@ def parse_seed(
     page_scope = task_id if by_task else None
     return Seed(
         url=url,
-        url_id=check.identifier("meta.url_id", meta.get("url_id")) or _default_id(url, page_scope),
+        url_id=check.identifier("meta.url_id", meta.get("url_id"))
+        or (_default_id(url, page_scope) if url else _id_of_data(meta)),
         method=check.method(get("method")),
         encoding=encoding,
         headers=check.headers(get("headers"), encoding),
@@ -130,6 +132,20 @@ def parse_seed(
         spilled=_spilled(url, fields, meta.get(spilled.KEY), keys),
         page_scope=page_scope,
     )
+
+
+def _url(fields: dict[str, Any], *, needs_url: bool) -> str:
+    if "url" in fields:
+        return check_url(fields["url"])
+    if needs_url or not isinstance(fields.get("meta"), dict) or not fields["meta"]:
+        raise refused("url", "missing" if needs_url else "missing, and there is no meta instead")
+    return ""
+
+
+def _id_of_data(meta: dict[str, Any]) -> str:
+    """Of a seed without a URL: the same for the same meta."""
+    text = json.dumps(meta, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
 
 def _spilled(url: str, fields: dict[str, Any], value: object, keys: Sequence[bytes]) -> Spilled | None:

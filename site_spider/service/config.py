@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Self
 
-from site_spider import options
+from site_spider import meta_keys, options
 from site_spider.errors import ConfigError
 from site_spider.frontier.spill.spill import SpillRules
 from site_spider.intake.poll_room import SeedLimits
 from site_spider.options import SettingsView
 from site_spider.results.batch import BatchLimits
 from site_spider.results.exactly_once.held import LONGEST_SPAN_OFFSETS
+from site_spider.seed.seed import FORBIDDEN_META
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
 _IDLE_SHARE = 5  # a sink with nothing to do gets its next batch so many times sooner
@@ -37,6 +38,7 @@ class ServiceSettings:
     revoke_grace_seconds: float
     callback_timeout_seconds: float
     exactly_once: bool
+    seed_meta_keys: tuple[str, ...]
     spill_keys: tuple[bytes, ...] = field(repr=False)  # the first signs, each is accepted
 
     @classmethod
@@ -71,6 +73,7 @@ class ServiceSettings:
                 settings, "SITE_CALLBACK_TIMEOUT_SECONDS", minimum=0.001
             ),
             exactly_once=exactly_once(settings),
+            seed_meta_keys=_seed_meta_keys(settings),
             spill_keys=spill_keys(settings),
         )
 
@@ -115,6 +118,16 @@ def exactly_once(settings: SettingsView) -> bool:
             "shown to hold. Set SITE_KAFKA_GROUP_PROTOCOL to classic."
         )
     return True
+
+
+def _seed_meta_keys(settings: SettingsView) -> tuple[str, ...]:
+    keys = options.names(settings, "SITE_SEED_META_KEYS")
+    for key in keys:
+        if key in FORBIDDEN_META or key.startswith(("_", meta_keys.PREFIX)):
+            raise ConfigError(
+                f"SITE_SEED_META_KEYS names {key!r}, which no seed may set: it would reach around the guards."
+            )
+    return tuple(keys)
 
 
 def _limits(settings: SettingsView) -> SeedLimits:

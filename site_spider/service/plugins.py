@@ -12,6 +12,7 @@ from site_spider.contracts.reader import ResultReader
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.contracts.sink import Sink
 from site_spider.errors import ConfigError
+from site_spider.results.on_demand import OnDemand
 from site_spider.service.config import exactly_once
 
 
@@ -33,6 +34,20 @@ def sinks(settings: BaseSettings) -> list[Sink]:
     return list(found.values())
 
 
+def item_sinks(settings: BaseSettings) -> list[Sink]:
+    """Those of SITE_SINKS that take items, but for what transactions store. Raises ConfigError."""
+    names = options.names(settings, "SITE_SINKS")
+    classes = {name: _class_named(settings, "SITE_SINKS", "SITE_SINK_CLASSES", name) for name in names}
+    found = {
+        name: cast(Sink, OnDemand(kind.for_items(settings)))
+        for name, kind in classes.items()
+        if hasattr(kind, "for_items")
+    }
+    if exactly_once(settings):
+        found.pop("kafka", None)  # its settings have been checked
+    return list(found.values())
+
+
 def statistics_sink(settings: BaseSettings) -> Sink:
     """Where statistics go: Elasticsearch when its hosts are set, else the local store. Raises ConfigError."""
     kind = "elasticsearch" if options.text(settings, "SITE_ELASTICSEARCH_HOSTS") else "local"
@@ -40,12 +55,13 @@ def statistics_sink(settings: BaseSettings) -> Sink:
     return cast(Sink, _load("SITE_SINK_CLASSES", path).for_statistics(settings))
 
 
-def reader(settings: BaseSettings) -> ResultReader:
-    """Reads results back from the first sink of SITE_SINKS that can be read. Raises ConfigError."""
+def reader(settings: BaseSettings, *, of_items: bool = False) -> ResultReader:
+    """Reads results (or items) back from the first of SITE_SINKS that can be read. Raises ConfigError."""
     readable = options.mapping(settings, "SITE_READER_CLASSES")
     for name in options.names(settings, "SITE_SINKS"):
         if name in readable:
-            return cast(ResultReader, _load("SITE_READER_CLASSES", readable[name]).from_settings(settings))
+            kind = _load("SITE_READER_CLASSES", readable[name])
+            return cast(ResultReader, (kind.for_items if of_items else kind.from_settings)(settings))
     raise ConfigError(
         f"SITE_SINKS is {settings.get('SITE_SINKS')!r}, but results can be read back from "
         f"{' or '.join(readable)} only; add one of them."
@@ -53,12 +69,16 @@ def reader(settings: BaseSettings) -> ResultReader:
 
 
 def _named(settings: BaseSettings, setting: str, classes_setting: str, name: str) -> Any:
+    return _class_named(settings, setting, classes_setting, name).from_settings(settings)
+
+
+def _class_named(settings: BaseSettings, setting: str, classes_setting: str, name: str) -> Any:
     classes = options.mapping(settings, classes_setting)
     if name not in classes and "." not in name:
         raise ConfigError(
             f"{setting} names {name!r}, but must name {', '.join(classes)}, or the dotted path of a class."
         )
-    return _load(setting, classes.get(name, name)).from_settings(settings)
+    return _load(setting, classes.get(name, name))
 
 
 def _load(setting: str, path: Any) -> Any:

@@ -96,12 +96,15 @@ class SeedService:
         self._stop = stop = Stop(config.stop_grace_seconds, lambda: ending.exit_code)
         stop.catch_signals()
         ending.background.watch_threads()
-        sinks, statistics = plugins.sinks(settings), plugins.statistics_sink(settings)
+        sinks, item_sinks = plugins.sinks(settings), plugins.item_sinks(settings)
+        statistics = plugins.statistics_sink(settings)
         log = plugins.seed_log(settings)
         wait_seconds = config.startup_wait_seconds
         away = Outage(logger, f"Waiting{up_to(wait_seconds)}", "The seed log is there")
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
-        self._parts = parts = build(self._crawler, config, Stores(log, sinks, statistics), stop, ending)
+        self._parts = parts = build(
+            self._crawler, config, Stores(log, sinks, item_sinks, statistics), stop, ending
+        )
         _scheduler_of(self._crawler).serve(parts.dispatcher, ending.fail, self._close)
         engine_hooks.on_drain(self._crawler.engine, self._drain)
         await parts.sinks.open(config.startup_wait_seconds)

@@ -27,6 +27,7 @@ from site_spider.engine.cookies import SeedCookies
 from site_spider.frontier.dispatcher import CrawlParts, Dispatcher
 from site_spider.frontier.links_in_hand import LinksInHand
 from site_spider.frontier.politeness import build_frontier, build_politeness
+from site_spider.frontier.preparation import Preparation
 from site_spider.frontier.queues import Queues
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.spill import Spill, SpilledPages
@@ -36,6 +37,7 @@ from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.handover import SINK_SECONDS, Handover
 from site_spider.intake.intake import Intake
 from site_spider.intake.loop_calls import LoopCalls
+from site_spider.intake.own_requests import OwnRequests
 from site_spider.intake.poll_room import PollRoom
 from site_spider.intake.quarantine.quarantine import Quarantine
 from site_spider.intake.seed_queue import SeedQueue
@@ -48,6 +50,7 @@ from site_spider.observe.server import FrontierServer
 from site_spider.observe.statistics import Statistics
 from site_spider.observe.watched import Watched
 from site_spider.results.at_least_once import OffsetCommits
+from site_spider.results.callbacks import Callbacks
 from site_spider.results.commits import Commits, Member
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
@@ -99,6 +102,7 @@ class Stores:
 
     log: SeedLog
     sinks: Sequence[Sink]
+    item_sinks: Sequence[Sink]
     statistics: Sink
 
 
@@ -134,13 +138,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     producer = stores.log.producer()
     dead_letters = DeadLetters(producer, config.dead_letter_topic, completion, background)
     urgency = Urgency()
-    sinks = Sinks(
-        [
-            Delivery(sink, limits=config.batch, on_change=sink_changed, on_failure=ending.fail)
-            for sink in stores.sinks
-        ],
-        config.backlog_bytes,
-    )
+    deliver = partial(Delivery, limits=config.batch, on_change=sink_changed, on_failure=ending.fail)
+    of_results, of_items = [*map(deliver, stores.sinks)], [*map(deliver, stores.item_sinks)]
+    sinks = Sinks([*of_results, *of_items], config.backlog_bytes)
     commits: Commits
     if config.exactly_once:
         limits = CommitLimits(config.batch, config.backlog_bytes)
@@ -150,7 +150,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         commits = OffsetCommits(completion, producer, member, tell)
     failures = NameCounts()
     fields = result_fields(settings)
-    results = Results(tuple(sinks), commits, completion, dead_letters, failures, urgency, fields)
+    results = Results(of_results, of_items, commits, completion, dead_letters, failures, urgency, fields)
     mishaps = Mishaps(crawler.signals)
 
     # bodies in memory
@@ -167,7 +167,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     handover = Handover(engine, sinks, config.revoke_grace_seconds)
     back_pressure = BackPressure(load, sinks, commits, handover, is_stopping, lambda: bodies.has_room)
     poll_room = PollRoom(ledger, load, config.limits, back_pressure.may_poll)
-    seed_queue = SeedQueue(wake)
+    own_requests = OwnRequests(spider)
+    seed_queue = SeedQueue(wake, own_requests)
     quarantine = Quarantine(completion, seed_queue, dead_letters, commits.commit_first, wake)
     urgency.add(quarantine.is_cautious, lambda: handover.active)
 
@@ -203,7 +204,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         dead_letters,
         pages,
         back_pressure,
-        config.callback_timeout_seconds,
+        Preparation(Callbacks(spider, config.callback_timeout_seconds), config.seed_meta_keys),
     )
 
     # the thread of the consumer
@@ -213,7 +214,13 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     intake = Intake(
         stores.log,
         seeds,
-        partial(parse_seed, callbacks=callbacks, keys=config.spill_keys, by_task=config.by_task),
+        partial(
+            parse_seed,
+            callbacks=callbacks,
+            keys=config.spill_keys,
+            by_task=config.by_task,
+            needs_url=not own_requests.are_made,
+        ),
         config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
         commits.thread,
         tell,
@@ -235,7 +242,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)
-    registry.provide(crawler, completion, results, room, bodies, links_in_hand, *gates)
+    registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)

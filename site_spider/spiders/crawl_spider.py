@@ -30,28 +30,45 @@ from site_spider.page.body import BodyLimits
 from site_spider.page.decode import media_type
 from site_spider.page.reading import Page, read_page
 from site_spider.page.url import SCOPES, host_of, in_scope, site_of
+from site_spider.results.callbacks import gives_page_result
+from site_spider.results.page_of import page_of
 from site_spider.results.result import Result
 from site_spider.results.results import describe_job
 from site_spider.service.environment import apply_environment
 from site_spider.service.scrapy_settings import check_scrapy_settings
 from site_spider.service.setting_names import check_names
+from site_spider.service.spider_settings import apply_custom_settings
 
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
+
+# ruff: noqa: ERA001 - the settings that people edit here stand commented out
 
 
 class SeedSpider(Spider):
     """Fetches what seeds ask for. To be subclassed for other parsing: `parse` gets every response."""
 
     name = "crawl_spider"
+    # Settings of this spider: edit them here. The environment and the command line win over them. A spider of
+    # your own may have a topic and a group of its own, so that several run side by side: docs/own-spiders.md.
+    custom_settings: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        # "SITE_KAFKA_BROKERS": "kafka1:9092,kafka2:9092",
+        # "SITE_SEED_TOPIC": "seeds",
+        # "SITE_CONSUMER_GROUP": "site_spider",
+        # "SITE_SINKS": "elasticsearch",
+        # "SITE_ELASTICSEARCH_HOSTS": "http://elasticsearch1:9200",
+        # "SITE_RESULTS_INDEX": "site_results",
+        # "SITE_ITEMS_INDEX": "site_items",
+        # "CONCURRENT_REQUESTS": 64,
+    }
     takes_seeds = True
     seed_callbacks: ClassVar[tuple[str, ...]] = ("parse",)  # what a seed's `callback` may name
-    custom_settings: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]
+    page_results = True  # False: items alone are written, and the results of pages that failed
     exit_code = 0  # of `scrapy crawl`; set when the crawl could not start or go on
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
         """`custom_settings`, and the environment above them."""
-        super().update_settings(settings)
+        apply_custom_settings(settings, cls.custom_settings or {})
         apply_environment(settings)
 
     @classmethod
@@ -81,6 +98,7 @@ class SeedSpider(Spider):
         return
         yield
 
+    @gives_page_result
     async def parse(self, response: Response) -> list[Any]:
         """One result, and a request for each link to follow."""
         assert response.request is not None
@@ -90,16 +108,42 @@ class SeedSpider(Spider):
         in_hand = self._links_in_hand if wants_links and job is not None else None
         if in_hand is not None:
             await in_hand.begin(response.request, len(response.body))
-        page = await self._read(response, wants_links)
+        page = await self._read(response, wants_links=wants_links)
         result = self._result(response.request, job)
         _describe_response(result, response, page)
         anchor = _anchor_host(response, job)
         requests = await self._follow(page.links, anchor, job) if page.links else []
         if in_hand is not None:
             in_hand.found(response.request, len(requests))
-        return [result, *requests]
+        if self.page_results or result.description is not None or job is None:
+            return [result, *requests]
+        job.page = Job.NO_DOCUMENT
+        return requests
 
-    async def _read(self, response: Response, wants_links: bool) -> Page:
+    def parse_with_rules(
+        self, response: Response, callback: Any, cb_kwargs: dict[str, Any], follow: bool = True
+    ) -> Any:
+        """CrawlSpider's, where this is mixed with it: NotExtract of a seed holds for rules, too."""
+        job = None if response.request is None else job_of(response.request)
+        follow = follow and (job is None or not job.root.seed.not_extract)
+        return super().parse_with_rules(response, callback, cb_kwargs, follow)  # type: ignore[misc]
+
+    async def page_result(self, response: Response) -> Result | None:
+        """The result of a page whose callback does not give it; None for a page that needs none.
+
+        A failure has one always: each seed ends as something that can be found.
+        """
+        if not self.page_results and describe_status(response.status) is None:
+            return None
+        assert response.request is not None
+        job = job_of(response.request)
+        await self._turn(response)
+        result = self._result(response.request, job)
+        _describe_response(result, response, await self._read(response, wants_links=False))
+        _anchor_host(response, job)
+        return result
+
+    async def _read(self, response: Response, *, wants_links: bool) -> Page:
         """A small page in turns of the event loop; a large one in a thread, one after the other."""
         steps = read_page(
             response.body,
@@ -119,14 +163,19 @@ class SeedSpider(Spider):
             assert response.request is not None
             await bodies.turn(response.request)
 
-    async def failed(self, failure: Failure) -> Result:
+    @gives_page_result
+    async def failed(self, failure: Failure) -> Any:
         """The errback: a failure result."""
+        return await self.failure_result(failure)
+
+    async def failure_result(self, failure: Failure) -> Result:
+        """The result of a page whose errback does not give it."""
         request: Request = failure.request  # type: ignore[attr-defined]
         result = self._result(request, job_of(request))
         response = getattr(failure.value, "response", None)  # an HttpError carries one
         if isinstance(response, Response):
             await self._turn(response)
-            _describe_response(result, response, await self._read(response, False))
+            _describe_response(result, response, await self._read(response, wants_links=False))
         else:
             assert failure.value is not None
             result.description = describe_exception(failure.value, request) + describe_retries(request.meta)
@@ -170,8 +219,10 @@ class SeedSpider(Spider):
         return job is None or not job.root.seed.not_extract
 
     def _result(self, request: Request, job: Job | None) -> Result:
-        result = Result(url_id="" if job is None else job.url_id)
-        if job is not None:
+        result = Result(url_id=page_of(request).url_id if job is None else job.url_id)
+        if job is None:
+            result.url, result.method = request.url, request.method
+        else:
             describe_job(result, job)
         meta = request.meta
         result.host = host_of(result.url or request.url)

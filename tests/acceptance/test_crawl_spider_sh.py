@@ -35,6 +35,16 @@ def test_options_become_settings_of_every_process(script: Script) -> None:
     assert finish(running) == (0, "")
 
 
+def test_another_spider_is_run_and_watched(script: Script) -> None:
+    """With the topic and the group of its custom_settings."""
+    running = script.start("-s", "books", "--until-done", "-n", "2")
+    crawlers, watchers = script.wait_for_starts(2), script.wait_for_starts(1, "progress")
+    assert {tuple(start.arguments) for start in crawlers} == {("crawl", "books")}
+    assert watchers[0].arguments == ["progress", "--until-done", "--spider", "books"]
+    running.terminate()
+    assert finish(running) == (0, "")
+
+
 def test_without_options_the_settings_decide(script: Script) -> None:
     """An environment variable is no option, but wins over the defaults of the script."""
     running = script.start(SITE_SEED_TOPIC="from-environment")

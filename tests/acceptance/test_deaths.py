@@ -42,7 +42,7 @@ def seeds(site: Site, paths: Sequence[str]) -> list[tuple[bytes | None, bytes | 
     ]
 
 
-def crawlers(run: Run) -> list[int]:
+def crawlers(run: Run, spider: str = "crawl_spider") -> list[int]:
     """The process ids of the crawlers of a run."""
     found = subprocess.run(
         ["ps", "-ww", "--no-headers", "-o", "pid,args", "--ppid", str(run.process.pid)],
@@ -50,7 +50,7 @@ def crawlers(run: Run) -> list[int]:
         text=True,
         check=False,
     )
-    return [int(line.split()[0]) for line in found.stdout.splitlines() if " crawl crawl_spider" in line]
+    return [int(line.split()[0]) for line in found.stdout.splitlines() if f" crawl {spider}" in line]
 
 
 def test_a_seed_that_kills_its_process_becomes_a_dead_letter_and_no_other(

@@ -9,27 +9,35 @@ from typing import Any, Self
 
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.adapters.local.store import merged
-from site_spider.contracts.reader import StatusFilter
+from site_spider.contracts.reader import ANY, Fields, StatusFilter
 from site_spider.errors import LogUnavailable, SinkUnavailable, TopicMissing
 
 
 class KafkaResults:
     """Fulfils `site_spider.contracts.reader.ResultReader` by reading the whole topic."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], topic: str = "SITE_RESULTS_TOPIC") -> None:
         self.address = settings["SITE_KAFKA_BROKERS"]
-        self._topic = settings["SITE_RESULTS_TOPIC"]
+        self._topic = settings[topic]
         self._log = KafkaSeedLog.from_settings(settings)
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
         return cls(settings)
 
+    @classmethod
+    def for_items(cls, settings: Any) -> Self:
+        return cls(settings, "SITE_ITEMS_TOPIC")
+
     def get(self, url_id: str) -> dict[str, Any] | None:
         return self._all().get(url_id)
 
     def search(
-        self, status: StatusFilter = None, task_id: str | None = None, limit: int | None = 1000
+        self,
+        status: StatusFilter = None,
+        task_id: str | None = None,
+        limit: int | None = 1000,
+        fields: Fields = ANY,
     ) -> Iterator[dict[str, Any]]:
         wanted = None if status is None or isinstance(status, str) else status
         fitting = (
@@ -37,11 +45,12 @@ class KafkaResults:
             for document in self._all().values()
             if (status is None or document.get("status") == wanted)
             and (task_id is None or document.get("task_id") == task_id)
+            and all(document.get(name) == value for name, value in fields.items())
         )
         yield from islice(fitting, limit)
 
-    def count(self, status: StatusFilter = None, task_id: str | None = None) -> int:
-        return sum(1 for _ in self.search(status, task_id, None))
+    def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
+        return sum(1 for _ in self.search(status, task_id, None, fields))
 
     def close(self) -> None:
         self._log.close()

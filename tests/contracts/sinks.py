@@ -51,6 +51,12 @@ class SinkCase:
     def new_reader(self) -> ResultReader:
         return self.reader.from_settings(self.settings)
 
+    def new_for_items(self) -> Sink:
+        return self.sink.for_items(self.settings)  # type: ignore[attr-defined]
+
+    def new_reader_of_items(self) -> ResultReader:
+        return self.reader.for_items(self.settings)
+
 
 def record(key: str, document: dict[str, Any]) -> Record:
     return Record(key, document, 100)
@@ -73,7 +79,11 @@ def local_case(folder: Path) -> SinkCase:
 
 def elasticsearch_case(hosts: str) -> SinkCase:
     index = f"contract-{uuid.uuid4().hex}"
-    settings = {"SITE_ELASTICSEARCH_HOSTS": hosts, "SITE_RESULTS_INDEX": index}
+    settings = {
+        "SITE_ELASTICSEARCH_HOSTS": hosts,
+        "SITE_RESULTS_INDEX": index,
+        "SITE_ITEMS_INDEX": f"items-of-{index}",
+    }
     return SinkCase(
         name="elasticsearch",
         sink=ElasticsearchSink,
@@ -93,7 +103,8 @@ def hbase_settings(address: str, **more: Any) -> dict[str, Any]:
         **{name: value for name, value in vars(defaults).items() if name.startswith("SITE_HBASE_")},
         "SITE_HBASE_HOST": host,
         "SITE_HBASE_PORT": port,
-        "SITE_HBASE_TABLE": f"test-{uuid.uuid4().hex}",
+        "SITE_HBASE_TABLE": (table := f"test-{uuid.uuid4().hex}"),
+        "SITE_HBASE_ITEMS_TABLE": f"{table}-items",
         **more,
     }
 
@@ -115,7 +126,9 @@ def hbase_case(address: str) -> SinkCase:
 
 def kafka_settings(brokers: str, **more: Any) -> dict[str, Any]:
     """All settings of the Kafka sink, with a topic of its own."""
-    return {"SITE_KAFKA_BROKERS": brokers, "SITE_RESULTS_TOPIC": f"test-{uuid.uuid4().hex}", **more}
+    topic = f"test-{uuid.uuid4().hex}"
+    topics = {"SITE_RESULTS_TOPIC": topic, "SITE_ITEMS_TOPIC": f"{topic}-items"}
+    return {"SITE_KAFKA_BROKERS": brokers, **topics, **more}
 
 
 def kafka_case(brokers: str) -> SinkCase:
@@ -158,22 +171,25 @@ def drop_index(settings: dict[str, Any]) -> None:
     """Remove an index of a test and its template."""
     from elasticsearch import Elasticsearch
 
-    index = settings["SITE_RESULTS_INDEX"]
+    names = ("SITE_RESULTS_INDEX", "SITE_ITEMS_INDEX")
     with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
-        client.options(ignore_status=404).indices.delete(index=index)
-        client.options(ignore_status=404).indices.delete_index_template(name=f"site_spider-{index}")
+        for index in (settings[name] for name in names if name in settings):
+            client.options(ignore_status=404).indices.delete(index=index)
+            client.options(ignore_status=404).indices.delete_index_template(name=f"site_spider-{index}")
 
 
 def drop_table(settings: dict[str, Any]) -> None:
     """Remove a table of a test, if it was made."""
     with closing(HBaseOptions.from_settings(settings).connect(30)) as connection:
-        if settings["SITE_HBASE_TABLE"].encode() in connection.tables():
-            connection.delete_table(settings["SITE_HBASE_TABLE"], disable=True)
+        for table in (settings["SITE_HBASE_TABLE"], settings["SITE_HBASE_ITEMS_TABLE"]):
+            if table.encode() in connection.tables():
+                connection.delete_table(table, disable=True)
 
 
 def drop_topic(settings: dict[str, Any]) -> None:
     """Remove a topic of a test, if it was made."""
+    names = ("SITE_RESULTS_TOPIC", "SITE_ITEMS_TOPIC")
     client = AdminClient(KafkaConfig.from_settings(settings).admin(lambda _: None))
-    for future in client.delete_topics([settings["SITE_RESULTS_TOPIC"]]).values():
+    for future in client.delete_topics([settings[name] for name in names]).values():
         with suppress(KafkaException):
             future.result(timeout=10)

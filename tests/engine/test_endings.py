@@ -179,7 +179,7 @@ SCENARIOS: dict[str, Scenario] = {
     "/callback-cancelled-later": Scenario("CancelledError", callback=cancelled_later),
     "/callback-hangs": Scenario("SITE_CALLBACK_TIMEOUT_SECONDS", callback=never),
     "/callback-is-slow": Scenario(None, callback=asynchronous),
-    "/callback-says-nothing": Scenario("ended without a result", None, callback=lambda *_: None),
+    "/callback-says-nothing": Scenario(None, callback=lambda *_: None),
     "/callback-yields-junk": Scenario(None, callback=lambda _s, _r, output: [*output, 17]),
     "/generator-fails": Scenario("ValueError in the spider: half way", generator=generator_fails, children=1),
     "/generator-cancelled": Scenario("CancelledError", generator=generator_is_cancelled, children=1),
@@ -188,10 +188,10 @@ SCENARIOS: dict[str, Scenario] = {
         "CancelledError", None, raising(RuntimeError()), errback=raising(asyncio.CancelledError())
     ),
     "/errback-says-nothing": Scenario(
-        "ended without a result", None, raising(RuntimeError()), errback=lambda *_: None
+        "RuntimeError: no", None, raising(RuntimeError("no")), errback=lambda *_: None
     ),
     "/errback-yields": Scenario(
-        "ended without a result", None, raising(RuntimeError()), errback=errback_asks_once_more, children=1
+        "RuntimeError: no", None, raising(RuntimeError("no")), errback=errback_asks_once_more, children=1
     ),
     "/item-dropped": Scenario("the item was dropped: no", on_item=raising(DropItem("no"))),
     "/pipeline-raises": Scenario("ValueError in an item pipeline", on_item=raising(ValueError("p"))),

@@ -52,6 +52,7 @@ class Crawled:
     seeds: dict[str, int]
     stats: dict[str, Any]
     exit_code: int
+    items: dict[str, dict[str, Any]]
 
 
 def settings_for(folder: Path, **overrides: Any) -> Settings:
@@ -140,6 +141,13 @@ def _is_open(crawler: Crawler) -> bool:
     return service is not None and service.is_open
 
 
+def _items(crawler: Crawler) -> dict[str, dict[str, Any]]:
+    reader = parts.reader(crawler.settings, of_items=True)
+    found = {document.pop("_id"): document for document in reader.search(limit=None)}
+    reader.close()
+    return found
+
+
 def _left_behind(crawler: Crawler, log: SeedLog, topic: str, group: str) -> Crawled:
     reader = parts.reader(crawler.settings)
     try:
@@ -156,6 +164,7 @@ def _left_behind(crawler: Crawler, log: SeedLog, topic: str, group: str) -> Craw
         {key.removeprefix("seeds/"): value for key, value in stats.items() if key.startswith("seeds/")},
         stats,
         getattr(crawler.spider, "exit_code", 0),
+        _items(crawler),
     )
     reader.close()
     log.close()

@@ -98,6 +98,7 @@ class Deployment:
             "SITE_CONSUMER_GROUP": self.group,
             "SITE_DATA_DIR": str(self.folder / "data"),
             "SITE_RESULTS_INDEX": f"results-{name}",
+            "SITE_ITEMS_INDEX": f"items-{name}",
             "SITE_STATS_INDEX": f"stats-{name}",
             "SITE_ALLOW_PRIVATE_HOSTS": "true",
             "SITE_STATS_INTERVAL_SECONDS": "1",
@@ -145,6 +146,14 @@ class Deployment:
         reader: ResultReader = parts.reader(self.scrapy_settings)
         try:
             return {document["url_id"]: document for document in reader.search(limit=None)}
+        finally:
+            reader.close()
+
+    def items(self) -> dict[str, dict[str, Any]]:
+        """Every item of a spider by its _id."""
+        reader: ResultReader = parts.reader(self.scrapy_settings, of_items=True)
+        try:
+            return {document.pop("_id"): document for document in reader.search(limit=None)}
         finally:
             reader.close()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from elasticsearch import ApiError, TransportError
 
@@ -18,6 +18,8 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Verdict
 from site_spider.escape import cut, escaped
 
 K = TypeVar("K")
+
+Action = Literal["update", "index"]  # a partial update, or the whole document
 
 _REFUSING = {400, 413}
 _NOT_THE_RECORDS_FAULT = {
@@ -49,12 +51,12 @@ def part(answer: object, name: str, kind: type[K]) -> K:
     return value
 
 
-def verdicts_of(answer: object, keys: Sequence[str]) -> list[Verdict]:
+def verdicts_of(answer: object, keys: Sequence[str], action: Action = "update") -> list[Verdict]:
     """One verdict for each key, in order. Raises UnexpectedResponse."""
     has_errors, items = part(answer, "errors", bool), part(answer, "items", list)
     if len(items) != len(keys):
         raise UnexpectedResponse(f"{len(items)} answers to {len(keys)} records", answer)
-    verdicts = [verdict_of(_update(item, key)) for item, key in zip(items, keys, strict=True)]
+    verdicts = [verdict_of(_said_of(item, key, action)) for item, key in zip(items, keys, strict=True)]
     if has_errors is all(verdict is ACKNOWLEDGED for verdict in verdicts):
         raise UnexpectedResponse(f"items contradict errors, which is {has_errors}", answer)
     return verdicts
@@ -109,12 +111,12 @@ def shown(value: object) -> str:
     return cut(escaped(text), _SHOWN_CHARACTERS)
 
 
-def _update(item: object, key: str) -> Mapping[str, Any]:
-    """The answer to the update of this very key. Raises UnexpectedResponse."""
-    update = part(item, "update", dict)
-    if update.get("_id") != key or not 200 <= part(update, "status", int) <= 599:
+def _said_of(item: object, key: str, action: Action) -> Mapping[str, Any]:
+    """The answer to the action on this very key. Raises UnexpectedResponse."""
+    said = part(item, action, dict)
+    if said.get("_id") != key or not 200 <= part(said, "status", int) <= 599:
         raise UnexpectedResponse(f"the answer says nothing of {shown(key)}", item)
-    return update
+    return said
 
 
 def _words(error: ApiError) -> Mapping[str, Any]:

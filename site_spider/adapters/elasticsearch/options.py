@@ -98,6 +98,14 @@ def index_name(settings: SettingsView, setting: str) -> str:
     return name
 
 
+def items_index(settings: SettingsView) -> str:
+    """SITE_ITEMS_INDEX. Raises ConfigError."""
+    name = index_name(settings, "SITE_ITEMS_INDEX")
+    if name == text(settings, "SITE_RESULTS_INDEX"):
+        raise ConfigError(f"SITE_ITEMS_INDEX and SITE_RESULTS_INDEX are both {name!r}: name two indices.")
+    return name
+
+
 def _checked(number: int, host: str) -> str:
     """The host without its password. Raises ConfigError, without the host: what is where is not known."""
     try:

@@ -10,8 +10,9 @@ from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError
 
 from site_spider.adapters.elasticsearch.answer import UnexpectedResponse, explained, part
 from site_spider.adapters.elasticsearch.node import AnswerTooLarge, BoundedNode
-from site_spider.adapters.elasticsearch.options import ElasticsearchOptions, index_name
-from site_spider.contracts.reader import StatusFilter
+from site_spider.adapters.elasticsearch.options import ElasticsearchOptions, index_name, items_index
+from site_spider.adapters.elasticsearch.query import query
+from site_spider.contracts.reader import ANY, Fields, StatusFilter
 from site_spider.options import SettingsView
 from site_spider.results.nulls import without_mark
 
@@ -22,7 +23,8 @@ KEEP_ALIVE = "2m"  # between two pages
 class ElasticsearchResults:
     """Reads the index SITE_RESULTS_INDEX; one that does not exist yet is empty."""
 
-    def __init__(self, options: ElasticsearchOptions, index: str) -> None:
+    def __init__(self, options: ElasticsearchOptions, index: str, *, of_items: bool = False) -> None:
+        self._of_items = of_items
         self._options = options
         self._index = index
         self._client = options.client(Elasticsearch, node_class=BoundedNode)
@@ -33,6 +35,11 @@ class ElasticsearchResults:
         """Build without connecting. Raises ConfigError."""
         return cls(ElasticsearchOptions.from_settings(settings), index_name(settings, "SITE_RESULTS_INDEX"))
 
+    @classmethod
+    def for_items(cls, settings: SettingsView) -> Self:
+        """The same for the index SITE_ITEMS_INDEX. Raises ConfigError."""
+        return cls(ElasticsearchOptions.from_settings(settings), items_index(settings), of_items=True)
+
     def get(self, url_id: str) -> dict[str, Any] | None:
         """One document. Raises SinkUnavailable."""
         if not url_id:
@@ -42,29 +49,35 @@ class ElasticsearchResults:
                 answer = self._client.get(index=self._index, id=url_id)
             except NotFoundError:
                 return None
-            return _document(answer.body)
+            return self._document(answer.body)
 
     def search(
-        self, status: StatusFilter = None, task_id: str | None = None, limit: int | None = 1000
+        self,
+        status: StatusFilter = None,
+        task_id: str | None = None,
+        limit: int | None = 1000,
+        fields: Fields = ANY,
     ) -> Iterator[dict[str, Any]]:
-        """At most `limit` documents (None: all) that fit both filters. Raises SinkUnavailable."""
+        """At most `limit` documents (None: all) that fit all filters. Raises SinkUnavailable."""
+        wanted = query(status, task_id, fields, of_items=self._of_items)
         with self._explaining():
             if not self._refreshed():
                 return
             point = self._client.open_point_in_time(index=self._index, keep_alive=KEEP_ALIVE)
             identifier = part(point.body, "id", str)
         try:
-            yield from self._pages(identifier, _query(status, task_id), limit)
+            yield from self._pages(identifier, wanted, limit)
         finally:
             with self._explaining():
                 self._client.options(ignore_status=404).close_point_in_time(id=identifier)
 
-    def count(self, status: StatusFilter = None, task_id: str | None = None) -> int:
-        """How many documents fit both filters. Raises SinkUnavailable."""
+    def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
+        """How many documents fit all filters. Raises SinkUnavailable."""
+        wanted = query(status, task_id, fields, of_items=self._of_items)
         with self._explaining():
             if not self._refreshed():
                 return 0
-            answer = self._client.count(index=self._index, query=_query(status, task_id))
+            answer = self._client.count(index=self._index, query=wanted)
             return part(answer.body, "count", int)
 
     def close(self) -> None:
@@ -82,14 +95,14 @@ class ElasticsearchResults:
                 raise
         return True
 
-    def _pages(self, point: str, query: dict[str, Any], limit: int | None) -> Iterator[dict[str, Any]]:
+    def _pages(self, point: str, wanted: dict[str, Any], limit: int | None) -> Iterator[dict[str, Any]]:
         after: list[Any] | None = None
         left, most = limit, PAGE_DOCUMENTS
         while left is None or left > 0:
             size = most if left is None else min(most, left)
             with self._explaining():
-                hits = self._page(point, query, after, size)
-                documents = [_document(hit) for hit in hits or ()]
+                hits = self._page(point, wanted, after, size)
+                documents = [self._document(hit) for hit in hits or ()]
                 after = part(hits[-1], "sort", list) if hits else after
             if hits is None:
                 most = size // 2
@@ -100,13 +113,13 @@ class ElasticsearchResults:
             left = None if left is None else left - len(hits)
 
     def _page(
-        self, point: str, query: dict[str, Any], after: list[Any] | None, size: int
+        self, point: str, wanted: dict[str, Any], after: list[Any] | None, size: int
     ) -> list[Any] | None:
         """The hits of one page; None if a smaller one has to be asked for."""
         try:
             answer = self._client.search(
                 pit={"id": point, "keep_alive": KEEP_ALIVE},
-                query=query,
+                query=wanted,
                 sort=[{"_shard_doc": "asc"}],
                 search_after=after,
                 size=size,
@@ -117,6 +130,12 @@ class ElasticsearchResults:
                 return None
             raise
         return part(part(answer.body, "hits", dict), "hits", list)
+
+    def _document(self, hit: Any) -> dict[str, Any]:
+        """Raises UnexpectedResponse. Somebody else's document may have no source."""
+        source = hit.get("_source") if isinstance(hit, Mapping) else None
+        key = "_id" if self._of_items else "url_id"
+        return {key: part(hit, "_id", str), **(source if isinstance(source, dict) else {})}
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -132,16 +151,3 @@ def _document(hit: Any) -> dict[str, Any]:
     """Raises UnexpectedResponse. Somebody else's document may have no source."""
     source = hit.get("_source") if isinstance(hit, Mapping) else None
     return {"url_id": part(hit, "_id", str), **(without_mark(source) if isinstance(source, dict) else {})}
-
-
-def _query(status: StatusFilter, task_id: str | None) -> dict[str, Any]:
-    conditions: list[dict[str, Any]] = []
-    if isinstance(status, int):
-        conditions.append({"term": {"status": status}})
-    elif status is not None:
-        conditions.append({"bool": {"must_not": {"exists": {"field": "status"}}}})
-    if task_id is not None:
-        # The second is for an index that was there before us, with mappings that were guessed.
-        fields = ("task_id", "task_id.keyword")
-        conditions.append({"bool": {"should": [{"term": {field: task_id}} for field in fields]}})
-    return {"bool": {"filter": conditions}}

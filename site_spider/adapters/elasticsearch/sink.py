@@ -23,6 +23,7 @@ from elasticsearch import (
 )
 
 from site_spider.adapters.elasticsearch.answer import (
+    Action,
     UnexpectedResponse,
     explained,
     refuses_content,
@@ -32,7 +33,7 @@ from site_spider.adapters.elasticsearch.answer import (
 )
 from site_spider.adapters.elasticsearch.mapping import closing_changes
 from site_spider.adapters.elasticsearch.node import PiecewiseNode
-from site_spider.adapters.elasticsearch.options import HOSTS, ElasticsearchOptions, index_name
+from site_spider.adapters.elasticsearch.options import HOSTS, ElasticsearchOptions, index_name, items_index
 from site_spider.adapters.elasticsearch.stored import id_of, over_stored
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
@@ -53,7 +54,7 @@ ENCODE_PER_TURN_BYTES = 1_000_000  # then the event loop gets its turn: about 5 
 
 
 class _Update(NamedTuple):
-    """The two lines of one update, and the id in them."""
+    """The two lines of one document, and the id in them."""
 
     key: str
     lines: bytes
@@ -65,10 +66,17 @@ class ElasticsearchSink:
     name = "elasticsearch"
 
     def __init__(
-        self, options: ElasticsearchOptions, index: str, template: Path, *, is_shared: bool = True
+        self,
+        options: ElasticsearchOptions,
+        index: str,
+        template: Path,
+        action: Action = "update",
+        *,
+        is_shared: bool = True,
     ) -> None:
         self._is_shared = is_shared  # producers have fields of their own in its documents
         self._options = options
+        self._action = action
         self._index = index
         self._template_name = f"site_spider-{index}"
         self._template = _template(template, index)
@@ -80,6 +88,13 @@ class ElasticsearchSink:
         """The sink of results, SITE_RESULTS_INDEX. Raises ConfigError."""
         index = index_name(settings, "SITE_RESULTS_INDEX")
         return cls(ElasticsearchOptions.from_settings(settings), index, TEMPLATES / "results-template.json")
+
+    @classmethod
+    def for_items(cls, settings: SettingsView) -> Self:
+        """The sink of items, SITE_ITEMS_INDEX. Raises ConfigError."""
+        index = items_index(settings)
+        options = ElasticsearchOptions.from_settings(settings)
+        return cls(options, index, TEMPLATES / "items-template.json", "index", is_shared=False)
 
     @classmethod
     def for_statistics(cls, settings: SettingsView) -> Self:
@@ -187,7 +202,7 @@ class ElasticsearchSink:
         since_turn = 0
         for record in records:
             try:
-                update = _update(record)
+                update = _update(record, self._action)
             except SinkRejected as error:
                 encoded.append(Verdict(Answer.REJECTED, str(error)))
                 continue
@@ -223,14 +238,16 @@ class ElasticsearchSink:
             timeout=SHARD_WAIT,
             filter_path="errors,items.*._id,items.*.status,items.*.error",
         )
-        return verdicts_of(answer.body, [update.key for update in updates])
+        return verdicts_of(answer.body, [update.key for update in updates], self._action)
 
 
-def _update(record: Record) -> _Update:
+def _update(record: Record, action: Action) -> _Update:
     """Raises SinkRejected."""
     key = id_of(record)
-    action = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
-    return _Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (action, encode(record.document)))
+    if action == "index":
+        return _Update(key, b"%b\n%b\n" % (encode({"index": {"_id": key}}), encode(record.document)))
+    update = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
+    return _Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (update, encode(record.document)))
 
 
 def _templates(answer: object) -> Sequence[object]:

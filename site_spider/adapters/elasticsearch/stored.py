@@ -26,7 +26,11 @@ async def over_stored(client: AsyncElasticsearch, index: str, records: Sequence[
 
 def _over(stored: Mapping[str, Any], record: Record) -> Record:
     document = settled(stored, record.document)
-    return record if document is record.document else Record(record.key, document, record.size_bytes)
+    return (
+        record
+        if document is record.document
+        else Record(record.key, document, record.size_bytes, record.kind)
+    )
 
 
 async def _ask(client: AsyncElasticsearch, index: str, keys: Sequence[str], names: Iterable[str]) -> _Stored:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from site_spider.adapters.hbase.connection import CLIENT_ERRORS, HBaseConnection, explained
@@ -14,6 +14,7 @@ from site_spider.secrets import without_secrets
 HOST = "SITE_HBASE_HOST"
 PORT = "SITE_HBASE_PORT"
 TABLE = "SITE_HBASE_TABLE"
+ITEMS_TABLE = "SITE_HBASE_ITEMS_TABLE"
 OPTIONS = "SITE_HBASE_OPTIONS"
 ROW_KEYS = ("url_id", "salted", "reversed_host")
 LONGEST_TIMEOUT_SECONDS = 25.0  # see WRITE_SECONDS of the sink
@@ -49,6 +50,18 @@ class HBaseOptions:
         checked._client(1.0)  # shows at once whether the options are right
         return checked
 
+    @classmethod
+    def for_items(cls, settings: SettingsView) -> Self:
+        """The same for the table of items. Raises ConfigError.
+
+        Their keys are always plain: what a row key is made of is known of pages only.
+        """
+        results = cls.from_settings(settings)
+        table = _table_name(settings, ITEMS_TABLE)
+        if table == results.table:
+            raise ConfigError(f"{ITEMS_TABLE} and {TABLE} are both {table!r}: name two tables.")
+        return replace(results, table=table, row_key="url_id")
+
     def connect(self, timeout_seconds: float) -> HBaseConnection:
         """A new connection whose calls may take `timeout_seconds`. Raises SinkUnavailable."""
         connection = self._client(timeout_seconds)
@@ -75,11 +88,11 @@ class HBaseOptions:
             raise ConfigError(f"{OPTIONS} is not what the client takes: {reason}") from None
 
 
-def _table_name(settings: SettingsView) -> str:
-    name = text(settings, TABLE, required=True)
+def _table_name(settings: SettingsView, setting: str = TABLE) -> str:
+    name = text(settings, setting, required=True)
     if not _TABLE_NAME.fullmatch(name):
         raise ConfigError(
-            f"{TABLE} is {name!r}, but a table has a name of ASCII letters, digits, _ . and -, "
+            f"{setting} is {name!r}, but a table has a name of ASCII letters, digits, _ . and -, "
             "or namespace:name, and neither begins with - or a dot."
         )
     return name

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from typing import Any, Self
 
 from site_spider.adapters.hbase.connection import CLIENT_ERRORS, explained, is_table_missing
 from site_spider.adapters.hbase.options import HBaseOptions
 from site_spider.adapters.hbase.row import FAMILY, RowLayout
-from site_spider.contracts.reader import StatusFilter
+from site_spider.contracts.reader import ANY, Fields, StatusFilter
 from site_spider.options import SettingsView
+from site_spider.page.url import host_of
 
 PAGE_ROWS = 20  # the Thrift server holds a page in memory whole, and a body may have megabytes
 COUNT_ROWS = 1000  # without values
@@ -25,7 +27,8 @@ class HBaseResults:
     Every page has a connection of its own: the server closes one that was idle while somebody read.
     """
 
-    def __init__(self, options: HBaseOptions) -> None:
+    def __init__(self, options: HBaseOptions, *, of_items: bool = False) -> None:
+        self._of_items = of_items
         self._options = options
         self._layout = RowLayout(options.row_key, options.cell_bytes)
         self.address = f"{options.host}:{options.port} table {options.table}"
@@ -34,6 +37,11 @@ class HBaseResults:
     def from_settings(cls, settings: SettingsView) -> Self:
         """Build without connecting. Raises ConfigError."""
         return cls(HBaseOptions.from_settings(settings))
+
+    @classmethod
+    def for_items(cls, settings: SettingsView) -> Self:
+        """The same for the table SITE_HBASE_ITEMS_TABLE. Raises ConfigError."""
+        return cls(HBaseOptions.for_items(settings), of_items=True)
 
     def get(self, url_id: str) -> dict[str, Any] | None:
         """One document; with reversed_host keys all rows are looked through. Raises SinkUnavailable."""
@@ -44,17 +52,25 @@ class HBaseResults:
             return next(self._documents([_equals("url_id", url_id)], 1), None)
         end = key + b"\0"
         rows = self._page(key, [], 1, row_stop=end)
-        return self._layout.document(*rows[0]) if rows else None
+        return self._document(*rows[0]) if rows else None
 
     def search(
-        self, status: StatusFilter = None, task_id: str | None = None, limit: int | None = 1000
+        self,
+        status: StatusFilter = None,
+        task_id: str | None = None,
+        limit: int | None = 1000,
+        fields: Fields = ANY,
     ) -> Iterator[dict[str, Any]]:
-        """At most `limit` documents (None: all) that fit both filters. Raises SinkUnavailable."""
-        return self._documents(_filters(status, task_id), limit)
+        """At most `limit` documents (None: all) that fit all filters. Raises SinkUnavailable."""
+        if self._of_items:
+            return islice(self._items(task_id, fields), limit)
+        return self._documents(_filters(status, task_id, fields), limit)
 
-    def count(self, status: StatusFilter = None, task_id: str | None = None) -> int:
-        """How many documents fit both filters. Raises SinkUnavailable."""
-        filters = [*_filters(status, task_id), "KeyOnlyFilter()"]
+    def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
+        """How many documents fit all filters. Raises SinkUnavailable."""
+        if self._of_items:
+            return sum(1 for _ in self._items(task_id, fields))
+        filters = [*_filters(status, task_id, fields), "KeyOnlyFilter()"]
         return sum(1 for _ in self._rows(filters, COUNT_ROWS, None))
 
     def close(self) -> None:
@@ -62,7 +78,25 @@ class HBaseResults:
 
     def _documents(self, filters: Sequence[str], limit: int | None) -> Iterator[dict[str, Any]]:
         for key, cells in self._rows(filters, PAGE_ROWS, limit):
-            yield self._layout.document(key, cells)
+            yield self._document(key, cells)
+
+    def _document(self, key: bytes, cells: dict[bytes, bytes]) -> dict[str, Any]:
+        document = self._layout.document(key, cells)
+        if not self._of_items:
+            return document
+        if b"f:url_id" not in cells:
+            del document["url_id"]
+        return {"_id": key.decode("utf-8", "replace"), **document}
+
+    def _items(self, task_id: str | None, fields: Fields) -> Iterator[dict[str, Any]]:
+        """All rows are looked through: what is known of the page is one cell."""
+        wanted = dict(fields) if task_id is None else {**fields, "task_id": task_id}
+        for document in self._documents([], None):
+            page = document.get("_page")
+            known = page if isinstance(page, dict) else {}
+            known = {**known, "host": host_of(str(known.get("url")))}
+            if all(known.get(name) == value for name, value in wanted.items()):
+                yield document
 
     def _rows(self, filters: Sequence[str], page_rows: int, limit: int | None) -> Iterator[Any]:
         start = b""
@@ -93,7 +127,7 @@ class HBaseResults:
                 raise self._options.unavailable(explained(error)) from error
 
 
-def _filters(status: StatusFilter, task_id: str | None) -> list[str]:
+def _filters(status: StatusFilter, task_id: str | None, fields: Fields) -> list[str]:
     filters = []
     if isinstance(status, int):
         filters.append(_equals("status", str(status)))
@@ -101,7 +135,7 @@ def _filters(status: StatusFilter, task_id: str | None) -> list[str]:
         filters.append(_equals("status", "", needs_column=False))
     if task_id is not None:
         filters.append(_equals("task_id", task_id))
-    return filters
+    return [*filters, *(_equals(name, value) for name, value in fields.items())]
 
 
 def _equals(name: str, value: str, *, needs_column: bool = True) -> str:

@@ -75,6 +75,8 @@ class RowLayout:
         key = self._key(record.key, document).encode("utf-8", "replace")
         if not 1 <= len(key) <= LONGEST_KEY_BYTES:
             raise SinkRejected(f"the row key has {len(key)} bytes, but HBase takes 1 to {LONGEST_KEY_BYTES}")
+        if record.kind == "item":  # nothing of it is ours to cut
+            return Row(key, {_column(str(name)): _value(value) for name, value in document.items()}, None)
         cells = dict(_cell(str(name), value) for name, value in document.items())
         cells.setdefault(_URL_ID, record.key.encode("utf-8", "replace"))
         if _BODY in cells:
@@ -132,7 +134,11 @@ def _cell(name: str, value: Any) -> tuple[bytes, bytes]:
     if name == _BASE64 and isinstance(value, str):
         with suppress(ValueError):  # somebody's own field of this name is text like any other
             return _BYTES, b64decode(value, validate=True)
-    return PREFIX + name.encode("utf-8", "replace"), _value(value)
+    return _column(name), _value(value)
+
+
+def _column(name: str) -> bytes:
+    return PREFIX + name.encode("utf-8", "replace")
 
 
 def _value(value: Any) -> bytes:

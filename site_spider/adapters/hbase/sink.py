@@ -35,6 +35,11 @@ class HBaseSink:
         """The sink of results, SITE_HBASE_TABLE. Raises ConfigError."""
         return cls(HBaseOptions.from_settings(settings))
 
+    @classmethod
+    def for_items(cls, settings: SettingsView) -> Self:
+        """The sink of items, SITE_HBASE_ITEMS_TABLE. Raises ConfigError."""
+        return cls(HBaseOptions.for_items(settings))
+
     async def open(self) -> None:
         """Connect, and create the table if it is missing. Raises SinkUnavailable, ConfigError."""
         await self.close()

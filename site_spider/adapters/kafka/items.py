@@ -23,10 +23,17 @@ REFUSED = frozenset({
 
 
 class Topics(NamedTuple):
-    """Where items go: results, and links as seeds."""
+    """Where items go: results, and links as seeds; and what spiders extracted."""
 
     results: str
     seeds: str
+    items: str = ""
+
+    def of(self, item: Item) -> str:
+        """Where this one goes."""
+        if isinstance(item, Link):
+            return self.seeds
+        return self.results if item.kind == "result" else self.items
 
 
 class TransactionAttempt:
@@ -62,5 +69,5 @@ def shorter(item: Item, halvings: int, error: KafkaError) -> bytes | None:
     """The message with its body halved so often; None when that does not help or nothing is left."""
     if isinstance(item, Link) or error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
         return None
-    document = shortened(item.document, halvings)
+    document = None if item.kind == "item" else shortened(item.document, halvings)
     return None if document is None else encode(document)

@@ -51,9 +51,10 @@ R = TypeVar("R")
 class KafkaSeedLog:
     """Fulfils `site_spider.contracts.seed_log.SeedLog`; threads may share it."""
 
-    def __init__(self, config: KafkaConfig, results_topic: str = "") -> None:
+    def __init__(self, config: KafkaConfig, results_topic: str = "", items_topic: str = "") -> None:
         self.address = config.brokers
         self._results_topic = results_topic
+        self._items_topic = items_topic
         self._config = config
         self._trouble = ""  # the client's last words
         self._admin = self._new_admin()
@@ -61,7 +62,8 @@ class KafkaSeedLog:
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
         """Read SITE_KAFKA_BROKERS, SITE_KAFKA_OPTIONS and SITE_KAFKA_GROUP_PROTOCOL. Raises ConfigError."""
-        return cls(KafkaConfig.from_settings(settings), options.text(settings, "SITE_RESULTS_TOPIC"))
+        topics = (options.text(settings, name) for name in ("SITE_RESULTS_TOPIC", "SITE_ITEMS_TOPIC"))
+        return cls(KafkaConfig.from_settings(settings), *topics)
 
     def check(self, timeout_seconds: float) -> None:
         """See `site_spider.contracts.seed_log.SeedLog`."""
@@ -79,8 +81,8 @@ class KafkaSeedLog:
         return KafkaConsumer(self._config, topic, group, listener)
 
     def transactional_consumer(self, topic: str, group: str, listener: Listener) -> KafkaConsumer:
-        """See `site_spider.contracts.seed_log.SeedLog`; results go to SITE_RESULTS_TOPIC."""
-        topics = Topics(self._results_topic, topic)
+        """See `site_spider.contracts.seed_log.SeedLog`; for results and items SITE_*_TOPIC."""
+        topics = Topics(self._results_topic, topic, self._items_topic)
 
         def transactions(identity: str, member: Consumer) -> KafkaTransactions:
             return KafkaTransactions(self._config, identity, topics, member)

@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 BROKERS = "SITE_KAFKA_BROKERS"
 TOPIC = "SITE_RESULTS_TOPIC"
+ITEMS_TOPIC = "SITE_ITEMS_TOPIC"
 OPEN_SECONDS = 3.0  # for one answer; the delivery asks again
 CLOSE_SECONDS = 4.0
 ACKNOWLEDGE_SECONDS = 15.0  # then the sink counts as away; a broker's successor is elected in less
@@ -91,6 +92,11 @@ class KafkaSink:
         if not text(settings, BROKERS):
             raise ConfigError(f"{BROKERS} is empty, but the Kafka sink needs it: host:port,...")
         return cls(KafkaConfig.from_settings(settings), _topic(settings))
+
+    @classmethod
+    def for_items(cls, settings: SettingsView) -> Self:
+        """The sink of items, SITE_ITEMS_TOPIC at SITE_KAFKA_BROKERS. Raises ConfigError."""
+        return cls(KafkaConfig.from_settings(settings), items_topic(settings))
 
     async def open(self) -> None:
         """Wait until the brokers answer. Raises SinkUnavailable, ConfigError."""
@@ -159,7 +165,7 @@ class KafkaSink:
 
     def _send_again(self, sending: _Sending) -> None:
         document = shortened(sending.record.document, sending.rounds)
-        if document is None:
+        if document is None or (sending.rounds and sending.record.kind == "item"):  # not ours to cut
             sending.is_cut_out = True
             return
         if self._alone is None:
@@ -211,12 +217,20 @@ async def _finished(sendings: Sequence[_Sending], deadline: float) -> None:
             await all_done.wait()
 
 
-def _topic(settings: SettingsView) -> str:
-    topic = text(settings, TOPIC, required=True)
+def _topic(settings: SettingsView, setting: str = TOPIC) -> str:
+    topic = text(settings, setting, required=True)
     if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
         raise ConfigError(
-            f"{TOPIC} is {topic!r}, but a topic has a name of at most 249 ASCII letters, digits, . _ and -."
+            f"{setting} is {topic!r}, but a topic has a name of at most 249 ASCII letters, digits, . _ and -."
         )
     if topic == text(settings, "SITE_SEED_TOPIC"):
-        raise ConfigError(f"{TOPIC} and SITE_SEED_TOPIC are both {topic!r}; results must not become seeds.")
+        raise ConfigError(f"{setting} and SITE_SEED_TOPIC are both {topic!r}; results must not become seeds.")
+    return topic
+
+
+def items_topic(settings: SettingsView) -> str:
+    """SITE_ITEMS_TOPIC. Raises ConfigError."""
+    topic = _topic(settings, ITEMS_TOPIC)
+    if topic == text(settings, TOPIC):
+        raise ConfigError(f"{ITEMS_TOPIC} and {TOPIC} are both {topic!r}: name two topics.")
     return topic

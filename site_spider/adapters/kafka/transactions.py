@@ -130,8 +130,7 @@ class KafkaTransactions:
         self, client: Producer, attempt: TransactionAttempt, number: int, what: tuple[Item, bytes]
     ) -> None:
         item, value = what
-        is_link = isinstance(item, Link)
-        topic = self._topics.seeds if is_link else self._topics.results
+        topic = self._topics.of(item)
         key = item.key if isinstance(item, Link) else item.key.encode("utf-8", "replace")
         report = partial(attempt.report, number)
         attempt.unanswered.add(number)

@@ -11,9 +11,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from site_spider.adapters.local.filters import conditions
 from site_spider.adapters.local.store import (
     BUSY_SECONDS,
     FILE_NAME,
+    ITEMS,
     RESULTS,
     STATISTICS,
     LocalStore,
@@ -21,7 +23,7 @@ from site_spider.adapters.local.store import (
     document_in,
     unavailable,
 )
-from site_spider.contracts.reader import StatusFilter
+from site_spider.contracts.reader import ANY, Fields, StatusFilter
 from site_spider.contracts.sink import Record, Verdict
 from site_spider.options import SettingsView, text
 from site_spider.results.nulls import without_mark
@@ -44,6 +46,11 @@ class LocalSink:
     def from_settings(cls, settings: SettingsView) -> Self:
         """The sink of results in SITE_DATA_DIR. Raises ConfigError."""
         return cls(_folder(settings), RESULTS)
+
+    @classmethod
+    def for_items(cls, settings: SettingsView) -> Self:
+        """The sink of items in the same file. Raises ConfigError."""
+        return cls(_folder(settings), ITEMS)
 
     @classmethod
     def for_statistics(cls, settings: SettingsView) -> Self:
@@ -77,10 +84,11 @@ class LocalSink:
 
 
 class LocalResults:
-    """Reads the results in the file. A file that does not exist yet has none."""
+    """Reads the results in the file, or the items. A file that does not exist yet has none."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, table: Table = RESULTS) -> None:
         self._path = folder / FILE_NAME
+        self._table = table
         self.address = str(self._path)
 
     @classmethod
@@ -88,55 +96,53 @@ class LocalResults:
         """The reader of the results in SITE_DATA_DIR. Raises ConfigError."""
         return cls(_folder(settings))
 
+    @classmethod
+    def for_items(cls, settings: SettingsView) -> Self:
+        """The reader of the items in SITE_DATA_DIR. Raises ConfigError."""
+        return cls(_folder(settings), ITEMS)
+
     def get(self, url_id: str) -> dict[str, Any] | None:
         """One document. Raises SinkUnavailable."""
-        return next(self._documents("WHERE url_id = ?", [url_id]), None)
+        return next(self._documents(f"WHERE {self._table.key} = ?", [url_id]), None)
 
     def search(
-        self, status: StatusFilter = None, task_id: str | None = None, limit: int | None = 1000
+        self,
+        status: StatusFilter = None,
+        task_id: str | None = None,
+        limit: int | None = 1000,
+        fields: Fields = ANY,
     ) -> Iterator[dict[str, Any]]:
-        """At most `limit` documents (None: all) that fit both filters. Raises SinkUnavailable."""
-        where, values = _conditions(status, task_id)
+        """At most `limit` documents (None: all) that fit all filters. Raises SinkUnavailable."""
+        where, values = conditions(self._table, status, task_id, fields)
         return self._documents(f"{where} ORDER BY rowid LIMIT ?", [*values, -1 if limit is None else limit])
 
-    def count(self, status: StatusFilter = None, task_id: str | None = None) -> int:
-        """How many documents fit both filters. Raises SinkUnavailable."""
-        where, values = _conditions(status, task_id)
-        return int(next(self._rows(f"SELECT count(*) FROM results {where}", values), [0])[0])  # noqa: S608
+    def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
+        """How many documents fit all filters. Raises SinkUnavailable."""
+        where, values = conditions(self._table, status, task_id, fields)
+        return int(next(self._rows(f"SELECT count(*) FROM {self._table.name} {where}", values), [0])[0])  # noqa: S608
 
     def close(self) -> None:
         """Nothing is held between calls."""
 
     def _documents(self, where: str, values: Sequence[Any]) -> Iterator[dict[str, Any]]:
         # the clauses are constants of this module, their values are bound
-        for key, document in self._rows(f"SELECT url_id, document FROM results {where}", values):  # noqa: S608
-            yield {"url_id": key, **without_mark(document_in(document))}
+        key, table = self._table.key, self._table.name
+        shown = "_id" if self._table is ITEMS else key
+        for found, document in self._rows(f"SELECT {key}, document FROM {table} {where}", values):  # noqa: S608
+            yield {shown: found, **without_mark(document_in(document))}
 
     def _rows(self, query: str, values: Sequence[Any]) -> Iterator[Any]:
         try:
             self._path.stat()
             address = f"{self._path.absolute().as_uri()}?mode=ro"
             with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as connection:
-                if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'results'").fetchone():
+                tables = "SELECT 1 FROM sqlite_master WHERE name = ?"
+                if connection.execute(tables, [self._table.name]).fetchone():
                     yield from connection.execute(query, values)
         except FileNotFoundError:
             return
         except (sqlite3.Error, OSError) as error:
             raise unavailable(self._path, error) from error
-
-
-def _conditions(status: StatusFilter, task_id: str | None) -> tuple[str, list[Any]]:
-    conditions: list[str] = []
-    values: list[Any] = []
-    if isinstance(status, int):
-        conditions.append("status = ?")
-        values.append(status)
-    elif status is not None:
-        conditions.append("status IS NULL")
-    if task_id is not None:
-        conditions.append("task_id = ?")
-        values.append(task_id)
-    return ("WHERE " + " AND ".join(conditions) if conditions else ""), values
 
 
 def _folder(settings: SettingsView) -> Path:

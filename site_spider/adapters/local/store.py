@@ -34,6 +34,7 @@ class Table:
     key: str
     columns: Mapping[str, str]
     is_shared: bool = False  # producers have fields of their own in its documents
+    merges: bool = True  # a document that is written again, with what is there; else it is replaced
 
     @property
     def schema(self) -> Sequence[str]:
@@ -64,6 +65,7 @@ class Table:
 
 
 RESULTS = Table("results", "url_id", {"status": "status", "task_id": "task_id"}, is_shared=True)
+ITEMS = Table("items", "item_key", {}, merges=False)
 STATISTICS = Table("statistics", "id", {"timestamp": "@timestamp", "process": "process"})
 
 
@@ -136,6 +138,8 @@ class LocalStore:
         return ACKNOWLEDGED
 
     def _merged(self, connection: sqlite3.Connection, record: Record) -> Mapping[str, Any]:
+        if not self._table.merges:
+            return record.document
         row = connection.execute(self._select, [record.key]).fetchone()
         stored = {} if row is None else document_in(row[0])
         return merged(stored, settled(stored, record.document) if self._table.is_shared else record.document)

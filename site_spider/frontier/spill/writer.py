@@ -116,7 +116,7 @@ def _meta(request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
     else:
         said |= {"parent_url_id": job.parent.url_id, "seed_url_id": seed.seed_url_id or root.url_id}
     return {
-        **(seed.extra if job is root else {}),
+        **seed.extra,
         "url_id": job.url_id,
         "depth": job.depth,
         **{key: value for key, value in said.items() if value is not None},

@@ -25,6 +25,7 @@ from site_spider.results.commits import Member, Tell
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.exactly_once.commits import TransactionCommits, TransactionOutcome
 from site_spider.results.exactly_once.held import HeldResults, Item, Link, Tree
+from site_spider.results.items import refusal_of
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,11 @@ class ExactlyOnce(SeedListener):
     def available(self) -> bool:
         """False while Kafka takes no transactions."""
         return not self._outage
+
+    @property
+    def stores_records(self) -> bool:
+        """As in Commits."""
+        return True
 
     def is_taking(self) -> bool:
         """As in Commits."""
@@ -207,9 +213,13 @@ class ExactlyOnce(SeedListener):
         self._firsts = [*self._running, *self._firsts]
         self._running = []
         if outcome.refused:
+            assert self._held.under_way is not None
+            number, reason = next(iter(outcome.refused.items()))
+            guilty = self._held.under_way.items[number]
+            reason = refusal_of(guilty, reason) if isinstance(guilty, Record) else reason
             opened, dropped = self._held.refused(outcome.refused.keys())
             for tree in opened:
-                self._give_up(tree, next(iter(outcome.refused.values())))
+                self._give_up(tree, reason)
         else:
             dropped = self._held.not_committed()
         self._drop(dropped)

@@ -58,12 +58,20 @@ class Scene:
     def __init__(self, brokers: str) -> None:
         name = uuid.uuid4().hex[:10]
         self.seeds, self.results, self.group = f"seeds-{name}", f"results-{name}", f"group-{name}"
-        self.settings = {"SITE_KAFKA_BROKERS": brokers, "SITE_RESULTS_TOPIC": self.results}
+        self.items = f"items-{name}"
+        self.settings = {
+            "SITE_KAFKA_BROKERS": brokers,
+            "SITE_RESULTS_TOPIC": self.results,
+            "SITE_ITEMS_TOPIC": self.items,
+        }
         self.log = KafkaSeedLog.from_settings(self.settings)
         self.at = Partition(self.seeds, 0)
         self.members: list[KafkaConsumer] = []
         limit = {"max.message.bytes": str(LIMIT_BYTES)}
-        topics = [NewTopic(self.seeds, 2, 1), NewTopic(self.results, 1, 1, config=limit)]
+        topics = [
+            NewTopic(self.seeds, 2, 1),
+            *(NewTopic(n, 1, 1, config=limit) for n in (self.results, self.items)),
+        ]
         admin = AdminClient({"bootstrap.servers": brokers})
         for made in admin.create_topics(topics).values():
             made.result()
@@ -98,6 +106,20 @@ def scene(kafka_brokers: str) -> Iterator[Scene]:
     scene = Scene(kafka_brokers)
     yield scene
     scene.close()
+
+
+def test_items_go_to_their_topic_in_the_same_transaction(scene: Scene) -> None:
+    """One that is too large is refused as it is: nothing of it is cut."""
+    member = scene.member(0, 1)
+    item = Record("page-1", {"title": "t"}, 100, "item")
+    assert member.commit_with([page("a"), item], {scene.at: Position(1, "")}) == {}
+    assert scene.stored() == ["a"]
+    assert KafkaResults(scene.settings, "SITE_ITEMS_TOPIC").messages() == [("page-1", {"title": "t"})]
+    noise = secrets.token_hex(4 * LIMIT_BYTES)
+    large = Record("page-2", {"body": noise}, 100, "item")
+    refused = member.commit_with([large], {scene.at: Position(2, "")})
+    assert "refuses the message" in refused[0]
+    assert scene.committed() == Position(1, "")
 
 
 class Saboteur:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from site_spider.errors import LogUnavailable
 from site_spider.frontier.spill.spill import Spill
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.results.exactly_once.held import Item, Link
+from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
 
@@ -177,3 +178,34 @@ def test_trees_that_keep_too_much_hand_their_links_on(
     assert stored_keys() == dict.fromkeys(crawled.documents, 1)
     assert len(PlayedConsumer.stored) == 12 * (1 + LINKS)
     assert crawled.seeds["consumed"] > 12
+
+
+class ItemSpider(SeedSpider):
+    """Gives items on every page of a tree."""
+
+    name = "shop"
+
+    async def parse(self, response: Response) -> AsyncIterator[Any]:  # type: ignore[override,misc]
+        yield {"title": "first"}
+        for output in await super().parse(response):
+            yield output
+        yield {"title": "second"}
+
+
+def test_items_are_stored_once_and_with_their_seed(tmp_path: Path) -> None:
+    """In the transaction of their tree, as results are."""
+    crawled = crawl_trees(tmp_path, 5, spider=ItemSpider)
+    kinds = Counter((record.kind, record.key) for record in PlayedConsumer.stored)
+    assert set(kinds.values()) == {1}
+    assert {key for kind, key in kinds if kind == "item"} == set(crawled.items)
+    assert len(crawled.items) == 2 * 5 * (1 + LINKS)
+    assert {stored - told * 3 * (1 + LINKS) for told, stored in PlayedLog.told} == {0}
+
+
+def test_a_refused_item_is_one_dead_letter_that_names_its_page(tmp_path: Path) -> None:
+    """The rest of its tree is stored."""
+    PlayedConsumer.refuses = "t1-2"
+    crawled = crawl_trees(tmp_path, 2, spider=ItemSpider)
+    (letter,) = crawled.dead_letters
+    assert dict(letter.headers)["error"] == b"item t1-2: not this one (page http://host.test/tree1)"
+    assert len(PlayedConsumer.stored) == 2 * 3 * (1 + LINKS) - 1

@@ -1,0 +1,11 @@
+"""`scrapy fetch` of Scrapy: fetches a URL."""
+
+from __future__ import annotations
+
+from scrapy.commands.fetch import Command as ScrapyCommandOfThatName
+
+from site_spider.commands.trial import Trial
+
+
+class Command(Trial, ScrapyCommandOfThatName):
+    """As Scrapy's, without touching the crawl."""

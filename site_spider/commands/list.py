@@ -1,0 +1,11 @@
+"""`scrapy list` of Scrapy: lists the spiders."""
+
+from __future__ import annotations
+
+from scrapy.commands.list import Command as ScrapyCommandOfThatName
+
+from site_spider.commands.trial import Trial
+
+
+class Command(Trial, ScrapyCommandOfThatName):
+    """As Scrapy's, without touching the crawl."""

@@ -1,0 +1,31 @@
+"""What a request gets right before it is downloaded, and does without while it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scrapy import Request
+
+from site_spider import meta_keys
+from site_spider.engine.cookies import use_jar_of
+from site_spider.ledger.lineage import Job
+from site_spider.results.callbacks import Callbacks
+
+
+class Preparation:
+    """Cookies and meta of the seed, callback and errback."""
+
+    def __init__(self, callbacks: Callbacks, seed_meta_keys: Sequence[str]) -> None:
+        self._callbacks = callbacks
+        self._seed_meta_keys = seed_meta_keys
+
+    def __call__(self, request: Request, job: Job) -> None:
+        """For one of a seed's tree."""
+        use_jar_of(request, job.entry)
+        request.meta.pop(meta_keys.ITEMS, None)  # of an earlier attempt
+        if self._seed_meta_keys:
+            extra = job.root.seed.extra
+            for key in self._seed_meta_keys:
+                if key in extra:
+                    request.meta.setdefault(key, extra[key])
+        self._callbacks.complete(request)

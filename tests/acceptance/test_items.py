@@ -1,0 +1,101 @@
+"""Items of a spider of one's own, with real Kafka and Elasticsearch and processes that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.test_deaths import crawlers
+from tools.deployment.deployment import Deployment, opened, wait_until
+
+MODULE = ("--", "-s", "SPIDER_MODULES=tests.acceptance.shop_spider")
+LISTS, DETAILS, OFFERS = 20, 10, 3
+
+
+class Shop(BaseHTTPRequestHandler):
+    """Lists of details of offers, slow enough for a kill to fall in between."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        time.sleep(0.15)
+        if self.path.startswith("/list/"):
+            number = self.path.rpartition("/")[2]
+            body = "".join(f'<a class="detail" href="/detail/{number}/{n}">d</a>' for n in range(DETAILS))
+        else:
+            body = "<title>t</title>" + "".join(f"<li>{self.path} offer {n}</li>" for n in range(OFFERS))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_arguments: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def shop() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[Deployment]:
+    settings = {
+        "SITE_KAFKA_BROKERS": kafka_brokers,
+        "SITE_SINKS": "elasticsearch",
+        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
+    }
+    yield from opened(tmp_path, settings)
+
+
+@pytest.mark.servers
+def test_every_item_is_there_once_though_processes_are_killed(deployment: Deployment, shop: str) -> None:
+    """Of 20 lists of 10 details with 3 offers each; and each page has its result."""
+    seeds = [
+        json.dumps({"url": f"{shop}/list/{n}", "meta": {"url_id": f"list-{n}", "task_id": "spring"}}).encode()
+        for n in range(LISTS)
+    ]
+    deployment.produce([(b"127.0.0.1", seed) for seed in seeds])
+    run = deployment.start("-s", "shop", "--until-done", *MODULE)
+    wait_until(deployment.items, 90, "the first items")
+    (victim,) = crawlers(run, "shop")
+    os.kill(victim, signal.SIGKILL)
+    assert run.wait(180) == 0, run.text()
+    items = deployment.items()
+    offers = [item["offer"] for item in items.values()]
+    assert len(set(offers)) == len(offers) == LISTS * DETAILS * OFFERS
+    assert {item["task"] for item in items.values()} == {"spring"}
+    for key, item in items.items():
+        place = int(str(item["offer"]).rpartition(" ")[2]) + 1
+        assert key == f"{item['_page']['url_id']}-{place}"
+    documents = deployment.documents()
+    assert len(documents) == LISTS * (1 + DETAILS)
+    assert {document["description"] for document in documents.values()} == {None}
+    assert deployment.dead_letters() == []
+
+
+@pytest.mark.servers
+def test_a_spider_has_the_topic_and_group_of_its_custom_settings(deployment: Deployment, shop: str) -> None:
+    """For the crawlers, and for the watcher that ends them."""
+    for name in ("SITE_SEED_TOPIC", "SITE_CONSUMER_GROUP"):
+        del deployment.settings[name]
+    deployment.topic = "topic-of-own-topic"
+    url = f"{shop}/detail/x"
+    deployment.produce([(b"127.0.0.1", json.dumps({"url": url}).encode())])
+    run = deployment.start("-s", "own_topic", "--until-done", *MODULE)
+    assert run.wait(120) == 0, run.text()
+    assert [item["title"] for item in deployment.items().values()] == ["t"]
+    assert "topic-of-own-topic" in run.text()

@@ -1,0 +1,89 @@
+"""Scrapy's commands for trying things out touch nothing of the crawl, and know the environment."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tests.commands.project import Project
+from tests.in_process.engine import lag
+
+
+class Page(BaseHTTPRequestHandler):
+    """One page with a link."""
+
+    def do_GET(self) -> None:
+        body = b"<p>hello</p><a href=/x>x</a>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+COMMANDS = {
+    "parse": ["parse", "--nolog", "--spider", "crawl_spider", "--pipelines", "{url}"],
+    "check": ["check", "crawl_spider"],
+    "shell": ["shell", "--nolog", "--spider", "crawl_spider", "-c", "response.status", "{url}"],
+    "fetch": ["fetch", "--nolog", "--spider", "crawl_spider", "{url}"],
+    "list": ["list"],
+}
+SAYS = {"parse": "'status': 200", "check": "OK", "shell": "200", "fetch": "hello", "list": "crawl_spider"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_seed_is_taken_and_nothing_written(command: str, project: Project, url: str) -> None:
+    """Of a topic in which a seed waits; the settings come from the environment."""
+    project.produce("mine", (None, json.dumps({"url": url}).encode()))
+    before = sorted(path for path in project.data.rglob("*") if path.is_file())
+    environment = {"SITE_SEED_TOPIC": "mine", "SITE_ALLOW_PRIVATE_HOSTS": "true"}
+    ran = project.scrapy(*(word.format(url=url) for word in COMMANDS[command]), **environment)
+    assert ran.returncode == 0, ran.stderr
+    assert SAYS[command] in ran.stdout + ran.stderr
+    assert lag(project.log, "mine", "site_spider") == 1
+    assert sorted(path for path in project.data.rglob("*") if path.is_file()) == before
+
+
+def test_the_guard_for_hosts_holds_here_too(project: Project, url: str) -> None:
+    """Unless the environment says otherwise, as for a crawl."""
+    ran = project.scrapy("fetch", url)
+    assert "hello" not in ran.stdout
+    assert "SITE_ALLOW_PRIVATE_HOSTS" in ran.stderr
+
+
+def test_bench_reaches_its_own_server(project: Project) -> None:
+    """Which listens on loopback."""
+    ran = project.scrapy("bench", "-s", "CLOSESPIDER_TIMEOUT=2", "-s", "CLOSESPIDER_ITEMCOUNT=1")
+    assert ran.returncode == 0
+    assert "response_status_count/200" in ran.stderr
+    assert not (project.data / "results.sqlite").exists()
+
+
+def test_a_seed_without_a_url_is_for_spiders_that_make_requests_of_it(project: Project) -> None:
+    """`scrapy seed --spider NAME` knows which do."""
+    line = '{"meta": {"forum": 7}}\n'
+    ran = project.scrapy("seed", "-", stdin=line)
+    assert (ran.returncode, ran.stdout) == (1, "produced 0, refused 1\n")
+    assert "url: missing" in ran.stderr
+    modules = ("-s", "SPIDER_MODULES=tests.service.test_own_spiders,site_spider.spiders")
+    ran = project.scrapy("seed", "-", "--spider", "forum", *modules, stdin=line)
+    assert (ran.returncode, ran.stdout) == (0, "produced 1, refused 0\n"), ran.stderr
+    (message,) = project.log.read("seeds")
+    assert json.loads(message.value or b"") == {"meta": {"forum": 7}}
+    assert message.key

@@ -1,0 +1,467 @@
+"""Items of spiders: documents of their own, which hold their seed, beside the result of their page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, ClassVar
+
+import attrs
+import pytest
+import scrapy
+from pydantic import BaseModel
+from scrapy import Request, signals
+from scrapy.exceptions import DropItem
+from scrapy.http import Response
+
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.results.result import Result
+from site_spider.spiders.crawl_spider import SeedSpider
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page
+
+SEED = {"url": "http://h.test/list", "meta": {"url_id": "list", "task_id": "spring", "NotExtract": True}}
+
+
+@pytest.fixture(autouse=True)
+def site() -> Iterator[None]:
+    engine.ANSWERS.clear()
+    yield
+    engine.ANSWERS.clear()
+
+
+class ItemSpider(SeedSpider):
+    """Gives what a test says."""
+
+    name = "shop"
+    given: ClassVar[Any] = ()
+
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        yield from self.given
+
+
+def spider(*given: Any, **attributes: Any) -> type[SeedSpider]:
+    return type("Given", (ItemSpider,), {"given": given, **attributes})
+
+
+class Book(scrapy.Item):
+    title = scrapy.Field()
+
+
+@dataclass
+class Shelf:
+    title: str
+    books: list[Any] = field(default_factory=list)
+
+
+@attrs.define
+class Author:
+    title: str
+
+
+class Publisher(BaseModel):
+    title: str
+
+
+def test_every_kind_of_item_is_a_document_with_its_page_beside_it(tmp_path: Path) -> None:
+    """Its own fields untouched; the id is its place on the page."""
+    given = (
+        {"title": "dict"},
+        Book(title="item"),
+        Shelf("dataclass", [Author("inner"), {"deep": [Book(title="deeper")]}]),
+        Author("attrs"),
+        Publisher(title="pydantic"),
+    )
+    found = crawl(tmp_path, [SEED], spider(*given))
+    assert [found.items[f"list-{place}"].pop("_page")["url_id"] for place in range(1, 6)] == ["list"] * 5
+    assert list(found.items.values()) == [
+        {"title": "dict"},
+        {"title": "item"},
+        {"title": "dataclass", "books": [{"title": "inner"}, {"deep": [{"title": "deeper"}]}]},
+        {"title": "attrs"},
+        {"title": "pydantic"},
+    ]
+    assert (found.lag, found.dead_letters) == (0, [])
+
+
+def test_the_page_says_where_an_item_comes_from(tmp_path: Path) -> None:
+    """All fields of `_page`, of a seed's page and of a link's."""
+
+    class Linked(SeedSpider):
+        name = "linked"
+
+        def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+            yield {"at": response.url}
+            yield Request("http://h.test/detail", callback=self.detail)
+
+        async def detail(self, response: Response) -> AsyncIterator[Any]:
+            yield {"at": response.url}
+
+    found = crawl(tmp_path, [SEED], Linked)
+    of = {item["at"]: item["_page"] for item in found.items.values()}
+    assert datetime.fromisoformat(of["http://h.test/list"].pop("fetched_at")).tzinfo is not None
+    assert of["http://h.test/list"] == {
+        "url_id": "list",
+        "url": "http://h.test/list",
+        "task_id": "spring",
+        "seed_url_id": None,
+        "depth": 0,
+        "spider": "linked",
+    }
+    detail = of["http://h.test/detail"]
+    assert (detail["seed_url_id"], detail["depth"], detail["task_id"]) == ("list", 1, "spring")
+    assert found.documents[detail["url_id"]]["url"] == "http://h.test/detail"
+
+
+def test_the_result_of_the_page_is_written_besides(tmp_path: Path) -> None:
+    """Whatever kind of callback it is, and when it gives nothing."""
+
+    class Kinds(SeedSpider):
+        name = "kinds"
+
+        def parse(self, response: Response) -> Any:  # type: ignore[override]
+            return getattr(self, response.url.rpartition("/")[2])()
+
+        def generator(self) -> Iterator[Any]:
+            yield {"a": 1}
+
+        def nothing(self) -> None:
+            return None
+
+        def one(self) -> Any:
+            return {"a": 1}
+
+        def several(self) -> list[Any]:
+            return [{"a": 1}]
+
+        async def coroutine(self) -> list[Any]:
+            await asyncio.sleep(0)
+            return [{"a": 1}]
+
+        async def generator_of_later(self) -> AsyncIterator[Any]:
+            await asyncio.sleep(0)
+            yield {"a": 1}
+
+    kinds = ["generator", "nothing", "one", "several", "coroutine", "generator_of_later"]
+    seeds = [{"url": f"http://h.test/{kind}", "meta": {"url_id": kind}} for kind in kinds]
+    found = crawl(tmp_path, seeds, Kinds)
+    assert set(found.documents) == set(kinds)
+    for document in found.documents.values():
+        assert (document["status"], document["description"], document["body"]) == (200, None, "<p>page")
+        assert document["spider"] == "kinds"
+    assert set(found.items) == {f"{kind}-1" for kind in kinds if kind != "nothing"}
+    assert found.seeds["completed_with_result"] == len(kinds)
+
+
+def test_page_results_can_be_turned_off_but_for_failures(tmp_path: Path) -> None:
+    """Each seed ends as something that can be found."""
+    engine.ANSWERS["/gone"] = lambda request: page(request, "gone", 404)
+    seeds = [SEED, {"url": "http://h.test/gone", "meta": {"url_id": "gone"}}]
+    found = crawl(tmp_path, seeds, spider({"a": 1}, page_results=False))
+    assert {key: d["description"] for key, d in found.documents.items()} == {"gone": "HTTP 404 Not Found"}
+    assert set(found.items) == {"list-1", "gone-1"}
+    assert (found.seeds["completed_with_result"], found.seeds["completed_with_failure"]) == (1, 1)
+    found = crawl(tmp_path / "default", seeds, type("Off", (SeedSpider,), {"page_results": False}))
+    assert set(found.documents) == {"gone"}
+
+
+def test_a_seed_done_twice_leaves_the_same_documents(tmp_path: Path) -> None:
+    """By place, and by `item_id`; the later one replaces the whole document."""
+    crawl(tmp_path, [SEED], spider({"a": 1, "old": True}, {"item_id": "x", "a": 2}, {"item_id": 7}))
+    found = crawl(tmp_path, [SEED], spider({"a": 3}, {"item_id": "x", "a": 4}, {"item_id": 7}))
+    for item in found.items.values():
+        del item["_page"]
+    assert found.items == {"list-1": {"a": 3}, "x": {"item_id": "x", "a": 4}, "7": {"item_id": 7}}
+
+
+class SlowForTheFirst:
+    """A pipeline through which a later item comes first."""
+
+    async def process_item(self, item: Any) -> Any:
+        await asyncio.sleep(0.1 if item == {"n": 1} else 0)
+        return item
+
+
+def test_the_place_on_the_page_is_that_in_which_the_spider_gives_it(tmp_path: Path) -> None:
+    """Not that in which slow pipelines let items through; one that is dropped has a place, too."""
+
+    def drop_second(item: Any) -> Any:
+        if item == {"n": 2}:
+            raise DropItem("not wanted")
+        return item
+
+    dropping = type("Dropping", (), {"process_item": lambda _self, item: drop_second(item)})
+    found = crawl(
+        tmp_path,
+        [SEED],
+        spider({"n": 1}, {"n": 2}, {"n": 3}),
+        ITEM_PIPELINES={
+            SlowForTheFirst: 1,
+            dropping: 2,
+            "site_spider.results.pipeline.ResultPipeline": 900,
+        },
+    )
+    assert {key: item["n"] for key, item in found.items.items()} == {"list-1": 1, "list-3": 3}
+    assert found.documents["list"]["description"] is None
+
+
+def test_an_error_in_a_pipeline_is_said_in_the_result_of_the_page(tmp_path: Path) -> None:
+    """The item is lost, and not silently; the others are there."""
+
+    class Failing:
+        def process_item(self, item: Any) -> Any:
+            if item == {"n": 1}:
+                raise ValueError("no price")
+            return item
+
+    pipelines = {Failing: 1, "site_spider.results.pipeline.ResultPipeline": 900}
+    found = crawl(tmp_path, [SEED], spider({"n": 1}, {"n": 2}), ITEM_PIPELINES=pipelines)
+    assert set(found.items) == {"list-2"}
+    assert found.documents["list"]["description"] == "ValueError in an item pipeline: no price"
+
+
+def test_feeds_and_signals_see_items_and_no_results(tmp_path: Path) -> None:
+    """A spider of one's own gives items; the result of the page is not its item."""
+    seen: list[Any] = []
+
+    class Listening(ItemSpider):
+        given = ({"a": 1}, Book(title="t"))
+
+        @classmethod
+        def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
+            made = super().from_crawler(crawler, *args, **kwargs)
+            crawler.signals.connect(made.scraped, signal=signals.item_scraped)
+            return made
+
+        def scraped(self, item: Any) -> None:
+            seen.append(item)
+
+    out = tmp_path / "out.jsonl"
+    found = crawl(tmp_path / "data", [SEED], Listening, FEEDS={str(out): {"format": "jsonlines"}})
+    assert [json.loads(line) for line in out.read_text().splitlines()] == [{"a": 1}, {"title": "t"}]
+    assert seen == [{"a": 1}, Book(title="t")]
+    assert set(found.documents) == {"list"}
+
+
+def test_a_result_that_the_spider_gives_itself_is_written_once(tmp_path: Path) -> None:
+    """As the default spider does, or one that goes on from it."""
+
+    class Both(SeedSpider):
+        async def parse(self, response: Response) -> AsyncIterator[Any]:  # type: ignore[override,misc]
+            yield {"a": 1}
+            for output in await super().parse(response):
+                yield output
+
+    results: list[Any] = []
+
+    class Counting:
+        def process_item(self, item: Any) -> Any:
+            results.append(type(item))
+            return item
+
+    pipelines = {Counting: 1, "site_spider.results.pipeline.ResultPipeline": 900}
+    found = crawl(tmp_path, [SEED], Both, ITEM_PIPELINES=pipelines)
+    assert results == [dict, Result]
+    assert (set(found.documents), set(found.items)) == ({"list"}, {"list-1"})
+
+
+class Flattening:
+    """A pipeline that makes a dict of a result, and adds to it."""
+
+    def process_item(self, item: Any) -> Any:
+        return {**item.document(), "mine": 1} if isinstance(item, Result) else item
+
+
+def test_a_result_that_a_pipeline_makes_a_dict_of_stays_a_result(tmp_path: Path) -> None:
+    """An item with a url_id of its own stays an item."""
+
+    class Both(SeedSpider):
+        async def parse(self, response: Response) -> AsyncIterator[Any]:  # type: ignore[override,misc]
+            yield {"url_id": "mine", "a": 1}
+            for output in await super().parse(response):
+                yield output
+
+    pipelines = {Flattening: 1, "site_spider.results.pipeline.ResultPipeline": 900}
+    found = crawl(tmp_path, [SEED], Both, ITEM_PIPELINES=pipelines)
+    assert found.documents["list"]["mine"] == 1
+    assert {key: item["url_id"] for key, item in found.items.items()} == {"list-1": "mine"}
+
+
+CIRCLE: dict[str, Any] = {"a": 1}
+CIRCLE["me"] = [CIRCLE]
+DEEP: Any = []
+for _ in range(10_000):
+    DEEP = [DEEP]
+UNWRITABLE: dict[str, tuple[Any, str]] = {
+    "bytes": ({"raw": b"x"}, "field 'raw' of the item is of the class bytes"),
+    "object": ({"deep": [{"er": object()}]}, "field 'deep.er' of the item is of the class object"),
+    "nan": ({"price": float("nan")}, "field 'price' of the item is nan"),
+    "circle": (CIRCLE, "nested deeper than 64 levels, or holds itself"),
+    "deep": ({"deep": DEEP}, "nested deeper than 64 levels"),
+    "huge": ({"text": "x" * 20_000_000}, "the item has more than 16000000 bytes; field 'text'"),
+    "many": ({"n": list(range(200_000))}, "the item has more than 100000 values"),
+    "key": ({"a": {(1, 2): 3}}, "field 'a' of the item has a key that is of the class tuple"),
+    "item_id": ({"item_id": ["x"]}, "item_id is \"['x']\", but must be text or a whole number"),
+    "page": ({"_page": 1}, "the item has a field '_page' of its own"),
+}
+
+
+@pytest.mark.parametrize("case", UNWRITABLE)
+def test_an_item_that_cannot_be_stored_is_a_dead_letter_that_names_the_page(
+    case: str, tmp_path: Path
+) -> None:
+    """The page's other items and its result are there."""
+    item, reason = UNWRITABLE[case]
+    found = crawl(tmp_path, [SEED], spider({"a": 1}, item, {"a": 3}))
+    (letter,) = found.dead_letters
+    assert json.loads(letter.value or b"") == SEED
+    error = dict(letter.headers)["error"].decode()
+    assert reason in error
+    assert "http://h.test/list" in error
+    assert set(found.items) == {"list-1", "list-3"}
+    assert found.documents["list"]["status"] == 200
+    assert (found.lag, found.seeds["dead_lettered"]) == (0, 1)
+
+
+def test_what_json_has_no_words_for_but_everybody_puts_into_items_is_text(tmp_path: Path) -> None:
+    """Dates, prices, sets."""
+    item = {
+        "when": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "day": datetime(2026, 1, 2, tzinfo=UTC).date(),
+        "price": Decimal("12.50"),
+        "tags": {"b", "a"},
+        "pair": (1, 2),
+        3: "number",
+        "half": "x\ud800",
+    }
+    found = crawl(tmp_path, [SEED], spider(item))
+    (stored,) = found.items.values()
+    del stored["_page"]
+    assert stored == {
+        "when": "2026-01-02T03:04:05+00:00",
+        "day": "2026-01-02",
+        "price": "12.50",
+        "tags": ["a", "b"],
+        "pair": [1, 2],
+        "3": "number",
+        "half": "x?",
+    }
+
+
+class PickySink:
+    """Takes results, and of items those that are not bad; answers when a test says so."""
+
+    name = "picky"
+    written: ClassVar[list[Record]] = []
+    gate: ClassVar[asyncio.Event | None] = None
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Any:
+        return cls()
+
+    for_items = from_settings
+
+    async def open(self) -> None:
+        pass
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        if self.gate is not None and records[0].kind == "item":
+            await self.gate.wait()
+        self.written.extend(records)
+        bad = Verdict(Answer.REJECTED, "mapper_parsing_exception")
+        return [bad if record.document.get("bad") else ACKNOWLEDGED for record in records]
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def picky() -> Iterator[str]:
+    PickySink.written.clear()
+    yield f"{__name__}.PickySink"
+    PickySink.gate = None
+
+
+def test_an_item_that_a_sink_refuses_is_a_dead_letter_with_its_words(picky: str, tmp_path: Path) -> None:
+    """And the other sink has it all the same."""
+    found = crawl(tmp_path, [SEED], spider({"a": 1}, {"bad": True}), SITE_SINKS=f"local,{picky}")
+    (letter,) = found.dead_letters
+    error = dict(letter.headers)["error"].decode()
+    assert error == "item list-2: mapper_parsing_exception (page http://h.test/list)"
+    assert set(found.items) == {"list-1", "list-2"}
+    assert [record.kind for record in PickySink.written].count("item") == 2
+
+
+def test_a_seed_is_complete_when_every_sink_has_its_items(picky: str, tmp_path: Path) -> None:
+    """Until then nothing is committed."""
+    PickySink.gate = asyncio.Event()
+    waited: list[bool] = []
+
+    def until(crawler: Any) -> bool:
+        stats = crawler.stats.get_stats()
+        if any(record.kind == "result" for record in PickySink.written) and not waited:
+            waited.append(stats.get("seeds/completed_with_result", 0) == 0)
+            assert PickySink.gate is not None
+            PickySink.gate.set()
+        return stats.get("seeds/completed_with_result", 0) == 1
+
+    found = crawl(tmp_path, [SEED], spider({"a": 1}), until=until, SITE_SINKS=f"local,{picky}")
+    assert waited == [True]
+    assert found.lag == 0
+
+
+def test_without_a_sink_for_items_they_are_dead_letters_and_not_lost(tmp_path: Path) -> None:
+    """A sink of somebody's own from before there were items."""
+    local = "site_spider.adapters.local.results"
+    found = crawl(
+        tmp_path,
+        [SEED],
+        spider({"a": 1}),
+        SITE_SINKS="plain",
+        SITE_SINK_CLASSES={"plain": f"{__name__}.ResultsOnly", "local": f"{local}.LocalSink"},
+        SITE_READER_CLASSES={"plain": f"{local}.LocalResults"},
+    )
+    (letter,) = found.dead_letters
+    assert "no sink of SITE_SINKS takes items" in dict(letter.headers)["error"].decode()
+
+
+class ResultsOnly:
+    name = "plain"
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Any:
+        return cls()
+
+    async def open(self) -> None:
+        pass
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        return [ACKNOWLEDGED for _ in records]
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_page_may_give_more_items_than_memory_takes(tmp_path: Path) -> None:
+    """It goes on as the sinks take them."""
+    most: list[int] = []
+
+    class Many(SeedSpider):
+        def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+            from site_spider.engine.parts import part_of
+            from site_spider.results.sinks import Sinks
+
+            sinks = part_of(self.crawler, Sinks)
+            assert sinks is not None
+            for number in range(600):
+                most.append(sum(delivery.backlog_bytes for delivery in sinks))
+                yield {"n": number, "text": "x" * 10_000}
+
+    found = crawl(tmp_path, [SEED], Many, SITE_SINK_BACKLOG_BYTES=500_000)
+    assert len(found.items) == 600
+    assert max(most) < 700_000

@@ -1,0 +1,276 @@
+"""Spiders of one's own: what they know of a page, mixins with Scrapy's, seeds that are no URL, seed meta."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.http import HtmlResponse, Response, TextResponse
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, CSVFeedSpider, Rule, XMLFeedSpider
+
+from site_spider import SeedSpider, page_of
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page
+
+
+@pytest.fixture(autouse=True)
+def site() -> Iterator[None]:
+    engine.ANSWERS.clear()
+    yield
+    engine.ANSWERS.clear()
+
+
+def test_the_package_is_light_until_a_name_is_asked_for() -> None:
+    """Tools that only want a setting or a pure module do not load Scrapy."""
+    code = (
+        "import sys, site_spider; assert 'scrapy' not in sys.modules; "
+        "from site_spider import SeedSpider, Result, page_of; assert 'scrapy' in sys.modules; "
+        "print(SeedSpider.__name__, Result.__name__, page_of.__name__)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["SeedSpider", "Result", "page_of"]
+
+
+def test_a_name_that_is_not_there_is_said() -> None:
+    """As of any module."""
+    with pytest.raises(ImportError, match="cannot import name 'SeedSpyder'"):
+        from site_spider import SeedSpyder  # type: ignore[attr-defined] # noqa: F401
+
+
+def test_page_of_a_saved_page_is_known_by_its_url() -> None:
+    """In a test of one's own there is no seed."""
+    response = HtmlResponse("http://h.test/b?y=1&x=2", body=b"<p>")
+    same = HtmlResponse("http://h.test/b?x=2&y=1", request=Request("http://h.test/b?x=2&y=1"))
+    known = page_of(response)
+    assert (known.url, known.task_id, known.depth, dict(known.meta)) == (response.url, None, 0, {})
+    assert known.url_id == page_of(same).url_id
+    assert known.parent is None
+
+
+def test_page_of_knows_the_seed_of_a_page_and_of_its_links(tmp_path: Path) -> None:
+    """The seed's meta is on the documents of links, too."""
+    known: dict[str, Any] = {}
+
+    class Knowing(SeedSpider):
+        async def parse(self, response: Response) -> list[Any]:
+            known[response.url] = page_of(response)
+            return await super().parse(response)
+
+    engine.ANSWERS["/list"] = lambda request: page(request, "<a href=/leaf>x</a>")
+    meta = {"url_id": "list", "task_id": "t", "colour": "red"}
+    found = crawl(tmp_path, [{"url": "http://h.test/list", "meta": meta}], Knowing)
+    seed, leaf = known["http://h.test/list"], known["http://h.test/leaf"]
+    assert (seed.url_id, seed.task_id, seed.depth, seed.parent) == ("list", "t", 0, None)
+    assert (leaf.task_id, leaf.depth, leaf.parent, leaf.seed_url_id) == ("t", 1, "list", "list")
+    assert seed.meta == leaf.meta == {"colour": "red"}
+    assert found.documents[leaf.url_id]["meta"] == {"colour": "red"}
+
+
+def test_the_seeds_meta_goes_with_links_that_leave_as_seeds(tmp_path: Path) -> None:
+    """Through the seed topic."""
+    engine.ANSWERS["/list"] = lambda request: page(request, "<a href=/leaf>x</a>")
+    seed = {"url": "http://h.test/list", "meta": {"url_id": "list", "colour": "red"}}
+    found = crawl(tmp_path, [seed], SITE_LINKS_TO="kafka")
+    assert found.seeds["consumed"] == 2
+    assert [document["meta"] for document in found.documents.values()] == [{"colour": "red"}] * 2
+
+
+def test_named_keys_of_a_seeds_meta_reach_the_requests_of_its_tree(tmp_path: Path) -> None:
+    """And no others; a request of the spider's that has the key keeps it."""
+    metas: dict[str, Any] = {}
+
+    class Watching(SeedSpider):
+        def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+            metas[response.url] = response.meta
+            if response.url.endswith("/list"):
+                yield Request("http://h.test/leaf")
+                yield Request("http://h.test/plain", meta={"playwright": False})
+
+    seed = {"url": "http://h.test/list", "meta": {"playwright": True, "colour": "red"}}
+    crawl(tmp_path, [seed], Watching, SITE_SEED_META_KEYS="playwright,unknown")
+    assert {url.rpartition("/")[2]: meta["playwright"] for url, meta in metas.items()} == {
+        "list": True,
+        "leaf": True,
+        "plain": False,
+    }
+    assert not any("colour" in meta for meta in metas.values())
+
+
+# --- mixins with Scrapy's own spiders ----------------------------------------------------------------
+
+
+class RuleSpider(SeedSpider, CrawlSpider):
+    name = "rules"
+    rules = (Rule(LinkExtractor(allow="/item/"), callback="parse_item"),)
+
+    def parse_item(self, response: Response) -> dict[str, Any]:
+        return {"at": response.url}
+
+
+def test_crawl_spider_follows_its_rules(tmp_path: Path) -> None:
+    """Each page has its result, also one whose download fails; items come from the rule's callback."""
+    engine.ANSWERS["/"] = lambda request: page(
+        request, "<a href=/item/1>1</a><a href=/item/2>2</a><a href=/o>o</a>"
+    )
+
+    def broken(_request: Request) -> Response:
+        raise RuntimeError("it fails")
+
+    engine.ANSWERS["/item/2"] = broken
+    found = crawl(tmp_path, [{"url": "http://h.test/", "meta": {"url_id": "root"}}], RuleSpider)
+    assert [item["at"] for item in found.items.values()] == ["http://h.test/item/1"]
+    said = {document["url"]: document["description"] for document in found.documents.values()}
+    assert said == {
+        "http://h.test/": None,
+        "http://h.test/item/1": None,
+        "http://h.test/item/2": "RuntimeError: it fails",
+    }
+
+
+def test_crawl_spider_follows_no_rule_for_a_seed_that_says_so(tmp_path: Path) -> None:
+    """NotExtract is the producer's word, whatever the spider."""
+    engine.ANSWERS["/"] = lambda request: page(request, "<a href=/item/1>1</a>")
+    seed = {"url": "http://h.test/", "meta": {"url_id": "root", "NotExtract": True}}
+    assert set(crawl(tmp_path, [seed], RuleSpider).documents) == {"root"}
+
+
+class FeedSpider(SeedSpider, XMLFeedSpider):
+    name = "feed"
+    itertag = "item"
+
+    def parse_node(self, response: Response, selector: Any) -> dict[str, Any]:
+        return {"title": selector.xpath("title/text()").get()}
+
+
+def test_xml_feed_spider_gives_its_nodes(tmp_path: Path) -> None:
+    """Items of a page in their order."""
+    body = b"<rss><item><title>a</title></item><item><title>b</title></item></rss>"
+    engine.ANSWERS["/feed"] = lambda request: TextResponse(request.url, body=body)
+    found = crawl(tmp_path, [{"url": "http://h.test/feed", "meta": {"url_id": "f"}}], FeedSpider)
+    assert {key: item["title"] for key, item in found.items.items()} == {"f-1": "a", "f-2": "b"}
+    assert found.documents["f"]["description"] is None
+
+
+class TableSpider(SeedSpider, CSVFeedSpider):
+    name = "table"
+
+    def parse_row(self, response: Response, row: dict[str, str]) -> dict[str, Any]:
+        return {"item_id": row["id"], "name": row["name"]}
+
+
+def test_csv_feed_spider_gives_its_rows(tmp_path: Path) -> None:
+    """Under ids of their own."""
+    engine.ANSWERS["/csv"] = lambda request: TextResponse(request.url, body=b"id,name\n7,seven\n8,eight\n")
+    found = crawl(tmp_path, [{"url": "http://h.test/csv"}], TableSpider)
+    assert {key: item["name"] for key, item in found.items.items()} == {"7": "seven", "8": "eight"}
+
+
+# --- seeds that are no URL ---------------------------------------------------------------------------
+
+
+class ForumSpider(SeedSpider):
+    name = "forum"
+
+    def request_from_seed(self, seed: Any) -> Any:
+        number = seed.meta["forum"]
+        assert seed["meta"] is seed.meta
+        if number == 0:
+            raise ValueError("no forum 0")
+        if number == 1:
+            return None
+        if number == 2:
+            return Request("file:///etc/hostname")
+        return Request(
+            f"http://h.test/forum/{number}", callback=self.parse_forum, cb_kwargs={"number": number}
+        )
+
+    def parse_forum(self, response: Response, number: int) -> Iterator[Any]:
+        yield {"item_id": f"forum-{number}", "depth": page_of(response).depth}
+
+
+def forum(number: int, **meta: Any) -> dict[str, Any]:
+    return {"meta": {"forum": number, **meta}}
+
+
+def test_a_seed_without_a_url_becomes_the_request_of_the_spider(tmp_path: Path) -> None:
+    """Its document has an id of its meta, and holds it; seeds with a URL are as ever."""
+    seeds = [
+        forum(7),
+        forum(8, url_id="mine", task_id="t"),
+        {"url": "http://h.test/x", "meta": {"url_id": "x"}},
+    ]
+    found = crawl(tmp_path, seeds, ForumSpider)
+    assert set(found.items) == {"forum-7", "forum-8"}
+    assert found.documents["mine"]["url"] == "http://h.test/forum/8"
+    assert found.documents["mine"]["task_id"] == "t"
+    (seventh,) = (d for d in found.documents.values() if d["url"] == "http://h.test/forum/7")
+    assert seventh["meta"] == {"forum": 7}
+    again = crawl(tmp_path, [forum(7)], ForumSpider)
+    assert set(again.documents) == set(found.documents)
+
+
+def test_a_seed_of_which_the_spider_makes_no_request_is_a_dead_letter(tmp_path: Path) -> None:
+    """With the reason; the others go on."""
+    seeds = [forum(0), forum(1), forum(2), {"meta": {}}, {"task_id": "x"}, forum(9)]
+    found = crawl(tmp_path, seeds, ForumSpider)
+    reasons = [dict(letter.headers)["error"].decode() for letter in found.dead_letters]
+    assert [json.loads(letter.value or b"") for letter in found.dead_letters] == seeds[:5]
+    assert "request_from_seed of the spider raised ValueError('no forum 0')" in reasons[0]
+    assert "must give a Request" in reasons[1]
+    assert "scheme 'file' is not allowed" in reasons[2]
+    assert all("url" in reason and "missing" in reason for reason in reasons[3:])
+    assert set(found.items) == {"forum-9"}
+
+
+def test_without_request_from_seed_a_url_is_needed(tmp_path: Path) -> None:
+    """As before."""
+    found = crawl(tmp_path, [forum(7)])
+    assert dict(found.dead_letters[0].headers)["error"] == b"url: missing"
+
+
+class Upper:
+    """An item pipeline as people write them."""
+
+    def process_item(self, item: Any) -> Any:
+        return {name: value.upper() for name, value in item.items()} if isinstance(item, dict) else item
+
+
+class Marking:
+    """A downloader middleware of one's own."""
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        return response.replace(headers={**response.headers, "X-Mark": "mine"})
+
+
+class OwnParts(SeedSpider):
+    name = "own_parts"
+    custom_settings = {  # noqa: RUF012
+        "ITEM_PIPELINES": {f"{__name__}.Upper": 300},
+        "DOWNLOADER_MIDDLEWARES": {f"{__name__}.Marking": 543},
+        "EXTENSIONS": {"scrapy.extensions.logstats.LogStats": None},
+    }
+
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        yield {"title": "quiet"}
+
+
+def test_parts_of_ones_own_stand_beside_those_of_the_project(tmp_path: Path) -> None:
+    """A pipeline in custom_settings does not take away the one that writes, nor a middleware the retries."""
+    tries: list[int] = []
+
+    def shaky(request: Request) -> Response:
+        tries.append(1)
+        return page(request, "no", 503) if len(tries) == 1 else page(request)
+
+    engine.ANSWERS["/p"] = shaky
+    found = crawl(tmp_path, [{"url": "http://h.test/p", "meta": {"url_id": "p"}}], OwnParts)
+    assert found.items["p-1"]["title"] == "QUIET"
+    assert found.documents["p"]["retries"] == 1
+    assert "X-Mark" in found.documents["p"]["headers"]

@@ -1,0 +1,175 @@
+"""docs/own-spiders.md word for word: its files are written into a copy of the project, its commands run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.project import environment
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "own-spiders.md"
+SITE = "https://quotes.toscrape.com"
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+QUOTES = """<html><title>Quotes</title>
+<div class="quote"><span class="text">Simplicity is a great virtue.</span><small>Dijkstra</small>
+<a class="about" href="/author/dijkstra">about</a></div>
+<div class="quote"><span class="text">Short.</span><small>Hopper</small>
+<a class="about" href="/author/hopper">about</a></div>
+<ul><li class="next"><a href="{next}">next</a></li></ul></html>"""
+
+
+class Quotes(BaseHTTPRequestHandler):
+    """Built as the site that the document names."""
+
+    def do_GET(self) -> None:
+        body = QUOTES.format(next="/page/2/" if self.path == "/" else "")
+        if self.path.startswith("/author/"):
+            body = f"<h3>{self.path.rpartition('/')[2]}</h3>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_arguments: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Quotes)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+class Reader:
+    """Somebody who does what the document says, one block after the other."""
+
+    def __init__(self, folder: Path, site: str) -> None:
+        self.folder = folder
+        self._site = site
+        for name in ("site_spider", "task_shell", "resources"):
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "scrapy.cfg", folder)
+        (folder / "tests").mkdir()
+        bin_folder = folder / ".venv" / "bin"
+        bin_folder.mkdir(parents=True)
+        for name in ("python", "scrapy"):  # of the copy, whatever the environment has installed
+            module = "" if name == "python" else "-m scrapy "
+            script = bin_folder / name
+            script.write_text(f'#!/bin/sh\nexec {sys.executable} {module}"$@"\n')
+            script.chmod(0o755)
+        self.environment = environment(folder / "data", SITE_ALLOW_PRIVATE_HOSTS="true")
+
+    def follow(self) -> dict[str, str]:
+        """Each block of the shell with what it printed."""
+        printed = {}
+        for language, text in _BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")):
+            block = text.replace(SITE, self._site)
+            if language == "python":
+                self._write(block)
+            else:
+                assert language == "sh", f"a block in {language} is run by nobody"
+                printed[text] = self.run(block)
+        return printed
+
+    def run(self, commands: str) -> str:
+        ran = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ran.returncode == 0, f"{commands}\n{ran.stdout}\n{ran.stderr}"
+        return ran.stdout
+
+    def items_of(self, spider: str) -> list[dict[str, Any]]:
+        command = f".venv/bin/scrapy items --spider {spider} --format json"
+        return [json.loads(line) for line in self.run(command).splitlines()]
+
+    def _write(self, block: str) -> None:
+        path = self.folder / block.partition("\n")[0].removeprefix("# ")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(block)
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory, site: str) -> Reader:
+    return Reader(tmp_path_factory.mktemp("copy"), site)
+
+
+@pytest.fixture(scope="module")
+def printed(reader: Reader) -> dict[str, str]:
+    return reader.follow()
+
+
+def of(printed: dict[str, str], part: str) -> str:
+    """What the block with this part printed."""
+    (found,) = (output for block, output in printed.items() if part in block)
+    return found
+
+
+def test_the_twelve_lines_are_twelve() -> None:
+    """As the heading says."""
+    first = next(text for language, text in _BLOCK.findall(DOCUMENT.read_text()) if language == "python")
+    assert len(first.strip().splitlines()) <= 12
+
+
+def test_every_block_runs(printed: dict[str, str], reader: Reader) -> None:
+    """And shows what the text says of it."""
+    first = of(printed, "scrapy items --spider quotes")
+    assert "Simplicity" in first
+    assert "Results: 2" in first
+    lines = of(printed, "cat quotes.jsonl").splitlines()
+    feed = [json.loads(line) for line in lines if line.startswith("{")]
+    assert [item["author"] for item in feed[:2]] == ["Dijkstra", "Hopper"]
+    assert all("url_id" not in item for item in feed)
+    assert "1 passed" in of(printed, "pytest")
+    assert "long_quotes" in of(printed, "scrapy list")
+    assert "LAG" in of(printed, "progress --spider news")
+    assert {item["_page"]["url"].rpartition("/tag/")[2] for item in reader.items_of("tags")} == {"humor/"}
+
+
+@pytest.mark.parametrize(
+    ("spider", "expected"),
+    [
+        ("authors", [{"item_id": "dijkstra", "name": "Dijkstra"}, {"item_id": "hopper", "name": "Hopper"}]),
+        ("titles", [{"title": "Quotes", "task": "spring", "colour": "red"}]),
+        ("details", [{"name": "dijkstra"}, {"name": "hopper"}]),
+        ("rules", [{"name": "dijkstra"}, {"name": "hopper"}]),
+        ("long_quotes", [{"text": "Simplicity is a great virtue.", "author": "Dijkstra"}]),
+    ],
+)
+def test_the_other_spiders_do_what_the_text_says(
+    spider: str, expected: list[dict[str, Any]], printed: dict[str, str], reader: Reader, site: str
+) -> None:
+    """Each with a topic of its own."""
+    seed = json.dumps({"url": f"{site}/last", "meta": {"task_id": "spring", "colour": "red"}})
+    reader.run(
+        f"echo '{seed}' | .venv/bin/scrapy seed - --topic of-{spider}\n"
+        f"./task_shell/crawl_spider.sh -s {spider} -t of-{spider} -g g --until-done -- -s DEPTH_LIMIT=1"
+    )
+    items = reader.items_of(spider)
+    found = [
+        {name: value for name, value in item.items() if name not in ("_id", "_page")}
+        for item in items
+        if spider != "titles" or item["_page"]["depth"] == 0
+    ]
+    assert sorted(found, key=str) == sorted(expected, key=str)
