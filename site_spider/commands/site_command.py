@@ -10,21 +10,24 @@ import textwrap
 from abc import abstractmethod
 from typing import ClassVar, NoReturn
 
+from scrapy import Spider
 from scrapy.commands import ScrapyCommand, ScrapyHelpFormatter
 from scrapy.exceptions import UsageError
 from scrapy.settings import Settings
-from scrapy.spiderloader import get_spider_loader
+from scrapy.spiderloader import SpiderLoaderProtocol, get_spider_loader
 from scrapy.utils.log import configure_logging
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.errors import SiteSpiderError
 from site_spider.secrets import Redaction
+from site_spider.service import addon
 from site_spider.service.environment import apply_environment
 from site_spider.service.redaction import redact_logs
 
 SPIDER = "crawl_spider"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+_NO_SETTINGS = f'run it in a project whose settings.py has ADDONS = {{"{addon.PATH}": 300}}'
 EXIT_INTERRUPTED = 130  # as shells say it: 128 + SIGINT
 
 
@@ -71,7 +74,13 @@ class SiteCommand(ScrapyCommand):
         super().process_options(args, opts)
         if not opts.loglevel:
             self.options.set("LOG_LEVEL", "WARNING", priority="spider")
-        get_spider_loader(self.options).load(SPIDER).update_settings(self.options)
+        if addon.is_enabled(self.options):
+            addon.apply_settings(self.options)
+        if not addon.has_settings(self.options):
+            raise UsageError(_NO_SETTINGS, print_help=False)
+        spider = _spider(get_spider_loader(self.options))
+        if spider is not None:
+            spider.update_settings(self.options)
         apply_environment(self.options)
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -119,6 +128,14 @@ class _HelpFormatter(ScrapyHelpFormatter):
         if text.startswith("Examples:"):
             return text
         return super()._fill_text(text, width, indent)
+
+
+def _spider(loader: SpiderLoaderProtocol) -> type[Spider] | None:
+    """The one whose custom_settings count: crawl_spider, else the only one that takes seeds."""
+    takers = [spider for spider in map(loader.load, loader.list()) if getattr(spider, "takes_seeds", False)]
+    named = [spider for spider in takers if spider.name == SPIDER]
+    found = named or takers
+    return found[0] if len(found) == 1 else None
 
 
 def _refuse_unknown(args: list[str], most: int) -> None:

@@ -11,7 +11,6 @@ from scrapy.crawler import Crawler
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.settings import BaseSettings
 from scrapy.utils.defer import deferred_from_coro
-from scrapy.utils.misc import load_object
 from scrapy.utils.request import RequestFingerprinter
 from twisted.internet.defer import Deferred
 
@@ -21,6 +20,7 @@ from site_spider.dupefilter.courier import DoneCourier
 from site_spider.dupefilter.remote import RemoteDone
 from site_spider.dupefilter.seen import Seen
 from site_spider.engine.background import Background
+from site_spider.engine.loading import load_class
 from site_spider.engine.parts import takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.ledger.entry import Entry, Outcome
@@ -179,11 +179,7 @@ def store_class(settings: BaseSettings) -> type[Any] | None:
             f"SITE_DUPEFILTER is {name!r}, but must be {', '.join([MEMORY, *classes])}, "
             "or the dotted path of a class."
         )
-    path = classes.get(name, name)
-    try:
-        loaded: type[Any] = load_object(path)
-    except (ImportError, NameError, ValueError, TypeError) as error:
-        raise ConfigError(f"SITE_DUPEFILTER names {path!r}, which cannot be loaded: {error}.") from error
+    loaded: type[Any] = load_class("SITE_DUPEFILTER", classes.get(name, name))
     return loaded
 
 

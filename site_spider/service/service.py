@@ -17,9 +17,11 @@ from scrapy.exceptions import NotConfigured
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from site_spider.download import descriptors
+from site_spider.download.resolver import guard_reactor
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine import hooks as engine_hooks
 from site_spider.engine.parts import takes_seeds
+from site_spider.errors import ConfigError
 from site_spider.frontier.scheduler import SeedScheduler
 from site_spider.service import exit_code, plugins
 from site_spider.service.config import ServiceSettings
@@ -93,6 +95,7 @@ class SeedService:
         sinks, statistics = plugins.sinks(settings), plugins.statistics_sink(settings)
         log = plugins.seed_log(settings)
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), config.startup_wait_seconds)
+        guard_reactor(self._crawler)
         self._parts = parts = build(self._crawler, config, Stores(log, sinks, statistics), stop, ending)
         _scheduler_of(self._crawler).serve(parts.dispatcher, ending.fail, self._close)
         engine_hooks.on_drain(self._crawler.engine, self._drain)
@@ -195,5 +198,9 @@ class SeedService:
 def _scheduler_of(crawler: Crawler) -> SeedScheduler:
     assert crawler.engine is not None
     scheduler = crawler.engine.scheduler
-    assert isinstance(scheduler, SeedScheduler), "SCHEDULER is not this project's"
+    if not isinstance(scheduler, SeedScheduler):
+        raise ConfigError(
+            f"SCHEDULER is {crawler.settings.get('SCHEDULER')!r}, but seeds need "
+            "'site_spider.frontier.scheduler.SeedScheduler' or a subclass. Leave it out."
+        )
     return scheduler
