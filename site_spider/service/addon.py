@@ -49,7 +49,7 @@ class Addon:
 
     def update_settings(self, settings: BaseSettings) -> None:
         """As Scrapy asks: our settings below the project's, the environment above them."""
-        apply_settings(settings, without=_OF_PROCESS if is_reactor_installed() else frozenset())
+        join(settings)
         apply_environment(settings)
 
 
@@ -63,6 +63,11 @@ def is_enabled(settings: BaseSettings) -> bool:
 def has_settings(settings: BaseSettings) -> bool:
     """Whether our settings are there: in the project itself, or where the add-on has been at work."""
     return "SITE_SEED_TOPIC" in settings
+
+
+def join(settings: BaseSettings) -> None:
+    """Our settings for one crawl, but for those that its process has chosen already."""
+    apply_settings(settings, without=_OF_PROCESS if is_reactor_installed() else frozenset())
 
 
 def apply_settings(settings: BaseSettings, without: frozenset[str] = frozenset()) -> None:

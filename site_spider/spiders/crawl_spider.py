@@ -32,6 +32,7 @@ from site_spider.page.reading import Page, read_page
 from site_spider.page.url import SCOPES, host_of, in_scope, site_of
 from site_spider.results.result import Result
 from site_spider.results.results import describe_job
+from site_spider.service import addon
 from site_spider.service.environment import apply_environment
 from site_spider.service.scrapy_settings import check_scrapy_settings
 
@@ -49,7 +50,9 @@ class SeedSpider(Spider):
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
-        """`custom_settings`, and the environment above them."""
+        """`custom_settings`, and the environment above them; below both, in another project, ours."""
+        if addon.is_enabled(settings):
+            addon.join(settings)  # Scrapy itself asks add-ons only when the spider has been made
         super().update_settings(settings)
         apply_environment(settings)
 
