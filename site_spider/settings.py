@@ -40,7 +40,11 @@ DOWNLOADER_MIDDLEWARES = {
     "site_spider.frontier.retry.redirect.CheckedRedirectMiddleware": 600,  # in its place: only to valid URLs
     "site_spider.download.proxies.middlewares.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
 }
-SPIDER_MIDDLEWARES = {"site_spider.dupefilter.lookup.SeenLookup": 20}  # for a dupefilter that is elsewhere
+SPIDER_MIDDLEWARES = {
+    "site_spider.dupefilter.lookup.SeenLookup": 20,  # for a dupefilter that is elsewhere
+    "scrapy.spidermiddlewares.depth.DepthMiddleware": None,
+    "site_spider.frontier.depth.PageDepth": 900,  # in its place: pages of one list have one depth
+}
 ITEM_PIPELINES = {"site_spider.results.pipeline.ResultPipeline": 900}
 
 # --- Scrapy: speed -------------------------------------------------------------------
@@ -112,6 +116,7 @@ SITE_PROXY_ATTEMPTS = 3  # through proxies, of one page; then the last answer is
 SITE_LINK_SCOPE = "host"  # which links are followed: host, domain (registrable) or any
 SITE_LINKS_TO = "memory"  # or kafka: every link found becomes a seed, for whichever process owns its host
 SITE_FOLLOW_NOFOLLOW = False  # true follows links marked rel=nofollow as well
+SITE_SOURCES_DIR = "resources/sources"  # YAML files, one a source; changed ones are taken within seconds
 
 # --- Results -----------------------------------------------------------------------------
 SITE_SINKS = "local"  # comma list of names in SITE_SINK_CLASSES or dotted paths; all must acknowledge

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from scrapy import Request, Spider
@@ -15,6 +16,7 @@ from site_spider.engine.cookies import use_jar_of
 from site_spider.engine.guard import Callback, guarded
 from site_spider.frontier.levels import Place, Step, bounded, place
 from site_spider.frontier.queues import Queues
+from site_spider.frontier.sourced import prepare
 from site_spider.frontier.waiting_link import WaitingLink, as_request
 from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.seed_queue import Waiting, seed_request
@@ -23,6 +25,7 @@ from site_spider.ledger.completion import Completion
 from site_spider.ledger.lineage import Job
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.results import Results
+from site_spider.sources.library import Library
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +57,7 @@ class CrawlParts(NamedTuple):
 class Dispatcher:
     """On the event loop's thread only."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - it stands between all of them
         self,
         crawl: CrawlParts,
         queues: Queues,
@@ -64,7 +67,9 @@ class Dispatcher:
         pages: Pages,
         back_pressure: BackPressure,
         callback_seconds: float,
+        library: Callable[[], Library],
     ) -> None:
+        self._library = library
         self._crawl = crawl
         self._queues = queues
         self._completion = completion
@@ -187,6 +192,8 @@ class Dispatcher:
         job = lineage.job_of(request)
         if job is None:
             return
+        if library := self._library():
+            prepare(library, request)
         use_jar_of(request, job.entry)
         spider = self._crawl.spider
         errback = request.errback or getattr(spider, "failed", None)

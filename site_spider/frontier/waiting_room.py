@@ -25,6 +25,7 @@ from site_spider.frontier.retry.hosts import HostAnswers
 from site_spider.frontier.robots.cache import State
 from site_spider.frontier.robots.fetcher import Robots, is_subject
 from site_spider.frontier.robots.gate import RobotsGate
+from site_spider.frontier.sourced import policy_of
 from site_spider.frontier.waiting_link import WaitingLink, as_link
 from site_spider.frontier.weight import size_bytes
 from site_spider.intake.load import Load
@@ -34,7 +35,9 @@ from site_spider.ledger.completion import Completion
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job
 from site_spider.page.url import host_of
+from site_spider.sources.library import Library
 
+_NONE = Library({})
 _MOST_PASSED = 300  # of what cannot begin now, before others have the event loop
 
 Waiter = Request | Waiting | WaitingLink
@@ -170,7 +173,10 @@ class WaitingRoom(HostAnswers):
         """KNOWN when what was popped can go on; else it waits again."""
         if isinstance(waiter, Request) and not is_subject(waiter):
             return State.KNOWN
-        look = gate.look(waiter.seed.url if isinstance(waiter, Waiting) else waiter.url, host)
+        url = waiter.seed.url if isinstance(waiter, Waiting) else waiter.url
+        if not gate.robots.counts_for(url):
+            return State.KNOWN
+        look = gate.look(url, host)
         if look.state is State.LATER:
             self.frontier.forgo(self._loop.time())
             self._left(waiter)
@@ -274,10 +280,12 @@ def host_key(request: Request) -> str:
     return slot if isinstance(slot, str) else urlparse_cached(request).hostname or ""
 
 
-def build_politeness(crawler: Crawler, frontier: Frontier[Any], wake: Callable[[], None]) -> Politeness:
+def build_politeness(
+    crawler: Crawler, frontier: Frontier[Any], wake: Callable[[], None], is_free: Callable[[str], bool]
+) -> Politeness:
     """As the settings ask for. Raises ConfigError."""
     settings = crawler.settings
-    robots = Robots.from_crawler(crawler)
+    robots = Robots.from_crawler(crawler, is_free)
     throttled_delay = None
     if options.boolean(settings, "AUTOTHROTTLE_ENABLED"):
         spread = _spread(settings)
@@ -301,15 +309,17 @@ def build_load(settings: BaseSettings) -> Load:
     )
 
 
-def build_frontier(settings: BaseSettings) -> Frontier[Waiter]:
-    """A frontier with Scrapy's settings of politeness. Raises ConfigError."""
+def build_frontier(
+    settings: BaseSettings, library: Callable[[], Library] = lambda: _NONE
+) -> Frontier[Waiter]:
+    """A frontier with Scrapy's settings of politeness, and those of sources. Raises ConfigError."""
     concurrency = options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN", minimum=1)
     delay_seconds = options.seconds(settings, "DOWNLOAD_DELAY")
     usual = HostPolicy(concurrency, delay_seconds)
     slots = options.mapping(settings, "DOWNLOAD_SLOTS")
     own = {host: _policy(host, slot, usual) for host, slot in slots.items() if slot}
     return Frontier(
-        lambda host: own.get(host, usual),
+        policy_of(library, own, usual),
         options.seconds(settings, "SITE_MAX_WAIT_SECONDS", minimum=1),
         _spread(settings),
     )

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Self
 
 from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.defer import maybe_deferred_to_future
 
+from site_spider import options
 from site_spider.download import descriptors
 from site_spider.download.resolver import guard_reactor
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
@@ -32,6 +35,7 @@ from site_spider.service.stop import Stop
 from site_spider.service.ticker import tick
 from site_spider.service.watchdog import Watchdog
 from site_spider.service.wiring import Parts, Stores, build
+from site_spider.sources.library import SourceFolder
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +47,13 @@ class SeedService:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
+        self._sources = _source_folder(crawler.settings)
+        self._obeys_robots = options.boolean(crawler.settings, "ROBOTSTXT_OBEY")
         self._ending = Ending(crawler, self._leave_at_once)
         self._parts: Parts | None = None  # wired as the spider opens
         self._stop: Stop | None = None
         self._ticker: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None  # the files of sources
         self._watchdog: Watchdog | None = None
 
     @classmethod
@@ -55,6 +62,8 @@ class SeedService:
         if not takes_seeds(crawler):
             raise NotConfigured
         service = cls(crawler)
+        if any(source.request.robots for source in service._sources.library):
+            crawler.settings.set("ROBOTSTXT_OBEY", True, priority="cmdline")  # the middleware asks for it
         crawler.signals.connect(service._spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(service._spider_closed, signal=signals.spider_closed)
         return service
@@ -96,7 +105,8 @@ class SeedService:
         log = plugins.seed_log(settings)
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), config.startup_wait_seconds)
         guard_reactor(self._crawler)
-        self._parts = parts = build(self._crawler, config, Stores(log, sinks, statistics), stop, ending)
+        stores = Stores(log, sinks, statistics, self._sources, self._obeys_robots)
+        self._parts = parts = build(self._crawler, config, stores, stop, ending)
         _scheduler_of(self._crawler).serve(parts.dispatcher, ending.fail, self._close)
         engine_hooks.on_drain(self._crawler.engine, self._drain)
         await parts.sinks.open(config.startup_wait_seconds)
@@ -116,6 +126,7 @@ class SeedService:
         looks = (parts.seeds.look, parts.bodies.look)
         ticking = tick(looks, parts.queues.look, parts.commits.tick)
         self._ticker = ending.background.start(ticking, "ticker")
+        self._following = ending.background.start(self._sources.follow(), "sources")
         logger.info(
             "Taking seeds from %s of %s as a member of %s",
             config.seed_topic,
@@ -167,8 +178,9 @@ class SeedService:
             logger.warning("%d seeds could not be committed with their results; they are done again", left)
 
     def _stop_ticking(self, parts: Parts) -> None:
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for task in (self._ticker, self._following):
+            if task is not None:
+                task.cancel()
         if self._watchdog is not None:
             self._watchdog.stop()
         parts.room.close()
@@ -190,9 +202,16 @@ class SeedService:
 
     async def _spider_closed(self) -> None:
         if self._parts is not None:
+            await self._parts.extractor.close()
             await self._parts.statistics.close()
             if self._parts.frontier_server is not None:
                 await self._parts.frontier_server.close()
+
+
+def _source_folder(settings: BaseSettings) -> SourceFolder:
+    name = "SITE_SOURCES_DIR"
+    must_exist = (settings.getpriority(name) or 0) > SETTINGS_PRIORITIES["project"]
+    return SourceFolder.open(Path(options.text(settings, name, required=True)), must_exist=must_exist)
 
 
 def _scheduler_of(crawler: Crawler) -> SeedScheduler:

@@ -27,6 +27,7 @@ from site_spider.engine.cookies import SeedCookies
 from site_spider.frontier.dispatcher import CrawlParts, Dispatcher
 from site_spider.frontier.links_in_hand import LinksInHand
 from site_spider.frontier.queues import Queues
+from site_spider.frontier.sourced import checked, robots_free
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.spill import SentPages, Spill
 from site_spider.frontier.spill.writer import SeedWriter
@@ -60,6 +61,8 @@ from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
 from site_spider.service.stop import Stop
+from site_spider.sources.extractor import Extractor
+from site_spider.sources.library import SourceFolder
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
 
@@ -88,6 +91,7 @@ class Parts:
     dispatcher: Dispatcher
     statistics: Statistics
     frontier_server: FrontierServer | None
+    extractor: Extractor
     mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
 
 
@@ -98,6 +102,8 @@ class Stores:
     log: SeedLog
     sinks: Sequence[Sink]
     statistics: Sink
+    sources: SourceFolder
+    obeys_robots: bool  # where no source says otherwise
 
 
 def build(  # noqa: PLR0915 - a parts list, in the order in which parts need each other
@@ -158,6 +164,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         wake,
     )
     links_in_hand = LinksInHand()
+    extractor = Extractor()
 
     # intake
     load = build_load(settings)
@@ -169,8 +176,12 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     urgency.add(quarantine.is_cautious, lambda: handover.active)
 
     # frontier
-    frontier = build_frontier(settings)
-    politeness = build_politeness(crawler, frontier, wake)
+    sources = stores.sources
+    library = lambda: sources.library  # noqa: E731
+    frontier = build_frontier(settings, library)
+    politeness = build_politeness(
+        crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
+    )
     room = WaitingRoom(frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake)
     cookies = SeedCookies(crawler)
     hosts = (
@@ -201,6 +212,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         pages,
         back_pressure,
         config.callback_timeout_seconds,
+        library,
     )
 
     # the thread of the consumer
@@ -210,7 +222,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     intake = Intake(
         stores.log,
         seeds,
-        partial(parse_seed, callbacks=callbacks, keys=config.spill_keys),
+        lambda value: checked(parse_seed(value, callbacks, config.spill_keys), sources.library),
         config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
         commits.thread,
         tell,
@@ -232,7 +244,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)
-    registry.provide(crawler, completion, results, room, bodies, links_in_hand, *gates)
+    registry.provide(crawler, completion, results, room, bodies, links_in_hand, sources, extractor, *gates)
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)
@@ -258,6 +270,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         dispatcher=dispatcher,
         statistics=statistics,
         frontier_server=frontier_server,
+        extractor=extractor,
         mishaps=mishaps,
     )
 

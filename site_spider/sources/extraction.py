@@ -46,11 +46,12 @@ class Link(NamedTuple):
 
 @dataclass(slots=True)
 class Extracted:
-    """What a source finds in a page; notes say what it did not find, or could not use."""
+    """What a source finds in a page; `lost` says why items are left out, notes what cannot be used."""
 
     items: list[dict[str, Any]] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
 
 
 class Page:
@@ -100,25 +101,29 @@ class Page:
 def extract(source: Source, page: Page, *, wants_links: bool = True) -> Extracted:
     """All that the source finds. Never raises for what a page holds."""
     result = Extracted()
-    notes = Counter[str]()
+    notes, lost = Counter[str](), Counter[str]()
     chars = MAX_ITEMS_CHARS
     for rule in source.items:
         if rule.urls and not any_matches(rule.urls, page.url):
             continue
         for context in _contexts(rule, page):
-            item = _item(rule, page, context, notes)
+            item = _item(rule, page, context, notes, lost)
             chars -= 0 if item is None else len(json.dumps(item, ensure_ascii=False))
             if chars < 0 or len(result.items) >= MAX_ITEMS:
-                notes["the page has more items than are taken"] += 1
+                lost["the page has more items than are taken"] += 1
                 break
             if item is not None:
                 result.items.append(item)
     if wants_links:
         result.links = list(_links(source, page))
-    result.notes = [
-        said if times == 1 else f"{said} ({times} times)" for said, times in notes.most_common(_MAX_NOTES)
-    ]
+    result.notes, result.lost = _said(notes), _said(lost)
     return result
+
+
+def _said(counts: Counter[str]) -> list[str]:
+    return [
+        said if times == 1 else f"{said} ({times} times)" for said, times in counts.most_common(_MAX_NOTES)
+    ]
 
 
 def _contexts(rule: ItemRule, page: Page) -> list[Any]:
@@ -127,12 +132,14 @@ def _contexts(rule: ItemRule, page: Page) -> list[Any]:
     return _safely_selected(rule.each, page)[: MAX_ITEMS + 1]
 
 
-def _item(rule: ItemRule, page: Page, context: Any, notes: Counter[str]) -> dict[str, Any] | None:
+def _item(
+    rule: ItemRule, page: Page, context: Any, notes: Counter[str], lost: Counter[str]
+) -> dict[str, Any] | None:
     item: dict[str, Any] = {}
     for name, wanted in rule.fields.items():
         values = _values(wanted, page, context, name, notes)
         if not values and wanted.required:
-            notes[f"an item is left out: {name} is missing"] += 1
+            lost[f"an item is left out: {name} is missing"] += 1
             return None
         if wanted.is_list:
             item[name] = values or ([] if wanted.default is None else wanted.default)

@@ -88,7 +88,8 @@ class _Process:
         if said_bytes > MAX_FRAME_BYTES:
             raise ConnectionError
         answer = json.loads(await self._reader.readexactly(said_bytes))
-        return Extracted(answer["items"], [Link(*link) for link in answer["links"]], answer["notes"])
+        links = [Link(*link) for link in answer["links"]]
+        return Extracted(answer["items"], links, answer["notes"], answer["lost"])
 
     async def end(self) -> int:
         """Returns how it ended."""

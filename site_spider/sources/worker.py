@@ -39,7 +39,7 @@ def _answer(head: dict[str, Any], body: bytes, source: Source) -> dict[str, Any]
     text = body.decode(python_codec(head["encoding"]), "replace")
     page = Page(head["url"], text, head["encoding"], follow_nofollow=head["follow_nofollow"])
     found = extract(source, page, wants_links=head["wants_links"])
-    return {"items": found.items, "links": found.links, "notes": found.notes}
+    return {"items": found.items, "links": found.links, "notes": found.notes, "lost": found.lost}
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from site_spider.engine.parts import part_of
 from site_spider.engine.turns import Turns, run_through
 from site_spider.frontier.links_in_hand import LinksInHand
 from site_spider.frontier.retry.descriptions import describe_exception, describe_retries, describe_status
+from site_spider.frontier.sourced import source_of
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.lineage import Job, job_of
 from site_spider.page.body import BodyLimits
@@ -35,6 +36,11 @@ from site_spider.results.results import describe_job
 from site_spider.service import addon
 from site_spider.service.environment import apply_environment
 from site_spider.service.scrapy_settings import check_scrapy_settings
+from site_spider.sources.extraction import Extracted
+from site_spider.sources.extractor import Extractor, PageBody
+from site_spider.sources.library import SourceFolder
+from site_spider.sources.model import Source
+from site_spider.spiders import by_source
 
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -91,14 +97,42 @@ class SeedSpider(Spider):
         in_hand = self._links_in_hand if wants_links and job is not None else None
         if in_hand is not None:
             await in_hand.begin(response.request, len(response.body))
-        page = await self._read(response, wants_links)
+        source = self._source_of(response, job)
+        follows_all = source is None or source.follow is None
+        page = await self._read(response, wants_links and follows_all)
         result = self._result(response.request, job)
         _describe_response(result, response, page)
         anchor = _anchor_host(response, job)
         requests = await self._follow(page.links, anchor, job) if page.links else []
+        items: list[Any] = []
+        if source is not None and result.description is None:
+            found = await self._extracted(source, response, page.encoding, wants_links=wants_links)
+            items = found.items
+            requests += by_source.requests(source, found, response, self.link_scope, anchor)
+            result.description = by_source.describe(found)
         if in_hand is not None:
             in_hand.found(response.request, len(requests))
-        return [result, *requests]
+        return [result, *items, *requests]
+
+    def _source_of(self, response: Response, job: Job | None) -> Source | None:
+        folder = self._sources
+        return source_of(folder.library, job, response.url) if folder is not None and folder.library else None
+
+    async def _extracted(
+        self, source: Source, response: Response, encoding: str | None, *, wants_links: bool
+    ) -> Extracted:
+        extractor = part_of(self.crawler, Extractor)
+        if extractor is None or encoding is None:
+            return Extracted()
+        page = PageBody(response.url, response.body, encoding, wants_links, self.follow_nofollow)
+        found = await by_source.extracted(extractor, source, page)
+        for said in found.notes:
+            self.logger.debug("%s: %s", response.url, said)
+        return found
+
+    @cached_property
+    def _sources(self) -> SourceFolder | None:
+        return part_of(self.crawler, SourceFolder)
 
     async def _read(self, response: Response, wants_links: bool) -> Page:
         """A small page in turns of the event loop; a large one in a thread, one after the other."""

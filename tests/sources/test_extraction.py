@@ -121,7 +121,7 @@ items:
 """
     found = run(body)
     assert [item["title"] for item in found.items] == ["First", "Second"]
-    assert found.notes == ["an item is left out: price is missing"]
+    assert found.lost == ["an item is left out: price is missing"]
 
 
 def test_item_rules_are_for_urls() -> None:
@@ -188,7 +188,7 @@ def test_what_a_page_gives_is_bounded() -> None:
     many = "<p>x</p>" * (MAX_ITEMS + 5)
     found = run("items: [{each: {css: p}, fields: {a: {css: p}}}]", many)
     assert len(found.items) == MAX_ITEMS
-    assert found.notes == ["the page has more items than are taken"]
+    assert found.lost == ["the page has more items than are taken"]
     assert len(fields(many, a={"css": "p", "list": True})[0]["a"]) == MAX_VALUES
     assert len(fields("<p>" + "x" * 500_000, a={"css": "p"})[0]["a"]) == MAX_TEXT_CHARS
     notes = run("items: [{each: {css: p}, fields: {a: {css: p, type: integer}}}]", many).notes

@@ -130,9 +130,10 @@ class KafkaTransactions:
         self, client: Producer, attempt: TransactionAttempt, number: int, what: tuple[Item, bytes]
     ) -> None:
         item, value = what
-        is_link = isinstance(item, Link)
-        topic = self._topics.seeds if is_link else self._topics.results
-        key = item.key if isinstance(item, Link) else item.key.encode("utf-8", "replace")
+        if isinstance(item, Link):
+            topic, key = item.topic or self._topics.seeds, item.key
+        else:
+            topic, key = self._topics.results, item.key.encode("utf-8", "replace")
         report = partial(attempt.report, number)
         attempt.unanswered.add(number)
         is_queued = False
