@@ -37,7 +37,7 @@ class PageBody(NamedTuple):
 
     url: str
     body: bytes
-    encoding: str
+    content_type: str | None
     wants_links: bool = True
     follow_nofollow: bool = False
 
@@ -73,7 +73,7 @@ class _Process:
             "name": source.name,
             "seconds": cpu_seconds,
             "url": page.url,
-            "encoding": page.encoding,
+            "content_type": page.content_type,
             "wants_links": page.wants_links,
             "follow_nofollow": page.follow_nofollow,
         }

@@ -73,6 +73,7 @@ class SourceFolder:
         self.folder = folder
         self.library = Library({})
         self._read: dict[Path, _Read] = {}
+        self._doubles: dict[Path, Path] = {}  # files with the name of another one: the other one
 
     @classmethod
     def open(cls, folder: Path, *, must_exist: bool) -> SourceFolder:
@@ -121,9 +122,13 @@ class SourceFolder:
     def _distinct(self, sources: dict[Path, Source], mistakes: list[BadSource]) -> dict[Path, Source]:
         """Of two with one name the first file counts."""
         first: dict[str, Path] = {}
+        before, self._doubles = self._doubles, {}
         for path, source in sources.items():
             other = first.setdefault(source.name, path)
-            if other is not path and self.library.sources.get(path) != source:
+            if other is path:
+                continue
+            self._doubles[path] = other
+            if before.get(path) != other:
                 said = f"the name {source.name} is that of {other.name}, which counts"
                 mistakes.append(BadSource(path, [Mistake(1, 1, said)]))
         return {path: sources[path] for path in first.values()}

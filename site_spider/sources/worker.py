@@ -13,8 +13,9 @@ import socket
 import sys
 from typing import Any
 
-from site_spider.page.decode import python_codec
-from site_spider.sources.extraction import Page, extract
+from site_spider.page.body import BodyLimits
+from site_spider.page.reading import read_text
+from site_spider.sources.extraction import MAX_PAGE_CHARS, Page, extract
 from site_spider.sources.frames import read_frame, write_frame
 from site_spider.sources.model import Source
 
@@ -36,10 +37,19 @@ def serve(connection: socket.socket) -> None:
 
 
 def _answer(head: dict[str, Any], body: bytes, source: Source) -> dict[str, Any]:
-    text = body.decode(python_codec(head["encoding"]), "replace")
-    page = Page(head["url"], text, head["encoding"], follow_nofollow=head["follow_nofollow"])
+    text, encoding = _decoded(body, head["content_type"])
+    page = Page(head["url"], text, encoding, follow_nofollow=head["follow_nofollow"])
     found = extract(source, page, wants_links=head["wants_links"])
     return {"items": found.items, "links": found.links, "notes": found.notes, "lost": found.lost}
+
+
+def _decoded(body: bytes, content_type: str | None) -> tuple[str, str]:
+    steps = read_text(body, content_type, BodyLimits(max_bytes=1), MAX_PAGE_CHARS)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value.read, end.value.encoding
 
 
 def main() -> None:

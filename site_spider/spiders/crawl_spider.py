@@ -105,8 +105,8 @@ class SeedSpider(Spider):
         anchor = _anchor_host(response, job)
         requests = await self._follow(page.links, anchor, job) if page.links else []
         items: list[Any] = []
-        if source is not None and result.description is None:
-            found = await self._extracted(source, response, page.encoding, wants_links=wants_links)
+        if source is not None and result.description is None and page.encoding is not None:
+            found = await self._extracted(source, response, wants_links=wants_links)
             items = found.items
             requests += by_source.requests(source, found, response, self.link_scope, anchor)
             result.description = by_source.describe(found)
@@ -118,13 +118,12 @@ class SeedSpider(Spider):
         folder = self._sources
         return source_of(folder.library, job, response.url) if folder is not None and folder.library else None
 
-    async def _extracted(
-        self, source: Source, response: Response, encoding: str | None, *, wants_links: bool
-    ) -> Extracted:
+    async def _extracted(self, source: Source, response: Response, *, wants_links: bool) -> Extracted:
         extractor = part_of(self.crawler, Extractor)
-        if extractor is None or encoding is None:
+        if extractor is None:
             return Extracted()
-        page = PageBody(response.url, response.body, encoding, wants_links, self.follow_nofollow)
+        kind = _content_type(response)
+        page = PageBody(response.url, response.body, kind, wants_links, self.follow_nofollow)
         found = await by_source.extracted(extractor, source, page)
         for said in found.notes:
             self.logger.debug("%s: %s", response.url, said)

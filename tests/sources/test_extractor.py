@@ -24,8 +24,8 @@ URL = "http://shop.test/"
 def test_it_finds_and_goes_on_after_pages_that_kill_it() -> None:
     """The page that took too long fails alone, soon, and with the loop free meanwhile."""
     source, slow = parse_source(SOURCE, Path("a.yaml")), parse_source(SLOW, Path("b.yaml"))
-    good = PageBody(URL, "<title> é </title><b>1.5</b><a href=/x>".encode(), "utf-8")
-    bad = PageBody(URL, b"<div>x</div>" * 16_000, "utf-8")
+    good = PageBody(URL, "<title> é </title><b>1.5</b><a href=/x>".encode(), "text/html; charset=utf-8")
+    bad = PageBody(URL, b"<div>x</div>" * 16_000, "text/html; charset=utf-8")
     longest = 0.0
 
     async def watch() -> None:
@@ -60,7 +60,7 @@ def test_a_cancelled_page_does_not_answer_for_the_next() -> None:
 
     async def run() -> None:
         extractor = Extractor()
-        pages = [PageBody(URL, f"<title>{n}</title>".encode(), "utf-8") for n in range(3)]
+        pages = [PageBody(URL, f"<title>{n}</title>".encode(), "text/html; charset=utf-8") for n in range(3)]
         first = asyncio.create_task(extractor.extract(source, pages[0]))
         await asyncio.sleep(0)
         first.cancel()
@@ -73,7 +73,7 @@ def test_a_cancelled_page_does_not_answer_for_the_next() -> None:
 
 def test_a_changed_source_is_sent_again() -> None:
     """Under the same name."""
-    page = PageBody(URL, b"<i>1</i><b>2</b>", "utf-8")
+    page = PageBody(URL, b"<i>1</i><b>2</b>", "text/html; charset=utf-8")
     sources = [
         parse_source(b"match: {hosts: [a.test]}\nitems: [{fields: {x: {css: %s}}}]" % tag, Path("a.yaml"))
         for tag in (b"i", b"b")
@@ -86,3 +86,25 @@ def test_a_changed_source_is_sent_again() -> None:
         return found
 
     assert asyncio.run(asyncio.wait_for(run(), 30)) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        ("<title>é</title>".encode("utf-16"), None),
+        ("<title>é</title>".encode("latin-1"), "text/html; charset=iso-8859-1"),
+        ("\ufeff<title>é</title>".encode(), None),
+        ("<meta charset=shift_jis><title>é</title>".encode(), "text/html; charset=utf-8"),
+    ],
+)
+def test_pages_are_decoded_as_the_result_is(body: bytes, content_type: str | None) -> None:
+    source = parse_source(SOURCE, Path("a.yaml"))
+
+    async def run() -> object:
+        extractor = Extractor()
+        try:
+            return (await extractor.extract(source, PageBody(URL, body, content_type))).items[0]["title"]
+        finally:
+            await extractor.close()
+
+    assert asyncio.run(asyncio.wait_for(run(), 30)) == "é"
