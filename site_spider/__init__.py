@@ -1,6 +1,6 @@
 """A distributed crawler built on Scrapy: seeds from Kafka, results to Elasticsearch, HBase or Kafka.
 
-What spiders import stands here, and is loaded when it is first asked for.
+What spiders and other projects import stands here, and is loaded when it is first asked for.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from site_spider import old_names
 if TYPE_CHECKING:
     from site_spider.results.page_of import page_of
     from site_spider.results.result import Result
+    from site_spider.service.addon import Addon
     from site_spider.spiders.crawl_spider import SeedSpider
 
 old_names.install()
 
-__all__ = ["Result", "SeedSpider", "page_of"]
+__all__ = ["Addon", "Result", "SeedSpider", "page_of"]
 
 _HOMES = {
+    "Addon": "site_spider.service.addon",
     "Result": "site_spider.results.result",
     "SeedSpider": "site_spider.spiders.crawl_spider",
     "page_of": "site_spider.results.page_of",

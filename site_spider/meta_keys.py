@@ -17,6 +17,9 @@ STAYS = "site_stays"  # a request that cannot be spilled and is crawled here
 ROUTE = "site_route"  # the proxies that a request was sent through
 ITEMS = "site_items"  # how many items the page has given so far
 FOR_ROBOTS = "site_for_robots"  # the request fetches a robots.txt
+TO_TOPIC = "site_to_topic"  # the seed topic that a link goes to, as the rule of a source says
+LEAF = "site_leaf"  # with it: no links are followed from there
+PAGE_NUMBER = "site_page_number"  # of a list with pagination, from 2 on
 
 # --- Scrapy's
 COOKIEJAR = "cookiejar"

@@ -40,7 +40,11 @@ DOWNLOADER_MIDDLEWARES = {
     "site_spider.frontier.retry.redirect.CheckedRedirectMiddleware": 600,  # instead: only to valid URLs
     "site_spider.download.proxies.middlewares.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
 }
-SPIDER_MIDDLEWARES = {"site_spider.dupefilter.lookup.SeenLookup": 20}  # for a dupefilter outside the process
+SPIDER_MIDDLEWARES = {
+    "site_spider.dupefilter.lookup.SeenLookup": 20,  # for a dupefilter outside the process
+    "scrapy.spidermiddlewares.depth.DepthMiddleware": None,
+    "site_spider.frontier.depth.PageDepth": 900,  # instead: pages of one list have one depth
+}
 ITEM_PIPELINES = {"site_spider.results.pipeline.ResultPipeline": 900}
 
 # --- Scrapy: speed -------------------------------------------------------------------
@@ -115,6 +119,7 @@ SITE_PROXY_ATTEMPTS = 3  # of one page; then the last answer is the result
 SITE_LINK_SCOPE = "host"  # which links are followed: host, domain (registrable) or any
 SITE_LINKS_TO = "memory"  # or kafka: every link is spilled to the owner of its host
 SITE_FOLLOW_NOFOLLOW = False  # true follows links marked rel=nofollow as well
+SITE_SOURCES_DIR = "resources/sources"  # YAML files, one a source; changed ones are taken within seconds
 
 # --- Results -----------------------------------------------------------------------------
 SITE_SINKS = "local"  # comma list of names in SITE_SINK_CLASSES or dotted paths; all must acknowledge

@@ -16,7 +16,7 @@ from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.engine.crawl_command import CrawlCommand
 from site_spider.errors import ConfigError
 from site_spider.secrets import Redaction
-from site_spider.service import exit_code
+from site_spider.service import addon, exit_code
 from site_spider.service.environment import apply_environment
 from site_spider.service.log_lines import own_log_lines, shorten_start
 from site_spider.service.redaction import redact_logs
@@ -39,6 +39,7 @@ class Command(CrawlCommand):
     """
 
     _has_opened = False
+    _is_scrapys = False  # a spider of another project that takes no seeds: nothing is changed
     _redaction = Redaction(())
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -46,18 +47,28 @@ class Command(CrawlCommand):
 
         Scrapy builds the DNS resolver from the settings of the process.
         """
-        escape_logs_and_tracebacks()
         super().process_options(args, opts)
         assert self.settings is not None
         loader = get_spider_loader(self.settings)
-        if args and args[0] in loader.list():
-            loader.load(args[0]).update_settings(self.settings)
+        spider = loader.load(args[0]) if args and args[0] in loader.list() else None
+        takes_seeds = getattr(spider, "takes_seeds", False)
+        self._is_scrapys = not takes_seeds and not addon.has_settings(self.settings)
+        if self._is_scrapys:
+            return
+        escape_logs_and_tracebacks()
+        if takes_seeds and addon.is_enabled(self.settings):
+            addon.apply_settings(self.settings)
+        if spider is not None:
+            spider.update_settings(self.settings)
         apply_environment(self.settings)
         own_log_lines(self.settings)
         shorten_start(self.settings)
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Crawl until stopped."""
+        if self._is_scrapys:
+            super().run(args, opts)
+            return
         name = self._spider_name(args)
         assert self.crawler_process is not None
         crawler = self.crawler_of(name)

@@ -34,7 +34,7 @@ def add_filter_options(parser: argparse.ArgumentParser) -> None:
     add_format_option(parser)
 
 
-class Filters(NamedTuple):
+class DocumentFilters(NamedTuple):
     """Which documents are wanted, and how many at most (None: all)."""
 
     status: StatusFilter
@@ -62,7 +62,7 @@ class Filters(NamedTuple):
 
 def show_some(
     reader: ResultReader,
-    filters: Filters,
+    filters: DocumentFilters,
     form: str,
     print_tables: Callable[[Documents], None],
     complain: Callable[[str], None],

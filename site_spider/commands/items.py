@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import Any
 
 from site_spider.commands.documents import (
+    DocumentFilters,
     Documents,
-    Filters,
     add_filter_options,
     show_document,
     show_some,
@@ -55,7 +55,7 @@ class Command(SiteCommand):
 
     def work(self, opts: argparse.Namespace) -> None:
         """Show. Raises SiteSpiderError."""
-        filters = Filters.of(opts, self.refuse)
+        filters = DocumentFilters.of(opts, self.refuse)
         with closing(parts.reader(self.options, of_items=True)) as reader:
             if opts.id is None:
                 show_some(reader, filters, opts.format, _print_table, self.complain)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
+from scrapy import Spider
+
 from site_spider import options
 from site_spider.commands.output import add_format_option, print_json, print_table, show
 from site_spider.commands.progress_report import Report, document, line
@@ -68,7 +70,8 @@ class Command(SiteCommand):
         with closing(parts.seed_log(self.options)) as log:
             look = partial(Report.taken, log, topic, group)
             if opts.until_done:
-                if processes_of():  # of crawl_spider.sh: nothing is done by a crawl that cannot start
+                # of crawl_spider.sh: nothing is done by a crawl that cannot start
+                if processes_of() and self.spider_class is not Spider:
                     check_crawl(self.options, self.spider_class)
                 Watch(look, self.complain, _voice(opts.format)).run()
             else:

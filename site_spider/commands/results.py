@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
-from site_spider.commands.documents import Filters, add_filter_options, show_document, show_some
+from site_spider.commands.documents import DocumentFilters, add_filter_options, show_document, show_some
 from site_spider.commands.output import print_table
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.commands.table import Column
@@ -59,7 +59,7 @@ class Command(SiteCommand):
     def work(self, opts: argparse.Namespace) -> None:
         """Show. Raises SiteSpiderError."""
         status = self._status(opts.status)
-        filters = Filters.of(opts, self.refuse)
+        filters = DocumentFilters.of(opts, self.refuse)
         with closing(parts.reader(self.options)) as reader:
             if opts.url_id is not None:
                 self._show_one(reader, opts)

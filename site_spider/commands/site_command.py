@@ -20,7 +20,7 @@ from scrapy.utils.log import configure_logging
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.secrets import Redaction
-from site_spider.service import exit_code
+from site_spider.service import addon, exit_code
 from site_spider.service.environment import apply_environment
 from site_spider.service.redaction import redact_logs
 from site_spider.service.setting_names import check_names
@@ -28,6 +28,7 @@ from site_spider.service.setting_names import check_names
 DEFAULT_SPIDER = "crawl_spider"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+_NO_SETTINGS = f'run it in a project whose settings.py has ADDONS = {{"{addon.PATH}": 300}}'
 EXIT_INTERRUPTED = 130  # as shells say it: 128 + SIGINT
 
 
@@ -81,9 +82,21 @@ class SiteCommand(ScrapyCommand):
         super().process_options(args, opts)
         if not opts.loglevel:
             self.options.set("LOG_LEVEL", "WARNING", priority="spider")
-        self.spider_class = self._loaded(opts.spider or DEFAULT_SPIDER)
+        if addon.is_enabled(self.options):
+            addon.apply_settings(self.options)
+        if not addon.has_settings(self.options):
+            raise UsageError(_NO_SETTINGS, print_help=False)
+        self.spider_class = self._loaded(opts.spider) if opts.spider else self._usual_spider()
         self.spider_class.update_settings(self.options)
         apply_environment(self.options)
+
+    def _usual_spider(self) -> type[Spider]:
+        """Whose custom_settings count: crawl_spider's, else those of the only one that takes seeds."""
+        loader = get_spider_loader(self.options)
+        spiders = map(loader.load, loader.list())
+        takers = [spider for spider in spiders if getattr(spider, "takes_seeds", False)]
+        found = [spider for spider in takers if spider.name == DEFAULT_SPIDER] or takers
+        return found[0] if len(found) == 1 else Spider
 
     def _loaded(self, name: str) -> type[Spider]:
         loader = get_spider_loader(self.options)

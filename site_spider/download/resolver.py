@@ -14,7 +14,7 @@ import encodings.idna  # noqa: F401 - or the first name that is looked up reads 
 import socket
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from scrapy.crawler import Crawler
 from scrapy.utils.reactor import is_reactor_installed
@@ -144,6 +144,17 @@ class PublicHostResolver:
                 receiver, hostName, portNumber, addressTypes, transportSemantics
             )
         return receiver.answer(known)
+
+
+def guard_reactor(crawler: Crawler) -> None:
+    """Install the guard where whoever made the process has another resolver, as a script may."""
+    if not is_reactor_installed():
+        return
+    from twisted.internet import reactor  # noqa: PLC0415 - importing it installs one
+
+    resolver: Any = reactor.nameResolver
+    if not isinstance(resolver, PublicHostResolver):
+        PublicHostResolver.from_crawler(crawler, cast(ReactorBase, reactor)).install_on_reactor()
 
 
 class _Resolved:

@@ -10,7 +10,6 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 from scrapy.utils.defer import deferred_from_coro
-from scrapy.utils.misc import load_object
 from twisted.internet.defer import Deferred
 
 from site_spider import meta_keys, options
@@ -20,6 +19,7 @@ from site_spider.dupefilter.remote import RemoteDone
 from site_spider.dupefilter.seen import Seen
 from site_spider.engine.background import Background
 from site_spider.engine.bases import DupeFilterBase
+from site_spider.engine.loading import load_class
 from site_spider.engine.parts import takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.ledger.entry import Entry, Outcome
@@ -180,11 +180,7 @@ def store_class(settings: BaseSettings) -> type[Any] | None:
             f"SITE_DUPEFILTER is {name!r}, but must be {', '.join([MEMORY, *classes])}, "
             "or the dotted path of a class."
         )
-    path = classes.get(name, name)
-    try:
-        loaded: type[Any] = load_object(path)
-    except (ImportError, NameError, ValueError, TypeError) as error:
-        raise ConfigError(f"SITE_DUPEFILTER names {path!r}, which cannot be loaded: {error}.") from error
+    loaded: type[Any] = load_class("SITE_DUPEFILTER", classes.get(name, name))
     return loaded
 
 

@@ -15,18 +15,18 @@ T = TypeVar("T")
 _parts: WeakKeyDictionary[Crawler, dict[type, object]] = WeakKeyDictionary()
 
 
-class _Process:
+class _Purpose:
     takes_seeds = True
 
 
 def take_no_seeds() -> None:
     """No crawl of this process takes seeds, whatever its spider: it only tries something out."""
-    _Process.takes_seeds = False
+    _Purpose.takes_seeds = False
 
 
 def takes_seeds(crawler: Crawler) -> bool:
     """Whether a crawl takes seeds, commits and writes to sinks."""
-    return _Process.takes_seeds and bool(getattr(crawler.spidercls, "takes_seeds", False))
+    return _Purpose.takes_seeds and bool(getattr(crawler.spidercls, "takes_seeds", False))
 
 
 def provide(crawler: Crawler, *parts: object) -> None:

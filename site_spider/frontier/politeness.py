@@ -17,7 +17,11 @@ from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.host_queue import HostPolicy
 from site_spider.frontier.robots.fetcher import Robots
 from site_spider.frontier.robots.gate import RobotsGate
+from site_spider.frontier.sourced import policy_of
 from site_spider.frontier.waiter import Waiter
+from site_spider.sources.library import Library
+
+_NONE = Library({})
 
 
 class Politeness(NamedTuple):
@@ -29,15 +33,17 @@ class Politeness(NamedTuple):
     throttled_delay: Callable[[str], float] | None  # of a host, where AutoThrottle finds it
 
 
-def build_frontier(settings: BaseSettings) -> Frontier[Waiter]:
-    """A frontier with Scrapy's settings of politeness. Raises ConfigError."""
+def build_frontier(
+    settings: BaseSettings, library: Callable[[], Library] = lambda: _NONE
+) -> Frontier[Waiter]:
+    """A frontier with Scrapy's settings of politeness, and those of sources. Raises ConfigError."""
     concurrency = options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN", minimum=1)
     delay_seconds = options.seconds(settings, "DOWNLOAD_DELAY")
     usual = HostPolicy(concurrency, delay_seconds)
     slots = options.mapping(settings, "DOWNLOAD_SLOTS")
     own = {host: _policy(host, slot, usual) for host, slot in slots.items() if slot}
     return Frontier(
-        lambda host: own.get(host, usual),
+        policy_of(library, own, usual),
         options.seconds(settings, "SITE_MAX_WAIT_SECONDS", minimum=1),
         _spread(settings),
     )
@@ -59,10 +65,15 @@ def _spread(settings: BaseSettings) -> Callable[[float], float]:
     return lambda seconds: max(0.0, seconds * random.uniform(1 - jitter, 1 + jitter))  # noqa: S311 - a delay
 
 
-def build_politeness(crawler: Crawler, frontier: Frontier[Any], wake: Callable[[], None]) -> Politeness:
+def build_politeness(
+    crawler: Crawler,
+    frontier: Frontier[Any],
+    wake: Callable[[], None],
+    is_free: Callable[[str], bool] = lambda _url: False,
+) -> Politeness:
     """As the settings ask for. Raises ConfigError."""
     settings = crawler.settings
-    robots = Robots.from_crawler(crawler)
+    robots = Robots.from_crawler(crawler, is_free)
     throttled_delay = None
     if options.boolean(settings, "AUTOTHROTTLE_ENABLED"):
         spread = _spread(settings)

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from scrapy import Request
 
 from site_spider import meta_keys
 from site_spider.engine.cookies import use_jar_of
+from site_spider.frontier.sourced import prepare
 from site_spider.ledger.lineage import Job
 from site_spider.results.callbacks import Callbacks
+from site_spider.sources.library import Library
 
 
 class Preparation:
-    """Cookies and meta of the seed, callback and errback."""
+    """Headers and cookies of its source, cookies and meta of the seed, callback and errback."""
 
-    def __init__(self, callbacks: Callbacks, seed_meta_keys: Sequence[str]) -> None:
+    def __init__(
+        self, callbacks: Callbacks, seed_meta_keys: Sequence[str], library: Callable[[], Library]
+    ) -> None:
         self._callbacks = callbacks
+        self._library = library
         self._seed_meta_keys = seed_meta_keys
 
     def __call__(self, request: Request, job: Job) -> None:
         """For one of a seed's tree."""
+        if library := self._library():
+            prepare(library, request)
         use_jar_of(request, job.entry)
         request.meta.pop(meta_keys.ITEMS, None)  # of an earlier attempt
         if self._seed_meta_keys:

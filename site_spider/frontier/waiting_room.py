@@ -146,7 +146,10 @@ class WaitingRoom(HostAnswers):
         gate = self._politeness.gate
         if gate is None or (isinstance(waiter, Request) and not is_subject(waiter)):
             return State.KNOWN
-        look = gate.look(waiter.seed.url if isinstance(waiter, Waiting) else waiter.url, host)
+        url = waiter.seed.url if isinstance(waiter, Waiting) else waiter.url
+        if not gate.robots.counts_for(url):
+            return State.KNOWN
+        look = gate.look(url, host)
         if look.state is State.LATER:
             self.frontier.forgo(self._loop.time())
             self._left(waiter)

@@ -79,7 +79,7 @@ def _named(coding: str, pieces: Pieces) -> Pieces:
         raise CodingError(f"the body is not in {coding}, as Content-Encoding says: {error}") from None
 
 
-class _Source:
+class _Input:
     """The pieces that a coding is read from; what is not used is given back."""
 
     def __init__(self, pieces: Pieces) -> None:
@@ -97,7 +97,7 @@ class _Source:
 
 
 def _gzip(pieces: Pieces) -> Pieces:
-    source = _Source(pieces)
+    source = _Input(pieces)
     for number in range(MAX_MEMBERS):
         header_bytes = yield from _gzip_header(source, number)
         if header_bytes is None:
@@ -107,7 +107,7 @@ def _gzip(pieces: Pieces) -> Pieces:
     raise CodingError(f"the body has more than {MAX_MEMBERS} gzip members")
 
 
-def _gzip_header(source: _Source, number: int) -> Any:
+def _gzip_header(source: _Input, number: int) -> Any:
     """Pass a header over; None when there is none."""
     data = b""
     while (piece := source.take()) is not None:
@@ -146,7 +146,7 @@ def _gzip_header_end(data: bytes) -> int | None:
     return end if end <= len(data) else None
 
 
-def _skip(source: _Source, count: int) -> Pieces:
+def _skip(source: _Input, count: int) -> Pieces:
     while count and (piece := source.take()) is not None:
         if len(piece) > count:
             source.give_back(piece[count:])
@@ -156,7 +156,7 @@ def _skip(source: _Source, count: int) -> Pieces:
 
 def _deflate(pieces: Pieces) -> Pieces:
     """With the header of zlib, as the standard has it, or without, as some servers do."""
-    source, data = _Source(pieces), b""
+    source, data = _Input(pieces), b""
     while len(data) < 2 and (piece := source.take()) is not None:
         data += piece
     if not data:
@@ -166,7 +166,7 @@ def _deflate(pieces: Pieces) -> Pieces:
     yield from _inflate(zlib.decompressobj(-zlib.MAX_WBITS), source, "deflate")
 
 
-def _inflate(decoder: Any, source: _Source, coding: str) -> Pieces:
+def _inflate(decoder: Any, source: _Input, coding: str) -> Pieces:
     while (piece := source.take()) is not None:
         while True:
             yield decoder.decompress(piece, _SLICE_BYTES)
@@ -199,7 +199,7 @@ def _br(pieces: Pieces) -> Pieces:
 
 
 def _zstd(pieces: Pieces) -> Pieces:
-    source = _Source(pieces)
+    source = _Input(pieces)
     for _ in range(MAX_MEMBERS):
         options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG}
         decoder = zstd.ZstdDecompressor(options=options)

@@ -81,9 +81,15 @@ class OffsetCommits:
     def keep(self, job: Job | None, record: Record) -> None:
         """Nothing: it is stored."""
 
-    def spill(self, job: Job, key: bytes | None, value: bytes) -> Future[None]:  # noqa: ARG002
+    def spill(
+        self,
+        job: Job,  # noqa: ARG002
+        key: bytes | None,
+        value: bytes,
+        topic: str | None = None,
+    ) -> Future[None]:
         """As in Commits: sent at once."""
-        return self._producer.send(self._member.topic, key, value)
+        return self._producer.send(topic or self._member.topic, key, value)
 
     @property
     def stores_records(self) -> bool:

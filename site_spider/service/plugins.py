@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 from scrapy.settings import BaseSettings
-from scrapy.utils.misc import load_object
 
 from site_spider import options
 from site_spider.contracts.reader import ResultReader
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.contracts.sink import Sink
+from site_spider.engine.loading import load_class
 from site_spider.errors import ConfigError
 from site_spider.results.on_demand import OnDemand
 from site_spider.service.config import exactly_once
@@ -19,7 +19,7 @@ from site_spider.service.config import exactly_once
 def seed_log(settings: BaseSettings) -> SeedLog:
     """Kafka when SITE_KAFKA_BROKERS is set, else the embedded one. Raises ConfigError."""
     kind = "kafka" if options.text(settings, "SITE_KAFKA_BROKERS") else "local"
-    loaded = _load("SITE_SEED_LOG_CLASSES", options.mapping(settings, "SITE_SEED_LOG_CLASSES")[kind])
+    loaded = load_class("SITE_SEED_LOG_CLASSES", options.mapping(settings, "SITE_SEED_LOG_CLASSES")[kind])
     return cast(SeedLog, loaded.from_settings(settings))
 
 
@@ -52,7 +52,7 @@ def statistics_sink(settings: BaseSettings) -> Sink:
     """Where statistics go: Elasticsearch when its hosts are set, else the local store. Raises ConfigError."""
     kind = "elasticsearch" if options.text(settings, "SITE_ELASTICSEARCH_HOSTS") else "local"
     path = options.mapping(settings, "SITE_SINK_CLASSES")[kind]
-    return cast(Sink, _load("SITE_SINK_CLASSES", path).for_statistics(settings))
+    return cast(Sink, load_class("SITE_SINK_CLASSES", path).for_statistics(settings))
 
 
 def reader(settings: BaseSettings, *, of_items: bool = False) -> ResultReader:
@@ -60,7 +60,7 @@ def reader(settings: BaseSettings, *, of_items: bool = False) -> ResultReader:
     readable = options.mapping(settings, "SITE_READER_CLASSES")
     for name in options.names(settings, "SITE_SINKS"):
         if name in readable:
-            kind = _load("SITE_READER_CLASSES", readable[name])
+            kind = load_class("SITE_READER_CLASSES", readable[name])
             return cast(ResultReader, (kind.for_items if of_items else kind.from_settings)(settings))
     raise ConfigError(
         f"SITE_SINKS is {settings.get('SITE_SINKS')!r}, but results can be read back from "
@@ -78,11 +78,4 @@ def _class_named(settings: BaseSettings, setting: str, classes_setting: str, nam
         raise ConfigError(
             f"{setting} names {name!r}, but must name {', '.join(classes)}, or the dotted path of a class."
         )
-    return _load(setting, classes.get(name, name))
-
-
-def _load(setting: str, path: Any) -> Any:
-    try:
-        return load_object(path)
-    except (ImportError, NameError, ValueError, TypeError) as error:
-        raise ConfigError(f"{setting} names {path!r}, which cannot be loaded: {error}.") from error
+    return load_class(setting, classes.get(name, name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from scrapy.settings import BaseSettings, default_settings
 
 from site_spider import options, scrapy_version
+from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
 
 _MAY_BE_NEGATIVE = frozenset({"DEPTH_PRIORITY", "REDIRECT_PRIORITY_ADJUST", "RETRY_PRIORITY_ADJUST"})
@@ -14,6 +15,11 @@ _LOWEST = -(10**9)
 def check_scrapy_settings(settings: BaseSettings) -> None:
     """Raise ConfigError for the first number, or true or false, that is none; and for another Scrapy."""
     scrapy_version.check()
+    if settings.get("SITE_SEED_TOPIC") is None:
+        raise ConfigError(
+            "The settings of site_spider are missing in this project: add "
+            'ADDONS = {"site_spider.Addon": 300} to its settings.py.'
+        )
     for name in dir(default_settings):
         default = getattr(default_settings, name) if name.isupper() else None
         # only these are read: reading a deprecated setting warns

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Self
 
 from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.defer import maybe_deferred_to_future
 
+from site_spider import options
 from site_spider.download import descriptors
+from site_spider.download.resolver import guard_reactor
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine import hooks as engine_hooks
 from site_spider.engine.parts import takes_seeds
-from site_spider.errors import LogUnavailable
+from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
 from site_spider.outage import Outage, until_there
 from site_spider.service import exit_code, plugins
@@ -32,6 +36,7 @@ from site_spider.service.stop import Stop
 from site_spider.service.ticker import tick
 from site_spider.service.watchdog import Watchdog
 from site_spider.service.wiring import Parts, Stores, build
+from site_spider.sources.library import SourceFolder
 from site_spider.spoken import up_to
 
 logger = logging.getLogger(__name__)
@@ -44,10 +49,13 @@ class SeedService:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
+        self._sources = _source_folder(crawler.settings)
+        self._obeys_robots = options.boolean(crawler.settings, "ROBOTSTXT_OBEY")
         self._ending = Ending(crawler, self._leave_at_once)
         self._parts: Parts | None = None  # wired as the spider opens
         self._stop: Stop | None = None
         self._ticker: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None  # the files of sources
         self._watchdog: Watchdog | None = None
 
     @classmethod
@@ -56,6 +64,8 @@ class SeedService:
         if not takes_seeds(crawler):
             raise NotConfigured
         service = cls(crawler)
+        if any(source.request.robots for source in service._sources.library):
+            crawler.settings.set("ROBOTSTXT_OBEY", True, priority="cmdline")  # the middleware asks for it
         crawler.signals.connect(service._spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(service._spider_closed, signal=signals.spider_closed)
         return service
@@ -96,15 +106,9 @@ class SeedService:
         self._stop = stop = Stop(config.stop_grace_seconds, lambda: ending.exit_code)
         stop.catch_signals()
         ending.background.watch_threads()
-        sinks, item_sinks = plugins.sinks(settings), plugins.item_sinks(settings)
-        statistics = plugins.statistics_sink(settings)
-        log = plugins.seed_log(settings)
-        wait_seconds = config.startup_wait_seconds
-        away = Outage(logger, f"Waiting{up_to(wait_seconds)}", "The seed log is there")
-        await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
-        self._parts = parts = build(
-            self._crawler, config, Stores(log, sinks, item_sinks, statistics), stop, ending
-        )
+        stores = await self._stores(config.startup_wait_seconds)
+        guard_reactor(self._crawler)
+        self._parts = parts = build(self._crawler, config, stores, stop, ending)
         _scheduler_of(self._crawler).serve(parts.dispatcher, ending.fail, self._close)
         engine_hooks.on_drain(self._crawler.engine, self._drain)
         await parts.sinks.open(config.startup_wait_seconds)
@@ -113,25 +117,41 @@ class SeedService:
         if parts.hosts is not None:
             await parts.hosts.ask()
         descriptors.check_limit(settings)
+        await self._start(parts, stop)
+        logger.info(
+            "Taking seeds from %s of %s as a member of %s; results go to %s",
+            config.seed_topic,
+            stores.log.address,
+            config.consumer_group,
+            where_results_go(settings),
+        )
+        say_idle_processes(
+            config.seed_topic, await asyncio.to_thread(stores.log.partitions, config.seed_topic)
+        )
+
+    async def _stores(self, wait_seconds: float) -> Stores:
+        """What the settings name, when the seed log is there."""
+        settings = self._crawler.settings
+        sinks, item_sinks = plugins.sinks(settings), plugins.item_sinks(settings)
+        statistics, log = plugins.statistics_sink(settings), plugins.seed_log(settings)
+        away = Outage(logger, f"Waiting{up_to(wait_seconds)}", "The seed log is there")
+        await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
+        return Stores(log, sinks, item_sinks, statistics, self._sources, self._obeys_robots)
+
+    async def _start(self, parts: Parts, stop: Stop) -> None:
         parts.statistics.start()
         if parts.frontier_server is not None:
             await parts.frontier_server.open()
         if stop.owns_process:
             self._watchdog = Watchdog(
-                config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE)
+                parts.config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE)
             )
+        background = self._ending.background
         parts.intake.start()
         looks = (parts.seeds.look, parts.bodies.look)
         ticking = tick(looks, parts.queues.look, parts.commits.tick)
-        self._ticker = ending.background.start(ticking, "ticker")
-        logger.info(
-            "Taking seeds from %s of %s as a member of %s; results go to %s",
-            config.seed_topic,
-            log.address,
-            config.consumer_group,
-            where_results_go(settings),
-        )
-        say_idle_processes(config.seed_topic, await asyncio.to_thread(log.partitions, config.seed_topic))
+        self._ticker = background.start(ticking, "ticker")
+        self._following = background.start(self._sources.follow(), "sources")
 
     # --- closing: the engine calls _drain, the scheduler _close, and the signal _spider_closed ------
 
@@ -177,8 +197,9 @@ class SeedService:
             logger.warning("%d seeds could not be committed with their results; they are repeated", left)
 
     def _stop_ticking(self, parts: Parts) -> None:
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for task in (self._ticker, self._following):
+            if task is not None:
+                task.cancel()
         if self._watchdog is not None:
             self._watchdog.stop()
         parts.room.close()
@@ -200,13 +221,24 @@ class SeedService:
 
     async def _spider_closed(self) -> None:
         if self._parts is not None:
+            await self._parts.extractor.close()
             if self._parts.frontier_server is not None:
                 await self._parts.frontier_server.close()
             await self._parts.statistics.close()
 
 
+def _source_folder(settings: BaseSettings) -> SourceFolder:
+    name = "SITE_SOURCES_DIR"
+    must_exist = (settings.getpriority(name) or 0) > SETTINGS_PRIORITIES["project"]
+    return SourceFolder.open(Path(options.text(settings, name, required=True)), must_exist=must_exist)
+
+
 def _scheduler_of(crawler: Crawler) -> SeedScheduler:
     assert crawler.engine is not None
     scheduler = crawler.engine.scheduler
-    assert isinstance(scheduler, SeedScheduler), "SCHEDULER is not this project's"
+    if not isinstance(scheduler, SeedScheduler):
+        raise ConfigError(
+            f"SCHEDULER is {crawler.settings.get('SCHEDULER')!r}, but seeds need "
+            "'site_spider.frontier.scheduler.SeedScheduler' or a subclass. Leave it out."
+        )
     return scheduler

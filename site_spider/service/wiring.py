@@ -29,6 +29,7 @@ from site_spider.frontier.links_in_hand import LinksInHand
 from site_spider.frontier.politeness import build_frontier, build_politeness
 from site_spider.frontier.preparation import Preparation
 from site_spider.frontier.queues import Queues
+from site_spider.frontier.sourced import checked, robots_free
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.spill import Spill, SpilledPages
 from site_spider.frontier.spill.writer import SeedWriter
@@ -65,6 +66,8 @@ from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
 from site_spider.service.stop import Stop
+from site_spider.sources.extractor import Extractor
+from site_spider.sources.library import SourceFolder
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
 
@@ -93,6 +96,7 @@ class Parts:
     dispatcher: Dispatcher
     statistics: Statistics
     frontier_server: FrontierServer | None
+    extractor: Extractor
     mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
 
 
@@ -104,6 +108,8 @@ class Stores:
     sinks: Sequence[Sink]
     item_sinks: Sequence[Sink]
     statistics: Sink
+    sources: SourceFolder
+    obeys_robots: bool  # where no source says otherwise
 
 
 def build(  # noqa: PLR0915 - a parts list, in the order in which parts need each other
@@ -161,6 +167,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         wake,
     )
     links_in_hand = LinksInHand()
+    extractor = Extractor()
 
     # intake
     load = build_load(settings)
@@ -173,8 +180,12 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     urgency.add(quarantine.is_cautious, lambda: handover.active)
 
     # frontier
-    frontier = build_frontier(settings)
-    politeness = build_politeness(crawler, frontier, wake)
+    sources = stores.sources
+    library = lambda: sources.library  # noqa: E731
+    frontier = build_frontier(settings, library)
+    politeness = build_politeness(
+        crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
+    )
     room = WaitingRoom(frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake)
     cookies = SeedCookies(crawler)
     hosts = (
@@ -204,23 +215,24 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         dead_letters,
         pages,
         back_pressure,
-        Preparation(Callbacks(spider, config.callback_timeout_seconds), config.seed_meta_keys),
+        Preparation(Callbacks(spider, config.callback_timeout_seconds), config.seed_meta_keys, library),
     )
 
     # the thread of the consumer
     has_died = lambda: ending.is_death  # noqa: E731
     seeds = Seeds(completion, seed_queue, quarantine, dead_letters, poll_room, handover, queues, has_died)
     callbacks = frozenset(spider.seed_callbacks)  # type: ignore[attr-defined]
+    read_seed = partial(
+        parse_seed,
+        callbacks=callbacks,
+        keys=config.spill_keys,
+        by_task=config.by_task,
+        needs_url=not own_requests.are_made,
+    )
     intake = Intake(
         stores.log,
         seeds,
-        partial(
-            parse_seed,
-            callbacks=callbacks,
-            keys=config.spill_keys,
-            by_task=config.by_task,
-            needs_url=not own_requests.are_made,
-        ),
+        lambda value: checked(read_seed(value), sources.library),
         config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
         commits.thread,
         tell,
@@ -243,6 +255,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)
     registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
+    registry.provide(crawler, sources, extractor)
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)
@@ -268,6 +281,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         dispatcher=dispatcher,
         statistics=statistics,
         frontier_server=frontier_server,
+        extractor=extractor,
         mishaps=mishaps,
     )
 

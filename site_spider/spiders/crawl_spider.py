@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
@@ -12,11 +11,11 @@ from typing import Any, ClassVar, Self
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
-from scrapy.http import Headers, Response
+from scrapy.http import Response
 from scrapy.settings import BaseSettings
 from twisted.python.failure import Failure
 
-from site_spider import meta_keys, options
+from site_spider import options
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.proxies.middlewares import proxied_by
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
@@ -24,22 +23,27 @@ from site_spider.engine.parts import part_of
 from site_spider.engine.turns import Turns, run_through
 from site_spider.frontier.links_in_hand import LinksInHand
 from site_spider.frontier.retry.descriptions import describe_exception, describe_retries, describe_status
+from site_spider.frontier.sourced import source_of
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.lineage import Job, job_of
 from site_spider.page.body import BodyLimits
-from site_spider.page.decode import media_type
 from site_spider.page.reading import Page, read_page
 from site_spider.page.url import SCOPES, host_of, in_scope, site_of
 from site_spider.results.callbacks import gives_page_result
 from site_spider.results.page_of import page_of
 from site_spider.results.result import Result
 from site_spider.results.results import describe_job
+from site_spider.service import addon
 from site_spider.service.environment import apply_environment
 from site_spider.service.scrapy_settings import check_scrapy_settings
 from site_spider.service.setting_names import check_names
 from site_spider.service.spider_settings import apply_custom_settings
-
-_encoded = json.JSONEncoder(ensure_ascii=False).encode
+from site_spider.sources.extraction import Extracted
+from site_spider.sources.extractor import Extractor, PageBody
+from site_spider.sources.library import SourceFolder
+from site_spider.sources.model import Source
+from site_spider.spiders import by_source
+from site_spider.spiders.page_result import content_type_of, describe_response
 
 # ruff: noqa: ERA001 - the settings that people edit here stand commented out
 
@@ -67,7 +71,9 @@ class SeedSpider(Spider):
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
-        """`custom_settings`, and the environment above them."""
+        """`custom_settings`, and the environment above them; below both, in another project, ours."""
+        if addon.is_enabled(settings):
+            addon.join(settings)  # Scrapy itself asks add-ons only when the spider has been made
         apply_custom_settings(settings, cls.custom_settings or {})
         apply_environment(settings)
 
@@ -108,17 +114,44 @@ class SeedSpider(Spider):
         in_hand = self._links_in_hand if wants_links and job is not None else None
         if in_hand is not None:
             await in_hand.begin(response.request, len(response.body))
-        page = await self._read(response, wants_links=wants_links)
+        source = self._source_of(response, job)
+        follows_all = source is None or source.follow is None
+        page = await self._read(response, wants_links=wants_links and follows_all)
         result = self._result(response.request, job)
-        _describe_response(result, response, page)
+        describe_response(result, response, page)
         anchor = _anchor_host(response, job)
         requests = await self._follow(page.links, anchor, job) if page.links else []
+        items: list[Any] = []
+        if source is not None and result.description is None and page.encoding is not None:
+            found = await self._extracted(source, response, wants_links=wants_links)
+            items = found.items
+            requests += by_source.requests(source, found, response, self.link_scope, anchor)
+            result.description = by_source.describe(found)
         if in_hand is not None:
             in_hand.found(response.request, len(requests))
         if self.page_results or result.description is not None or job is None:
-            return [result, *requests]
+            return [result, *items, *requests]
         job.page = Job.NO_DOCUMENT
-        return requests
+        return [*items, *requests]
+
+    def _source_of(self, response: Response, job: Job | None) -> Source | None:
+        folder = self._sources
+        return source_of(folder.library, job, response.url) if folder is not None and folder.library else None
+
+    async def _extracted(self, source: Source, response: Response, *, wants_links: bool) -> Extracted:
+        extractor = part_of(self.crawler, Extractor)
+        if extractor is None:
+            return Extracted()
+        kind = content_type_of(response)
+        page = PageBody(response.url, response.body, kind, wants_links, self.follow_nofollow)
+        found = await by_source.extracted(extractor, source, page)
+        for said in found.notes:
+            self.logger.debug("%s: %s", response.url, said)
+        return found
+
+    @cached_property
+    def _sources(self) -> SourceFolder | None:
+        return part_of(self.crawler, SourceFolder)
 
     def parse_with_rules(
         self, response: Response, callback: Any, cb_kwargs: dict[str, Any], follow: bool = True
@@ -139,7 +172,7 @@ class SeedSpider(Spider):
         job = job_of(response.request)
         await self._turn(response)
         result = self._result(response.request, job)
-        _describe_response(result, response, await self._read(response, wants_links=False))
+        describe_response(result, response, await self._read(response, wants_links=False))
         _anchor_host(response, job)
         return result
 
@@ -147,7 +180,7 @@ class SeedSpider(Spider):
         """A small page in turns of the event loop; a large one in a thread, one after the other."""
         steps = read_page(
             response.body,
-            _content_type(response),
+            content_type_of(response),
             response.url,
             wants_links=wants_links,
             follow_nofollow=self.follow_nofollow,
@@ -175,7 +208,7 @@ class SeedSpider(Spider):
         response = getattr(failure.value, "response", None)  # an HttpError carries one
         if isinstance(response, Response):
             await self._turn(response)
-            _describe_response(result, response, await self._read(response, wants_links=False))
+            describe_response(result, response, await self._read(response, wants_links=False))
         else:
             assert failure.value is not None
             result.description = describe_exception(failure.value, request) + describe_retries(request.meta)
@@ -246,38 +279,3 @@ def _anchor_host(response: Response, job: Job | None) -> str:
     if job is job.root:
         job.root.found_at(host)
     return job.root.scope_host or host
-
-
-def _describe_response(result: Result, response: Response, page: Page) -> None:
-    assert response.headers is not None
-    result.status = response.status
-    result.headers = headers_json(response.headers)
-    result.body = page.kept.text
-    result.body_base64 = page.kept.base64
-    result.body_truncated = page.kept.truncated
-    result.description = describe_status(response.status)
-    if result.description and (reason := response.meta.get(meta_keys.NOT_FOLLOWED)):
-        result.description += f", not followed: {reason}"
-    if result.description:
-        result.description += describe_retries(response.meta)
-    result.final_url = response.url
-    result.content_type = media_type(_content_type(response)) or None
-    result.encoding = page.encoding if response.body else None
-    result.response_size = len(response.body)
-    latency_seconds = response.meta.get("download_latency")
-    result.latency_ms = None if latency_seconds is None else round(latency_seconds * 1000, 1)
-
-
-def headers_json(headers: Headers) -> str:
-    """A JSON object of name -> list of values, in the order of the answer, repeated ones intact."""
-    return _encoded(
-        {
-            name.decode("latin-1"): [v.decode("latin-1") for v in values]
-            for name, values in dict.items(headers)
-        }
-    )
-
-
-def _content_type(response: Response) -> str | None:
-    value = response.headers.get("Content-Type") if response.headers else None
-    return None if value is None else value.decode("latin-1")

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import scrapy
 
+from tests.acceptance.pip import pip
 from tests.commands.project import ROOT
 
 PLUGIN = ROOT / "tests" / "scrapy_suite"
@@ -34,17 +35,6 @@ LONGEST_SECONDS = 175
 _ROW = re.compile(r"^\| `(test_[^`]+)` \| (left out|\d+ skips?) \| (.+) \|$", re.MULTILINE)
 _SKIPPED = re.compile(r"^SKIPPED (\S+?)::", re.MULTILINE)
 _USED = re.compile(r"^used (\w+) (\d+)$", re.MULTILINE)
-
-
-def pip(*arguments: str) -> None:
-    """Skips the test where there is no index of packages; with CI set it fails."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check", "--no-input"],
-        capture_output=True, text=True, timeout=170, check=False,
-    )  # fmt: skip
-    if ran.returncode:
-        said = (ran.stderr.strip().splitlines() or ["no reason"])[-1]
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"pip cannot fetch what this needs: {said}")
 
 
 @pytest.fixture

@@ -38,11 +38,12 @@ from site_spider.adapters.elasticsearch.stored import id_of, over_stored
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
+from site_spider.resources import resource
 from site_spider.results.document import encode
 
 logger = logging.getLogger(__name__)
 
-TEMPLATES = Path(__file__).resolve().parents[3] / "resources" / "elasticsearch"
+TEMPLATES = resource("elasticsearch")
 META = "meta"  # the field for what producers send along
 HEALTH_WAIT = "5s"  # of the server, for its shards
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout

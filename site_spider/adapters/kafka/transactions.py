@@ -130,8 +130,10 @@ class KafkaTransactions:
         self, client: Producer, attempt: TransactionAttempt, number: int, what: tuple[Item, bytes]
     ) -> None:
         item, value = what
-        topic = self._topics.of(item)
-        key = item.key if isinstance(item, Link) else item.key.encode("utf-8", "replace")
+        if isinstance(item, Link):
+            topic, key = item.topic or self._topics.of(item), item.key
+        else:
+            topic, key = self._topics.of(item), item.key.encode("utf-8", "replace")
         report = partial(attempt.report, number)
         attempt.unanswered.add(number)
         is_queued = False

@@ -68,7 +68,14 @@ class Rules(NamedTuple):
 class Robots:
     """Of one crawl. On the event loop's thread only."""
 
-    def __init__(self, crawler: Crawler, limits: RobotsLimits, longest_delay_seconds: float) -> None:
+    def __init__(
+        self,
+        crawler: Crawler,
+        limits: RobotsLimits,
+        longest_delay_seconds: float,
+        is_free: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self._is_free = is_free
         self._crawler = crawler
         self._cache: RobotsCache[Rules] = RobotsCache(limits)
         self._all_allowed = Rules(None, longest_delay_seconds)
@@ -82,13 +89,21 @@ class Robots:
         self._starting = 0  # fetches that the downloader does not know of yet
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self | None:
-        """None where robots.txt is not obeyed. Raises ConfigError."""
+    def from_crawler(cls, crawler: Crawler, is_free: Callable[[str], bool] = lambda _: False) -> Self | None:
+        """None where robots.txt is not obeyed; `is_free` says for which URLs not. Raises ConfigError."""
         settings = crawler.settings
         if not options.boolean(settings, "ROBOTSTXT_OBEY"):
             return None
         longest = options.seconds(settings, "SITE_CRAWL_DELAY_MAX_SECONDS")
-        return cls(crawler, _limits(settings), longest)
+        return cls(crawler, _limits(settings), longest, is_free)
+
+    def is_subject(self, request: Request) -> bool:
+        """Whether robots.txt counts for a request."""
+        return is_subject(request) and not self._is_free(request.url)
+
+    def counts_for(self, url: str) -> bool:
+        """The same for what is no request yet."""
+        return not self._is_free(url)
 
     def look(self, url: str) -> Look[Rules]:
         """What is known for this URL now."""

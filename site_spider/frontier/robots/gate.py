@@ -11,7 +11,7 @@ from scrapy import Request
 
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.robots.cache import Look, State
-from site_spider.frontier.robots.fetcher import Robots, Rules, is_subject
+from site_spider.frontier.robots.fetcher import Robots, Rules
 
 
 class RobotsGate:
@@ -46,14 +46,16 @@ class RobotsGate:
 
     def lets_pass(self, request: Request) -> bool:
         """Whether what the frontier gave last may be made; its host's Crawl-delay begins then."""
+        if not self.robots.is_subject(request):
+            return True
         look = self.robots.look(request.url)
-        if look.state is State.KNOWN and look.rules is not None and is_subject(request):
+        if look.state is State.KNOWN and look.rules is not None:
             if not self.robots.allows(request, look.rules):
                 return False
             delay = look.rules.delay_seconds(self.robots.agent(request))
             if delay:
                 self._frontier.slow_down(delay, self._loop.time())
-        return look.state is not State.UNREACHABLE or not is_subject(request)
+        return look.state is not State.UNREACHABLE
 
     def _fetched(self, host: str, url: str, began: float) -> None:
         """The fetching has taken a turn of the host, after which the Crawl-delay holds, too."""

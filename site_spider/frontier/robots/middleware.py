@@ -8,7 +8,7 @@ from scrapy.exceptions import IgnoreRequest
 
 from site_spider.engine.parts import part_of
 from site_spider.frontier.robots.cache import State
-from site_spider.frontier.robots.fetcher import is_subject, unreachable
+from site_spider.frontier.robots.fetcher import unreachable
 from site_spider.frontier.robots.gate import RobotsGate
 
 
@@ -23,7 +23,7 @@ class FrontierRobotsMiddleware(RobotsTxtMiddleware):
         if gate is None:
             await super().process_request(request)
             return
-        if not is_subject(request):
+        if not gate.robots.is_subject(request):
             return
         look = await gate.robots.learn(request.url)
         if look.state is not State.KNOWN or look.rules is None:

@@ -1,10 +1,11 @@
 """Decides which requests go back to the seed topic, and sends them.
 
-Theory of operation. Five reasons:
+Theory of operation. Six reasons:
 
 - a seed whose tree is open for longer than SITE_SEED_MAX_OPEN_SECONDS is overdue: its links
   that wait, and those found from then on, leave, so that the watermark moves;
 - with SITE_LINKS_TO=kafka every link leaves;
+- a link leaves for another topic where the rule of a source says so;
 - links that find the memory full leave (intake.load), or their host's share of it;
 - where results are kept until their tree is complete (results.exactly_once.keeper), links leave when
   trees keep too much;
@@ -184,6 +185,8 @@ class Spill:
 
     def _leaves(self, request: Request, job: Job, *, is_link: bool) -> bool:
         if is_link:
+            if meta_keys.TO_TOPIC in request.meta:
+                return True
             return self._rules.all_links or job.root.is_overdue or not self._is_ours(request.url)
         came_from = request.meta.get("redirect_urls")
         if not came_from:
@@ -204,7 +207,7 @@ class Spill:
         self._load.add_sending(weight_bytes)
         if self._pages is not None:
             self._pages.spilled(request, job)
-        future = self._commits.spill(job, key, value)
+        future = self._commits.spill(job, key, value, request.meta.get(meta_keys.TO_TOPIC))
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(
                 self._guarded(self._sent), done, request, job, weight_bytes

@@ -11,6 +11,8 @@ from scrapy import Request, Spider
 from site_spider import meta_keys
 from site_spider.engine.guard import unguarded
 from site_spider.errors import SeedError
+from site_spider.frontier.sourced import KEY as SOURCE
+from site_spider.frontier.sourced import source_name
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job
 from site_spider.page.url import host_of
@@ -22,7 +24,9 @@ from site_spider.seed.spilled import Spilled
 CookiesOf = Callable[[Request, Entry], dict[str, str]]
 
 # Keys of Request.meta that mean nothing elsewhere, or that the message says in its own words.
-_OF_LINKS = frozenset({"depth", meta_keys.JOB, meta_keys.COOKIEJAR, "link_text"}) | DIRECTIVES
+_OF_LINKS = frozenset({
+    "depth", meta_keys.JOB, meta_keys.COOKIEJAR, meta_keys.TO_TOPIC, meta_keys.LEAF, "link_text",
+}) | DIRECTIVES  # fmt: skip
 _OF_ATTEMPTS = _OF_LINKS | {
     meta_keys.DOWNLOAD_SLOT, "download_latency", "retry_times",
     "redirect_times", "redirect_ttl", "redirect_urls", "redirect_reasons",
@@ -109,7 +113,8 @@ def _meta(request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
     said: dict[str, Any] = {
         "task_id": seed.task_id,
         **{key: request.meta[key] for key in DIRECTIVES & request.meta.keys()},
-        "NotExtract": seed.not_extract or None,
+        "NotExtract": seed.not_extract or request.meta.get(meta_keys.LEAF) or None,
+        SOURCE: source_name(seed),
     }
     if job.parent is None:
         said |= {"parent_url_id": seed.parent_url_id, "seed_url_id": seed.seed_url_id}

@@ -40,10 +40,11 @@ LONGEST_SPAN_OFFSETS = 16_000
 
 
 class Link(NamedTuple):
-    """A link that goes back to the seed topic as a seed."""
+    """A link that goes to a seed topic as a seed; `topic` is None for the one it came from."""
 
     key: bytes | None
     value: bytes
+    topic: str | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -108,10 +108,10 @@ class ExactlyOnce(SeedListener):
         else:
             self._keep(job, record)
 
-    def spill(self, job: Job, key: bytes | None, value: bytes) -> Future[None]:
+    def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[None]:
         """Keep a link that becomes a seed when the tree it leaves is complete; the future is done."""
         kept: Future[None] = Future()
-        self._keep(job, Link(key, value))
+        self._keep(job, Link(key, value, topic))
         kept.set_result(None)
         return kept
 

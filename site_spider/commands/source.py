@@ -1,0 +1,232 @@
+"""`scrapy source`: lists the sources, and shows what one would follow and extract."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+from scrapy import Request, Spider
+from scrapy.crawler import AsyncCrawlerProcess
+from scrapy.http import Response
+from twisted.python.failure import Failure
+
+from site_spider import options
+from site_spider.commands.output import add_format_option, print_json, print_table, show
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
+from site_spider.commands.table import Column
+from site_spider.errors import SeedError, SiteSpiderError
+from site_spider.frontier.retry.descriptions import describe_exception, describe_status
+from site_spider.page.url import check_url, host_of
+from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
+from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
+from site_spider.sources.file import BadSource, read_source, source_files
+from site_spider.sources.library import Library
+from site_spider.sources.model import Source
+
+_SHOWN = 50  # links in a table
+_LARGEST_PAGE_BYTES = 20_000_000
+_LIST = (Column("NAME"), Column("ENABLED"), Column("HOSTS", shrinks=True), Column("ITEMS", right=True),
+         Column("FILE", shrinks=True), Column("DESCRIPTION", shrinks=True, optional=True))  # fmt: skip
+_LINKS = (Column("LINK", shrinks=True), Column("BY"), Column("TO"))
+_FIELDS = (Column("ITEM", right=True), Column("FIELD"), Column("VALUE", shrinks=True))
+
+
+class Command(SiteCommand):
+    """Changes nothing: no seed is taken, and nothing is written."""
+
+    max_arguments = 3
+    description = (
+        "list: the sources of SITE_SOURCES_DIR. check FILE: whether a source file can be used; every mistake "
+        "with its line. check FILE PAGE: also what would be followed and extracted from a page, a URL or "
+        "the file of a saved page (its URL is then --url, or one of the source's first host). The exit "
+        "code is 1 if a file cannot be used, or nothing can be extracted from the page."
+    )
+    examples = """
+        scrapy source list
+        scrapy source check resources/sources/books.yaml
+        scrapy source check resources/sources/books.yaml https://books.example/catalogue/
+        scrapy source check resources/sources/books.yaml saved.html --url https://books.example/catalogue/a_1/
+    """
+
+    def syntax(self) -> str:
+        """As Scrapy asks."""
+        return "list | check FILE [URL or saved page] [options]"
+
+    def short_desc(self) -> str:
+        """As Scrapy asks."""
+        return "List sources, or check what one follows and extracts"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As Scrapy asks."""
+        super().add_options(parser)
+        parser.add_argument("--url", metavar="URL", help="the URL that a saved page has")
+        add_format_option(parser)
+
+    def work(self, opts: argparse.Namespace) -> None:
+        """List or check. Raises SiteSpiderError."""
+        what, *rest = opts.args or ["list"]
+        if what == "list" and not rest:
+            self._list(as_json=opts.format == "json")
+        elif what == "check" and rest:
+            self._check(Path(rest[0]), rest[1] if len(rest) > 1 else None, opts)
+        else:
+            self.refuse("use it as: scrapy source list, or scrapy source check FILE [URL or saved page]")
+
+    # --- list -----------------------------------------------------------------------------------
+
+    def _list(self, *, as_json: bool) -> None:
+        folder = Path(options.text(self.options, "SITE_SOURCES_DIR", required=True))
+        found = list(self._read(folder))
+        if as_json:
+            for path, source in found:
+                print_json({"file": str(path), **source.model_dump(mode="json", by_alias=True)})
+        else:
+            print_table(_LIST, [_row(path, source) for path, source in found])
+
+    def _read(self, folder: Path) -> Iterator[tuple[Path, Source]]:
+        for path in source_files(folder) if folder.is_dir() else ():
+            try:
+                yield path, read_source(path)
+            except BadSource as bad:
+                self._complain_of(bad)
+
+    def _complain_of(self, bad: BadSource) -> None:
+        for line in str(bad).splitlines():
+            self.complain(line)
+        self.exitcode = EXIT_FAILED
+
+    # --- check ----------------------------------------------------------------------------------
+
+    def _check(self, file: Path, page: str | None, opts: argparse.Namespace) -> None:
+        try:
+            source = read_source(file)
+        except BadSource as bad:
+            self._complain_of(bad)
+            return
+        if page is None:
+            show(f"{file}: {source.name}, no mistakes")
+            return
+        body = self._fetched(source, page) if "://" in page else self._saved(source, page, opts.url)
+        if not Library({file: source}).match(body.url, host_of(body.url)):
+            self.complain(f"{body.url} is no page of {source.name}; a seed would have to name the source")
+        found = asyncio.run(_extracted(source, body))
+        (_print_json if opts.format == "json" else _print)(source, found)
+        for said in found.lost:
+            self.complain(said)
+        if found.lost:
+            self.exitcode = EXIT_FAILED
+
+    def _saved(self, source: Source, name: str, url: str | None) -> PageBody:
+        try:
+            with Path(name).open("rb") as file:
+                body = file.read(_LARGEST_PAGE_BYTES)
+        except OSError as error:
+            raise SiteSpiderError(f"{name} cannot be read: {error.strerror or error}") from None
+        return PageBody(_checked(url or _default_url(source)), body, None)
+
+    def _fetched(self, source: Source, url: str) -> PageBody:
+        fetched: list[PageBody | str] = []
+        self.options.set("LOG_INSTALL_ROOT_HANDLER", False, priority="cmdline")  # `run` has done so
+        process = AsyncCrawlerProcess(self.options)
+        process.crawl(_Fetch, url=_checked(url), source=source, fetched=fetched)
+        process.start()
+        match fetched:
+            case [PageBody() as page]:
+                return page
+            case [str(why)]:
+                raise SiteSpiderError(f"{url} cannot be fetched: {why}")
+        raise SiteSpiderError(f"{url} cannot be fetched; with -L INFO the log says why")
+
+
+class _Fetch(Spider):
+    """One page, with the headers and cookies of the source."""
+
+    name = "source-check"
+    url: str
+    source: Source
+    fetched: list[PageBody | str]
+
+    async def start(self) -> AsyncIterator[Request]:
+        """As Scrapy asks."""
+        wanted = self.source.request
+        cookies: dict[Any, Any] = dict(wanted.cookies)
+        yield Request(self.url, headers=dict(wanted.headers), cookies=cookies, errback=self.failed)
+
+    def parse(self, response: Response) -> None:
+        """Keep it."""
+        kind = response.headers.get("Content-Type") if response.headers else None
+        page = PageBody(response.url, response.body, None if kind is None else kind.decode("latin-1"))
+        self.fetched.append(describe_status(response.status) or page)
+
+    def failed(self, failure: Failure) -> None:
+        """Keep the reason."""
+        assert failure.value is not None
+        self.fetched.append(describe_exception(failure.value, failure.request))  # type: ignore[attr-defined]
+
+
+def _checked(url: str) -> str:
+    try:
+        return check_url(url)
+    except SeedError as error:
+        raise SiteSpiderError(str(error)) from None
+
+
+def _default_url(source: Source) -> str:
+    return f"http://{source.match.hosts[0].removeprefix('*.')}/"
+
+
+async def _extracted(source: Source, page: PageBody) -> Extracted:
+    extractor = Extractor()
+    try:
+        return await extractor.extract(source, page)
+    except NotExtracted as error:
+        return Extracted(lost=[str(error)])
+    finally:
+        await extractor.close()
+
+
+# --- what is printed ----------------------------------------------------------------------------
+
+
+def _row(path: Path, source: Source) -> list[object]:
+    hosts = " ".join(source.match.hosts)
+    enabled = "yes" if source.enabled else "no"
+    return [source.name, enabled, hosts, len(source.items), path, source.description or None]
+
+
+def _print_json(source: Source, found: Extracted) -> None:
+    links = [{"url": link.url, "by": _rule(link), "to": _topic(source, link)} for link in found.links]
+    print_json({"items": found.items, "links": links, "notes": found.notes, "lost": found.lost})
+
+
+def _print(source: Source, found: Extracted) -> None:
+    if source.follow is None:
+        show("Links are followed as SITE_LINK_SCOPE says: the source has no rules for them.")
+    rows = [(link.url, _rule(link), _topic(source, link)) for link in found.links]
+    if rows:
+        print_table(_LINKS, rows[:_SHOWN])
+    show(f"{len(rows)} links" + (f", {_SHOWN} of them shown" if len(rows) > _SHOWN else ""))
+    print()
+    fields = [
+        (number, name, json.dumps(value, ensure_ascii=False))
+        for number, item in enumerate(found.items[:_SHOWN], 1)
+        for name, value in item.items()
+    ]
+    if fields:
+        print_table(_FIELDS, fields)
+    shown = f", {_SHOWN} of them shown" if len(found.items) > _SHOWN else ""
+    show(f"{len(found.items)} items{shown}")
+    for said in found.notes:
+        show(f"note: {said}")
+
+
+def _rule(link: FoundLink) -> str:
+    return "pagination" if link.rule == NEXT_PAGE else f"follow.{link.rule}"
+
+
+def _topic(source: Source, link: FoundLink) -> str | None:
+    return None if link.rule == NEXT_PAGE or source.follow is None else source.follow[link.rule].to

@@ -1,0 +1,93 @@
+"""Which source a request or page belongs to, and how the source's host is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scrapy import Request
+
+from site_spider.frontier.host_queue import HostPolicy
+from site_spider.ledger.lineage import Job, job_of
+from site_spider.page.url import host_of
+from site_spider.reason import refused, shown
+from site_spider.seed.seed import Seed
+from site_spider.sources.library import Library
+from site_spider.sources.model import Source
+
+KEY = "source"  # of a seed's meta
+_MENTIONED = b'"source"'
+
+
+def source_name(seed: Seed) -> object:
+    """What the seed names as its source; None when it names none."""
+    return seed.extra.get(KEY) if _MENTIONED in seed.extra_json else None
+
+
+def source_of(library: Library, job: Job | None, url: str) -> Source | None:
+    """The one that the seed names, for all of its tree; else the one whose hosts and URLs fit."""
+    name = None if job is None else source_name(job.root.seed)
+    return library.named(name) if isinstance(name, str) else library.match(url, host_of(url))
+
+
+def checked(seed: Seed, library: Library) -> Seed:
+    """The seed. Raises SeedError when it names a source that there is not; none counts without sources."""
+    name = source_name(seed) if library else None
+    if name is not None and (not isinstance(name, str) or library.named(name) is None):
+        known = ", ".join(source.name for source in library)
+        raise refused("meta.source", f"{shown(name)} is not the name of a source; known: {known}")
+    return seed
+
+
+def prepare(library: Library, request: Request) -> None:
+    """Headers and cookies of its source, where the request has none of its own.
+
+    Cookies are for the seed's own page: all requests of a seed share its cookies.
+    """
+    job = job_of(request)
+    source = source_of(library, job, request.url)
+    if source is None:
+        return
+    for name, value in source.request.headers.items():
+        request.headers.setdefault(name, value)
+    if source.request.cookies and job is not None and job is job.root:
+        request.cookies = _cookies(source, request)
+
+
+def _cookies(source: Source, request: Request) -> list[Any]:
+    """Those of the source are for the whole host."""
+    own = request.cookies
+    given = [{"name": name, "value": value} for name, value in own.items()] if isinstance(own, dict) else own
+    known = {cookie.get("name") for cookie in given}
+    wanted = source.request.cookies.items()
+    return [{"name": name, "value": value, "path": "/"} for name, value in wanted if name not in known] + [
+        *given
+    ]
+
+
+def policy_of(
+    library: Callable[[], Library], own: dict[str, HostPolicy], usual: HostPolicy
+) -> Callable[[str], HostPolicy]:
+    """How often a host may be asked: by DOWNLOAD_SLOTS, else by its sources, else as all others."""
+
+    def policy(host: str) -> HostPolicy:
+        if host in own:
+            return own[host]
+        concurrency, delay_seconds = usual
+        for source in reversed(library().of_host(host)):  # the nearest counts most
+            wanted = source.request
+            concurrency = concurrency if wanted.concurrency is None else wanted.concurrency
+            delay_seconds = delay_seconds if wanted.delay is None else wanted.delay
+        return HostPolicy(concurrency, delay_seconds)
+
+    return policy
+
+
+def robots_free(library: Callable[[], Library], *, by_default: bool) -> Callable[[str], bool]:
+    """Whether robots.txt does not count for a URL: as its host's nearest source says, else as by default."""
+
+    def is_free(url: str) -> bool:
+        said = (source.request.robots for source in library().of_host(host_of(url)))
+        return next((not robots for robots in said if robots is not None), by_default)
+
+    return is_free

@@ -1,0 +1,160 @@
+"""Has pages extracted by a process of its own, which a page cannot keep for longer than its limit.
+
+There is one such process a crawl, made when the first page comes. When it dies of a page, by the limit of
+CPU time or of memory, that page fails and the next one gets a new process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from site_spider.errors import SiteSpiderError
+from site_spider.sources.extraction import MAX_PAGE_CHARS, Extracted, FoundLink
+from site_spider.sources.frames import MAX_FRAME_BYTES, SIZES, frame
+from site_spider.sources.model import Source
+
+_PACKAGES = Path(__file__).resolve().parents[2]
+CPU_SECONDS = 2.0  # of one page
+_WALL_SECONDS = 30.0  # the same on a machine that has other things to do
+_MAX_BODY_BYTES = 4 * MAX_PAGE_CHARS
+
+
+class NotExtracted(SiteSpiderError):
+    """A page took the process that extracts more than it may."""
+
+
+class PageBody(NamedTuple):
+    """What is extracted from."""
+
+    url: str
+    body: bytes
+    content_type: str | None
+    wants_links: bool = True
+    follow_nofollow: bool = False
+
+
+class _Worker:
+    """One process, and what it knows."""
+
+    def __init__(
+        self,
+        running: subprocess.Popen[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._running, self._reader, self._writer = running, reader, writer
+        self._known: dict[str, Source] = {}
+
+    @classmethod
+    async def start(cls) -> _Worker:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            running = _started(theirs)
+        try:
+            reader, writer = await asyncio.open_connection(sock=ours, limit=2**20)
+        except BaseException:
+            running.kill()
+            running.wait()
+            ours.close()
+            raise
+        return cls(running, reader, writer)
+
+    async def extract(self, source: Source, page: PageBody, cpu_seconds: float) -> Extracted:
+        head = {
+            "name": source.name,
+            "seconds": cpu_seconds,
+            "url": page.url,
+            "content_type": page.content_type,
+            "wants_links": page.wants_links,
+            "follow_nofollow": page.follow_nofollow,
+        }
+        if self._known.get(source.name) is not source:
+            head["source"] = source.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            self._known[source.name] = source
+        body = page.body[:_MAX_BODY_BYTES]
+        self._writer.write(frame(head, body))
+        self._writer.write(body)
+        await self._writer.drain()
+        said_bytes, _ = SIZES.unpack(await self._reader.readexactly(SIZES.size))
+        if said_bytes > MAX_FRAME_BYTES:
+            raise ConnectionError
+        answer = json.loads(await self._reader.readexactly(said_bytes))
+        links = [FoundLink(*link) for link in answer["links"]]
+        return Extracted(answer["items"], links, answer["notes"], answer["lost"])
+
+    async def end(self) -> int:
+        """Returns how it ended."""
+        self._writer.close()
+        if self._reader.at_eof():  # it has ended by itself, or is about to
+            with suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(self._running.wait, 1)
+        self._running.kill()
+        status = await asyncio.to_thread(self._running.wait)
+        with suppress(OSError):
+            await self._writer.wait_closed()
+        return status
+
+
+def _started(connection: socket.socket) -> subprocess.Popen[bytes]:
+    """With nothing of the settings, which may be secret, and with no way to the terminal."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PACKAGES), os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-m", "site_spider.sources.worker"],
+        stdin=connection.fileno(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    )
+
+
+class Extractor:
+    """On the event loop's thread only; pages take turns."""
+
+    def __init__(self, cpu_seconds: float = CPU_SECONDS) -> None:
+        self._cpu_seconds = cpu_seconds
+        self._process: _Worker | None = None
+        self._turn = asyncio.Lock()
+
+    async def extract(self, source: Source, page: PageBody) -> Extracted:
+        """What a source finds in a page. Raises NotExtracted."""
+        async with self._turn:
+            try:
+                return await self._extracted(source, page)
+            except (OSError, EOFError, TimeoutError) as error:
+                why = self._reason(await self._end())
+                raise NotExtracted(f"the source {source.name} could not be applied: {why}") from error
+            except BaseException:  # cancelled: an answer under way would be the next page's
+                await asyncio.shield(self._end())
+                raise
+
+    async def _extracted(self, source: Source, page: PageBody) -> Extracted:
+        if self._process is None:
+            self._process = await _Worker.start()
+        async with asyncio.timeout(_WALL_SECONDS):
+            return await self._process.extract(source, page, self._cpu_seconds)
+
+    def _reason(self, status: int | None) -> str:
+        if status == -signal.SIGPROF:
+            return f"this page takes more than {self._cpu_seconds:g} s of CPU time"
+        if status == -signal.SIGKILL:
+            return f"this page takes more than {_WALL_SECONDS:g} s"
+        return f"this page ended the process that extracts (exit status {status}), by its memory for example"
+
+    async def close(self) -> None:
+        """End the process."""
+        async with self._turn:
+            await self._end()
+
+    async def _end(self) -> int | None:
+        process, self._process = self._process, None
+        return None if process is None else await process.end()

@@ -1,0 +1,221 @@
+"""What a source says, as pydantic reads it. The JSON Schema for editors is made of these models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    model_validator,
+)
+
+from site_spider.sources import patterns, selectors
+
+MOST = 100  # of anything that a file lists
+
+
+def _pattern(text: str) -> str:
+    patterns.compiled(text)
+    return text
+
+
+def _css(text: str) -> str:
+    selectors.css(text)
+    return text
+
+
+def _xpath(text: str) -> str:
+    selectors.xpath(text)
+    return text
+
+
+def _jmespath(text: str) -> str:
+    selectors.jmespath(text)
+    return text
+
+
+def _named(value: object) -> object:
+    """A step without an argument is written as its name alone."""
+    return {value: None} if isinstance(value, str) else value
+
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+FieldName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
+Host = Annotated[str, StringConstraints(pattern=r"^(\*\.)?[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?$")]
+Topic = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")]
+HeaderText = Annotated[str, StringConstraints(pattern=r"^[\t\x20-\x7e]{0,4000}$")]
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Css = Annotated[str, AfterValidator(_css)]
+XPath = Annotated[str, AfterValidator(_xpath)]
+JmesPath = Annotated[str, AfterValidator(_jmespath)]
+Patterns = Annotated[list[Pattern], Field(max_length=MOST)]
+
+
+class Part(BaseModel):
+    """Whatever is not known is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Selection(Part):
+    """Where something stands in a page: one of css, xpath, jmespath."""
+
+    css: Css | None = Field(None, description="CSS selector; ::text and ::attr(name) as in Scrapy")
+    xpath: XPath | None = Field(None, description="XPath 1.0")
+    jmespath: JmesPath | None = Field(None, description="JMESPath, for JSON pages")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        self._check()
+        return self
+
+    def _check(self) -> None:
+        if len(self.ways) != 1:
+            raise ValueError("give exactly one of css, xpath, jmespath")
+
+    @property
+    def ways(self) -> list[str]:
+        """Which of them are given."""
+        return [name for name in ("css", "xpath", "jmespath") if getattr(self, name) is not None]
+
+
+class ValueStep(Part):
+    """One step of post-processing: exactly one of these."""
+
+    strip: None = Field(None, description="without white space at both ends")
+    join: str | None = Field(None, description="all values as one text, with this between them (a space)")
+    absolute_url: None = Field(None, description="joined to the page's URL; dropped if not http or https")
+    number: Literal[".", ","] | None = Field(None, description="the number in a text; its decimal mark")
+    date: str | None = Field(None, description="ISO 8601, of this strptime format (ISO 8601, RFC 2822)")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            raise ValueError("give exactly one of strip, join, absolute_url, number, date")
+        return self
+
+    @property
+    def name(self) -> str:
+        """Which step it is."""
+        (name,) = self.model_fields_set
+        return name
+
+
+class ItemField(Selection):
+    """One field of an item."""
+
+    regex: Pattern | None = Field(None, description="RE2; its first group; alone, on the page's text")
+    constant: JsonValue = Field(None, description="this value")
+    type: Literal["text", "integer", "number", "boolean", "any"] = "text"
+    is_list: bool = Field(False, alias="list", description="all values, and not the first alone")
+    required: bool = Field(False, description="an item without it is left out, and the result says so")
+    default: JsonValue = Field(None, description="the value where nothing is found")
+    then: Annotated[
+        list[
+            Annotated[
+                ValueStep,
+                BeforeValidator(
+                    _named,
+                    json_schema_input_type=ValueStep
+                    | Literal["strip", "join", "absolute_url", "number", "date"],
+                ),
+            ]
+        ],
+        Field(max_length=10),
+    ] = Field([], description="post-processing, in this order")
+
+    def _check(self) -> None:
+        if self.is_constant and (self.ways or self.regex is not None):
+            raise ValueError("a constant has no css, xpath, jmespath or regex beside it")
+        if not self.is_constant and (len(self.ways) > 1 or not (self.ways or self.regex is not None)):
+            raise ValueError("give one of css, xpath, jmespath, regex, constant; regex also beside another")
+        if self.required and "default" in self.model_fields_set:
+            raise ValueError("a field that is required has no default")
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is the same for every item."""
+        return "constant" in self.model_fields_set
+
+
+class ItemRule(Part):
+    """One kind of item."""
+
+    urls: Patterns = Field([], description="only on pages whose URL one of these is found in; else on all")
+    each: Selection | None = Field(None, description="an item for each of these; else one a page")
+    fields: dict[FieldName, ItemField] = Field(min_length=1, max_length=MOST)
+
+
+class LinkRule(Part):
+    """Which links are followed; the first rule that a link meets decides."""
+
+    allow: Patterns = Field([], description="RE2, found in the URL; none: every URL")
+    deny: Patterns = []
+    css: Css | None = Field(None, description="only links inside of these elements")
+    to: Topic | None = Field(None, description="the seed topic that they are sent to, for another group")
+    not_extract: bool = Field(False, description="with `to`: no links are followed from there")
+
+
+class Pagination(Selection):
+    """The next page of a list. It has the depth of the page before."""
+
+    limit: int = Field(1000, ge=1, le=1_000_000, description="pages, with the first")
+
+
+class Match(Part):
+    """Which pages it is for: hosts, and of these the URLs."""
+
+    hosts: Annotated[list[Host], Field(min_length=1, max_length=1000)]
+    urls: Patterns = Field([], description="RE2, one of them found in the URL; none: every page of the hosts")
+
+
+class Requests(Part):
+    """How its hosts are asked. What a seed says of itself counts more."""
+
+    headers: dict[HeaderName, HeaderText] = Field({}, max_length=MOST)
+    cookies: dict[HeaderName, HeaderText] = Field({}, max_length=MOST)
+    delay: float | None = Field(None, ge=0, le=3600, strict=False, description="seconds between requests")
+    concurrency: int | None = Field(None, ge=1, le=1000, description="requests at a time")
+    robots: bool | None = Field(None, description="keep to robots.txt; else as ROBOTSTXT_OBEY says")
+
+
+class Source(Part):
+    """One file."""
+
+    name: Name
+    description: str = ""
+    enabled: bool = True
+    match: Match
+    request: Requests = Field(default_factory=lambda: Requests.model_validate({}))
+    follow: Annotated[list[LinkRule], Field(max_length=MOST)] | None = Field(
+        None, description="links to follow; left out: as SITE_LINK_SCOPE says; []: none"
+    )
+    pagination: Pagination | None = None
+    items: Annotated[list[ItemRule], Field(max_length=MOST)] = []
+
+    @model_validator(mode="after")
+    def _headers(self) -> Self:
+        forbidden = {
+            "host",
+            "cookie",
+            "content-length",
+            "transfer-encoding",
+            "connection",
+            "proxy-authorization",
+        }
+        for name in self.request.headers:
+            if name.lower() in forbidden:
+                raise ValueError(f"request.headers: {name} cannot be set here")
+        return self
+
+
+def schema() -> dict[str, Any]:
+    """For editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Source.model_json_schema()}

@@ -1,0 +1,52 @@
+"""What the result of a page says of the answer."""
+
+from __future__ import annotations
+
+import json
+
+from scrapy.http import Headers, Response
+
+from site_spider import meta_keys
+from site_spider.frontier.retry.descriptions import describe_retries, describe_status
+from site_spider.page.decode import media_type
+from site_spider.page.reading import Page
+from site_spider.results.result import Result
+
+_encoded = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def describe_response(result: Result, response: Response, page: Page) -> None:
+    """Fill in what the answer says."""
+    assert response.headers is not None
+    result.status = response.status
+    result.headers = headers_json(response.headers)
+    result.body = page.kept.text
+    result.body_base64 = page.kept.base64
+    result.body_truncated = page.kept.truncated
+    result.description = describe_status(response.status)
+    if result.description and (reason := response.meta.get(meta_keys.NOT_FOLLOWED)):
+        result.description += f", not followed: {reason}"
+    if result.description:
+        result.description += describe_retries(response.meta)
+    result.final_url = response.url
+    result.content_type = media_type(content_type_of(response)) or None
+    result.encoding = page.encoding if response.body else None
+    result.response_size = len(response.body)
+    latency_seconds = response.meta.get("download_latency")
+    result.latency_ms = None if latency_seconds is None else round(latency_seconds * 1000, 1)
+
+
+def headers_json(headers: Headers) -> str:
+    """A JSON object of name -> list of values, in the order of the answer, repeated ones intact."""
+    return _encoded(
+        {
+            name.decode("latin-1"): [v.decode("latin-1") for v in values]
+            for name, values in dict.items(headers)
+        }
+    )
+
+
+def content_type_of(response: Response) -> str | None:
+    """The header Content-Type, if there is one."""
+    value = response.headers.get("Content-Type") if response.headers else None
+    return None if value is None else value.decode("latin-1")

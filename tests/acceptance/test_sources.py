@@ -1,0 +1,152 @@
+"""Lists and details apart, over real Kafka: two groups, and processes that are killed."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.commands.project import ROOT
+from tools.deployment.deployment import Deployment, opened, wait_until
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
+
+LISTS, DETAILS = 100, 50
+SOURCE = """
+match: {{hosts: [127.0.0.1]}}
+request: {{concurrency: 4}}
+follow:
+  - {{allow: ['/detail/'], to: {topic}, not_extract: true}}
+items: [{{urls: ['/detail/'], fields: {{item_id: {{css: h1}}}}}}]
+"""
+
+
+class Pages(BaseHTTPRequestHandler):
+    """Lists of links to details."""
+
+    protocol_version = "HTTP/1.1"
+    asked: ClassVar[Counter[str]] = Counter()
+
+    def do_GET(self) -> None:
+        self.asked[self.path] += 1
+        found = re.fullmatch(r"/list/(\d+)", self.path)
+        links = [f"/detail/{found[1]}-{n}" for n in range(DETAILS)] if found else []
+        body = f"<h1>{self.path}</h1>" + "".join(f'<a href="{link}">x</a>' for link in links)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *arguments: Any) -> None:
+        """Nothing."""
+
+
+class Server(ThreadingHTTPServer):
+    """Processes that are killed leave their connections."""
+
+    daemon_threads = True
+
+    def handle_error(self, *arguments: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    Pages.asked.clear()
+    with Server(("127.0.0.1", 0), Pages) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+class Group:
+    """One process of one group."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.log = deployment.folder / "crawl.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, **settings: str) -> None:
+        arguments = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "scrapy", "crawl", "crawl_spider", *arguments],
+                cwd=ROOT, env=self.deployment.environment(), stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            process.wait(60)
+
+
+@pytest.fixture
+def groups(tmp_path: Path, kafka_brokers: str) -> Iterator[tuple[Group, Group]]:
+    """Of lists and of details; the source sends from one to the other."""
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    settings = {"SITE_KAFKA_BROKERS": kafka_brokers, "SITE_SOURCES_DIR": str(sources)}
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "details").mkdir()
+    for lists in opened(tmp_path / "lists", dict(settings)):
+        for details in opened(tmp_path / "details", dict(settings)):
+            (sources / "shop.yaml").write_text(SOURCE.format(topic=details.topic))
+            admin = AdminClient({"bootstrap.servers": kafka_brokers})
+            topics = [NewTopic(deployment.topic, 2, 1) for deployment in (lists, details)]
+            for future in admin.create_topics(topics).values():
+                future.result()
+            both = Group(lists), Group(details)
+            try:
+                yield both
+            finally:
+                for group in both:
+                    group.end(signal.SIGKILL)
+
+
+def asked(kind: str) -> int:
+    return sum(times for path, times in Pages.asked.copy().items() if path.startswith(f"/{kind}/"))
+
+
+def test_lists_and_details_apart_with_a_kill_of_each(groups: tuple[Group, Group], url: str) -> None:
+    """5,000 details, none lost; what was committed of the lists is not crawled again."""
+    lists, details = groups
+    seeds = [json.dumps({"url": f"{url}/list/{n}"}).encode() for n in range(LISTS)]
+    lists.deployment.produce([(str(n).encode(), seed) for n, seed in enumerate(seeds)])
+    slow = {"DOWNLOAD_DELAY": "0.1", "CONCURRENT_REQUESTS_PER_DOMAIN": "1"}
+    lists.start(**slow)
+    details.start()
+    wait_until(lambda: asked("list") >= 30, 60, "30 lists")
+    lists.end(signal.SIGKILL)
+    at_kill = asked("list")
+    undone = lists.deployment.lag()
+    lists.start(**slow)
+    wait_until(lambda: asked("detail") >= 2_000, 120, "2,000 details")
+    details.end(signal.SIGKILL)
+    details.start()
+    wait_until(lists.deployment.is_done, 120, "all lists")
+    wait_until(details.deployment.is_done, 120, "all details")
+    for group in groups:
+        group.end(signal.SIGTERM)
+    found = {document["url"].removeprefix(url) for document in details.deployment.documents().values()}
+    assert found == {f"/detail/{n}-{m}" for n in range(LISTS) for m in range(DETAILS)}
+    done = {document["url"].removeprefix(url) for document in lists.deployment.documents().values()}
+    assert done == {f"/list/{n}" for n in range(LISTS)}
+    assert asked("list") <= at_kill + undone
+    assert lists.deployment.dead_letters() == details.deployment.dead_letters() == []
+    print(f"lists {asked('list')} fetches, details {asked('detail')} fetches")

@@ -1,0 +1,96 @@
+"""`scrapy source`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands.project import Project
+
+SOURCE = """
+match: {hosts: [shop.test]}
+follow:
+  - {allow: ['/book/'], to: details}
+pagination: {css: a.next}
+items: [{fields: {title: {css: h1, required: true}}}]
+"""
+PAGE = "<h1>A\x1b[31m</h1><a href=/book/1>1</a><a href=/other>2</a><a class=next href='?p=2'>n</a>"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "shop.yaml").write_text(SOURCE)
+    (tmp_path / "page.html").write_text(PAGE)
+    return tmp_path
+
+
+def test_check_shows_what_a_page_gives(project: Project, folder: Path) -> None:
+    """As a table, and as JSON; what comes from the page cannot control the terminal."""
+    arguments = (
+        "check",
+        str(folder / "shop.yaml"),
+        str(folder / "page.html"),
+        "--url",
+        "http://shop.test/list",
+    )
+    ran = project.direct("source", *arguments)
+    assert ran.returncode == 0
+    assert ran.stderr == ""
+    assert "\x1b" not in ran.stdout
+    assert ran.stdout.splitlines()[:3] == [
+        "LINK                       BY          TO",
+        "http://shop.test/book/1    follow.0    details",
+        "http://shop.test/list?p=2  pagination  -",
+    ]
+    document = json.loads(project.direct("source", *arguments, "--format", "json").stdout)
+    assert document["items"] == [{"title": "A\x1b[31m"}]
+    assert [link["to"] for link in document["links"]] == ["details", None]
+
+
+def test_check_names_file_and_line_of_every_mistake(project: Project, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("match: {hosts: [a.test]}\nfolow: []\nitems: 5\n")
+    ran = project.direct("source", "check", str(file))
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines() == [
+        f"scrapy source: {file}:2:1: folow: this key is not known; did you mean follow?",
+        f"scrapy source: {file}:3:1: items: Input should be a valid list",
+    ]
+
+
+def test_check_says_what_is_not_found(project: Project, folder: Path) -> None:
+    """A required field that is missing is exit code 1."""
+    (folder / "page.html").write_text("<p>nothing")
+    ran = project.direct("source", "check", str(folder / "shop.yaml"), str(folder / "page.html"))
+    assert ran.returncode == 1
+    assert ran.stderr == "scrapy source: an item is left out: title is missing\n"
+    assert "0 items" in ran.stdout
+
+
+def test_check_of_a_file_alone(project: Project, folder: Path) -> None:
+    ran = project.direct("source", "check", str(folder / "shop.yaml"))
+    assert ran.stdout == f"{folder / 'shop.yaml'}: shop, no mistakes\n"
+    assert project.direct("source", "check").returncode == 2
+    assert project.direct("source", "chekc", "x").returncode == 2
+
+
+def test_list(project: Project, folder: Path) -> None:
+    """Those that can be used; of the others every mistake, and exit code 1."""
+    ran = project.scrapy("source", "list", SITE_SOURCES_DIR=str(folder))
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[1].split()[:4] == ["shop", "yes", "shop.test", "1"]
+    (folder / "bad.yaml").write_text("[")
+    ran = project.scrapy("source", "list", "--format", "json", SITE_SOURCES_DIR=str(folder))
+    assert ran.returncode == 1
+    assert json.loads(ran.stdout)["name"] == "shop"
+    assert f"{folder / 'bad.yaml'}:1:2:" in ran.stderr
+
+
+def test_check_fetches_as_a_crawl_does(project: Project, folder: Path) -> None:
+    """So private hosts stay out of reach."""
+    ran = project.scrapy("source", "check", str(folder / "shop.yaml"), "http://127.0.0.1:9/")
+    assert ran.returncode == 1
+    assert "127.0.0.1 has no public address" in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -1,0 +1,60 @@
+"""What the add-on changes in the settings of another project."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import scrapy
+from scrapy.crawler import Crawler
+from scrapy.settings import Settings
+
+from site_spider import Addon, SeedSpider
+from site_spider.service import addon
+
+OURS = "site_spider.frontier.retry.middleware.PatientRetryMiddleware"
+STOCK = "scrapy.downloadermiddlewares.retry.RetryMiddleware"
+
+
+def settings(**project: Any) -> Settings:
+    return Settings({"ADDONS": {Addon: 300}, **project})
+
+
+def test_the_projects_own_values_stay() -> None:
+    """Add-ons stand below settings.py; what it does not set is ours."""
+    found = settings(CONCURRENT_REQUESTS=3, BOT_NAME="shop", SITE_SEED_TOPIC="books")
+    addon.apply_settings(found)
+    assert (found["CONCURRENT_REQUESTS"], found["BOT_NAME"], found["SITE_SEED_TOPIC"]) == (3, "shop", "books")
+    assert found["SCHEDULER"] == "site_spider.frontier.scheduler.SeedScheduler"
+    assert found["COMMANDS_MODULE"] == ""
+
+
+def test_components_and_handlers_are_added_to_the_projects() -> None:
+    """Its own order of one that both name stays, also when it names the class and not the path."""
+    mine = {OURS: 555, "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": 1}
+    found = settings(DOWNLOADER_MIDDLEWARES=mine, DOWNLOAD_HANDLERS={"https": "mine.Handler"})
+    for _ in range(2):
+        addon.apply_settings(found)
+        middlewares = found.getdict("DOWNLOADER_MIDDLEWARES")
+        assert middlewares.items() >= mine.items()
+        assert middlewares[STOCK] is None
+        handlers = found.getdict("DOWNLOAD_HANDLERS")
+        assert handlers["https"] == "mine.Handler"
+        assert handlers["http"] == "site_spider.download.handler.PlainDownloadHandler"
+        assert handlers["file"] is None
+
+
+def test_a_spider_without_seeds_keeps_every_setting() -> None:
+    """The add-on is not even made for it."""
+    crawler = Crawler(scrapy.Spider, settings())
+    before = crawler.settings.copy_to_dict()
+    crawler.addons.load_settings(crawler.settings)
+    assert crawler.settings.copy_to_dict() == before
+    assert crawler.addons.addons == []
+
+
+def test_a_spider_with_seeds_has_them_before_it_is_made() -> None:
+    """Scrapy makes the spider first, and asks add-ons then."""
+    crawler = Crawler(SeedSpider, settings())
+    assert crawler.settings["SITE_LINK_SCOPE"] == "host"
+    crawler.addons.load_settings(crawler.settings)
+    assert len(crawler.addons.addons) == 1

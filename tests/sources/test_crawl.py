@@ -1,0 +1,232 @@
+"""A crawl by sources: the real engine, seed log and sink, and a scripted site."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from scrapy import Request
+from scrapy.http import Response, TextResponse
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.spiders.crawl_spider import SeedSpider
+from tests.in_process.engine import ANSWERS, Crawled, crawl, page
+
+SHOP = """
+match: {hosts: [shop.test]}
+request:
+  headers: {X-Shop: "1", Accept-Language: fr}
+  cookies: {consent: "yes"}
+follow:
+  - {css: .detail, allow: ['/book/']}
+pagination: {css: a.next}
+items:
+  - urls: ['/book/']
+    fields:
+      title: {css: title, required: true}
+"""
+NUMBERS = {f"{n}-{m}" for n in range(1, 7) for m in range(2)}  # of the books
+ASKED: list[Request] = []
+
+
+class Recording(SeedSpider):
+    """Keeps the items that its callback yields."""
+
+    name = "recording"
+    items: ClassVar[list[Any]] = []
+
+    async def parse(self, response: Response) -> list[Any]:
+        output = await super().parse(response)
+        type(self).items += [one for one in output if isinstance(one, dict)]
+        return output
+
+
+def shop(request: Request) -> Response:
+    """Lists of two books, a link to the next list, and one that no rule meets."""
+    ASKED.append(request)
+    number = int(parse_qs(urlsplit(request.url).query).get("page", ["1"])[0])
+    books = "".join(f'<p class=detail><a href="/book/{number}-{n}">b</a></p>' for n in range(2))
+    following = f'<a class=next href="?page={number + 1}">next</a>' if number < 6 else ""
+    return page(request, f'{books}{following}<a href="/imprint">i</a>')
+
+
+def book(request: Request) -> Response:
+    ASKED.append(request)
+    return page(request, f"<title>{urlsplit(request.url).path}</title><a href='/other'>x</a>")
+
+
+@pytest.fixture(autouse=True)
+def site() -> Iterator[None]:
+    ANSWERS.clear()
+    ANSWERS["/shop"] = shop
+    ANSWERS.update({f"/book/{number}-{n}": book for number in range(1, 7) for n in range(2)})
+    ASKED.clear()
+    Recording.items.clear()
+    yield
+    ANSWERS.clear()
+
+
+def run(folder: Path, sources: dict[str, str], *seeds: dict[str, Any], **settings: Any) -> Crawled:
+    directory = folder / "sources"
+    directory.mkdir()
+    for name, text in sources.items():
+        (directory / f"{name}.yaml").write_text(text)
+    return crawl(folder / "data", seeds, Recording, SITE_SOURCES_DIR=str(directory), **settings)
+
+
+def paths(crawled: Crawled) -> set[str]:
+    return {document["url"].removeprefix("http://shop.test") for document in crawled.documents.values()}
+
+
+def test_links_pagination_and_items(tmp_path: Path) -> None:
+    """Six lists, though the depth limit is one: the pages of a list have one depth."""
+    crawled = run(tmp_path, {"shop": SHOP}, {"url": "http://shop.test/shop"}, DEPTH_LIMIT=1)
+    books = {f"/book/{number}-{n}" for number in range(1, 7) for n in range(2)}
+    assert paths(crawled) == {"/shop", *books, *(f"/shop?page={n}" for n in range(2, 7))}
+    assert {item["title"] for item in Recording.items} == books
+    assert len(Recording.items) == len(books)
+    assert {document["depth"] for document in crawled.documents.values()} == {0, 1}
+    assert {document["description"] for document in crawled.documents.values()} == {None}
+
+
+def test_pagination_ends_at_its_limit(tmp_path: Path) -> None:
+    limited = SHOP.replace("{css: a.next}", "{css: a.next, limit: 3}")
+    crawled = run(tmp_path, {"shop": limited}, {"url": "http://shop.test/shop"})
+    assert {path for path in paths(crawled) if "shop" in path} == {"/shop", "/shop?page=2", "/shop?page=3"}
+
+
+def test_requests_have_the_headers_and_cookies_of_the_source(tmp_path: Path) -> None:
+    """What the seed says of itself counts more."""
+    seed = {"url": "http://shop.test/shop", "headers": {"Accept-Language": "de"}}
+    run(tmp_path, {"shop": SHOP}, seed, DEPTH_LIMIT=1)
+    assert {request.headers["X-Shop"] for request in ASKED} == {b"1"}
+    assert {request.headers["Cookie"] for request in ASKED} == {b"consent=yes"}
+    languages = {urlsplit(request.url).path: request.headers["Accept-Language"] for request in ASKED}
+    assert languages["/shop"] in (b"de", b"fr")
+    assert ASKED[0].headers["Accept-Language"] == b"de"
+    assert languages["/book/1-0"] == b"fr"
+
+
+def test_a_seed_names_its_source(tmp_path: Path) -> None:
+    """Also where hosts do not fit; one that there is not makes it a dead letter."""
+    elsewhere = SHOP.replace("shop.test", "elsewhere.test")
+    seeds = [
+        {"url": "http://shop.test/book/1-0", "meta": {"source": "shop"}},
+        {"url": "http://shop.test/book/1-1"},
+        {"url": "http://shop.test/book/2-0", "meta": {"source": "shpo"}},
+        {"url": "http://shop.test/book/2-1", "meta": {"source": 7}},
+    ]
+    crawled = run(tmp_path, {"shop": elsewhere}, *seeds, DEPTH_LIMIT=1)
+    assert Recording.items == [{"title": "/book/1-0"}]
+    reasons = sorted(dict(letter.headers)["error"].decode() for letter in crawled.dead_letters)
+    assert reasons == [
+        "meta.source: 'shpo' is not the name of a source; known: shop",
+        "meta.source: 7 is not the name of a source; known: shop",
+    ]
+    assert crawled.lag == 0
+
+
+def test_without_sources_a_producers_own_meta_means_nothing(tmp_path: Path) -> None:
+    crawled = run(tmp_path, {}, {"url": "http://shop.test/book/1-0", "meta": {"source": "newsletter"}})
+    assert crawled.dead_letters == []
+    assert paths(crawled) == {"/book/1-0", "/other"}
+
+
+def test_an_item_that_is_left_out_is_said_in_the_result(tmp_path: Path) -> None:
+    ANSWERS["/book/1-0"] = lambda request: page(request, "<p>no title")
+    crawled = run(tmp_path, {"shop": SHOP}, {"url": "http://shop.test/book/1-0"})
+    (document,) = crawled.documents.values()
+    assert document["description"] == "not extracted: an item is left out: title is missing"
+    assert document["status"] == 200
+    assert document["body"] == "<p>no title"
+
+
+def test_links_go_to_another_topic_as_seeds(tmp_path: Path) -> None:
+    """The list completes when they are there; another group finds what the source says of them."""
+    lists = SHOP.replace("allow: ['/book/']", "allow: ['/book/'], to: details, not_extract: true")
+    crawled = run(tmp_path, {"shop": lists}, {"url": "http://shop.test/shop", "meta": {"task_id": "t"}})
+    assert crawled.lag == 0
+    assert paths(crawled) == {"/shop", *(f"/shop?page={n}" for n in range(2, 7))}
+    log = LocalSeedLog(tmp_path / "data")
+    seeds = [json.loads(message.value or b"") for message in log.read("details")]
+    log.close()
+    assert {seed["url"].rpartition("/")[2] for seed in seeds} == {
+        f"{n}-{m}" for n in range(1, 7) for m in range(2)
+    }
+    assert all(seed["meta"]["NotExtract"] and seed["meta"]["task_id"] == "t" for seed in seeds)
+    again = crawl(
+        tmp_path / "data", [], Recording,
+        SITE_SOURCES_DIR=str(tmp_path / "sources"), SITE_SEED_TOPIC="details", SITE_CONSUMER_GROUP="details",
+    )  # fmt: skip
+    assert again.lag == 0
+    assert {item["title"] for item in Recording.items} == {
+        f"/book/{n}-{m}" for n in range(1, 7) for m in range(2)
+    }
+
+
+def test_a_json_api(tmp_path: Path) -> None:
+    """A page of another kind, with its next page in the answer."""
+
+    def answer(request: Request) -> Response:
+        number = int(request.url.rpartition("=")[2])
+        value = {"quotes": [{"id": number}], "next": f"/api?page={number + 1}" if number < 3 else None}
+        return TextResponse(
+            request.url, headers={"Content-Type": "application/json"}, body=json.dumps(value).encode()
+        )
+
+    ANSWERS["/api"] = answer
+    api = """
+match: {hosts: [shop.test], urls: ['/api']}
+follow: []
+pagination: {jmespath: next}
+items: [{each: {jmespath: "quotes[]"}, fields: {id: {jmespath: id, type: integer}}}]
+"""
+    run(tmp_path, {"api": api}, {"url": "http://shop.test/api?page=1"})
+    assert [item["id"] for item in Recording.items] == [1, 2, 3]
+
+
+def test_the_hosts_of_a_source_have_its_delay(tmp_path: Path) -> None:
+    """And others do not wait."""
+    slow = "match: {hosts: [shop.test]}\nrequest: {delay: 0.3, concurrency: 1}\nfollow: []"
+    moments: list[float] = []
+
+    def answer(request: Request) -> Response:
+        moments.append(asyncio.get_running_loop().time())
+        return page(request)
+
+    ANSWERS.update({f"/{n}": answer for n in range(3)})
+    run(
+        tmp_path, {"slow": slow}, *({"url": f"http://shop.test/{n}"} for n in range(3)),
+        DOWNLOAD_DELAY_JITTER=0,
+    )  # fmt: skip
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
+    assert len(gaps) == 2
+    assert min(gaps) > 0.25
+
+
+@pytest.mark.parametrize(("said", "by_default", "asked"), [("true", False, True), ("false", True, False)])
+def test_a_source_says_whether_robots_txt_counts(
+    tmp_path: Path, said: str, by_default: bool, asked: bool
+) -> None:
+    """Of another host the setting says it."""
+    robots: set[str] = set()
+
+    def answer(request: Request) -> Response:
+        robots.add(urlsplit(request.url).hostname or "")
+        return TextResponse(request.url, body=b"User-agent: *\nDisallow: /shop")
+
+    ANSWERS["/robots.txt"] = answer
+    source = f"match: {{hosts: [shop.test]}}\nrequest: {{robots: {said}}}\nfollow: []"
+    seeds = [
+        {"url": f"http://{host}/shop", "meta": {"NotExtract": True}} for host in ("shop.test", "other.test")
+    ]
+    crawled = run(tmp_path, {"shop": source}, *seeds, ROBOTSTXT_OBEY=by_default)
+    assert robots == {"shop.test" if asked else "other.test"}
+    forbidden = {d["host"] for d in crawled.documents.values() if "robots" in (d["description"] or "")}
+    assert forbidden == robots

@@ -1,0 +1,203 @@
+"""What a source finds in a page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from site_spider.sources.extraction import (
+    MAX_ITEMS,
+    MAX_VALUES,
+    NEXT_PAGE,
+    Extracted,
+    FoundLink,
+    SourcePage,
+    extract,
+)
+from site_spider.sources.file import parse_source
+from site_spider.sources.values import MAX_TEXT_CHARS
+
+URL = "http://shop.test/catalogue/list.html"
+HTML = """
+<html><body><h1> Books &amp; more </h1>
+<ol>
+  <li class="one"><a href="a_1/">First</a> <b class="price">£51.77</b><i>x</i><i>y</i></li>
+  <li class="one"><a href="/b_2/?q=1&copy=2">Second</a> <b class="price">1.234,50 €</b></li>
+  <li class="one"><a href="mailto:x@y.test">None</a></li>
+</ol>
+<li class=next><a href="list-2.html#top">next</a></li>
+<time datetime="2024-05-06">May</time></body></html>
+"""
+
+
+def run(body: str, page: str = HTML, url: str = URL, **more: Any) -> Extracted:
+    source = parse_source(f"match: {{hosts: [shop.test]}}\n{body}".encode(), Path("shop.yaml"))
+    return extract(source, SourcePage(url, page), **more)
+
+
+def fields(page: str = HTML, **wanted: Any) -> tuple[dict[str, Any], list[str]]:
+    """The one item of a page, and the notes."""
+    found = run(yaml.safe_dump({"items": [{"fields": wanted}]}), page)
+    (item,) = found.items
+    return item, found.notes
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value"),
+    [
+        ({"css": "h1"}, " Books & more "),
+        ({"css": "h1::text", "then": ["strip"]}, "Books & more"),
+        ({"xpath": "count(//li)", "type": "integer"}, 4),
+        ({"xpath": "//li[1]/a/@href", "then": ["absolute_url"]}, "http://shop.test/catalogue/a_1/"),
+        ({"css": "li a::attr(href)", "list": True, "then": ["absolute_url"]}, [
+            "http://shop.test/catalogue/a_1/",
+            "http://shop.test/b_2/?q=1&copy=2",
+            "http://shop.test/catalogue/list-2.html",
+        ]),
+        ({"css": ".price", "type": "number", "then": ["number"]}, 51.77),
+        ({"xpath": "//li[2]/b", "type": "number", "then": [{"number": ","}]}, 1234.5),
+        ({"css": "i", "then": ["join"]}, "x y"),
+        ({"css": "i", "then": [{"join": "-"}]}, "x-y"),
+        ({"css": "i", "list": True}, ["x", "y"]),
+        ({"css": ".price", "regex": r"(\d+)\.", "type": "integer"}, 51),
+        ({"regex": r'datetime="(\d+)', "type": "integer"}, 2024),
+        ({"css": "time::attr(datetime)", "then": ["date"]}, "2024-05-06"),
+        ({"constant": {"a": [1]}}, {"a": [1]}),
+        ({"constant": None}, None),
+        ({"css": ".none"}, None),
+        ({"css": ".none", "list": True}, []),
+        ({"css": ".none", "default": 7}, 7),
+        ({"xpath": "boolean(//h1)", "type": "boolean"}, True),
+    ],
+)  # fmt: skip
+def test_a_field_finds(wanted: dict[str, Any], value: object) -> None:
+    item, notes = fields(value=wanted)
+    assert item == {"value": value}
+    assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "value"),
+    [
+        ("06/05/2024", {"date": "%d/%m/%Y"}, "2024-05-06"),
+        ("6 May 2024 10:20", {"date": "%d %B %Y %H:%M"}, "2024-05-06T10:20:00"),
+        ("2024-05-06T10:20:30+02:00", "date", "2024-05-06T10:20:30+02:00"),
+        ("Mon, 06 May 2024 10:20:30 GMT", "date", "2024-05-06T10:20:30+00:00"),
+        ("tomorrow", "date", None),
+        ("-1 234", "number", "-1234"),
+        ("1" * 200, "number", None),
+        ("none", "number", None),
+    ],
+)
+def test_dates_and_numbers(text: str, step: object, value: object) -> None:
+    """What cannot be read is null, and is noted."""
+    item, notes = fields(f"<p>{text}</p>", value={"css": "p", "then": [step]})
+    assert item["value"] == value
+    assert bool(notes) is (value is None)
+
+
+def test_json_pages() -> None:
+    """An item for each element of a list; numbers stay numbers, and what is missing is null."""
+    page = json.dumps({"all": [{"n": 1, "who": {"name": "A"}}, {"n": "x", "tags": ["p", "q"]}, None]})
+    body = """
+items:
+  - each: {jmespath: "all[]"}
+    fields:
+      n: {jmespath: n, type: integer}
+      name: {jmespath: who.name}
+      tags: {jmespath: tags, list: true}
+"""
+    found = run(body, page)
+    assert found.items == [
+        {"n": 1, "name": "A", "tags": []},
+        {"n": None, "name": None, "tags": ["p", "q"]},
+    ]
+    assert found.notes == ["n: 'x' is no number; the step number finds one in a text"]
+
+
+def test_an_item_without_a_required_field_is_left_out_and_noted() -> None:
+    body = """
+items:
+  - each: {css: li.one}
+    fields:
+      title: {css: a}
+      price: {css: .price, required: true}
+"""
+    found = run(body)
+    assert [item["title"] for item in found.items] == ["First", "Second"]
+    assert found.lost == ["an item is left out: price is missing"]
+
+
+def test_item_rules_are_for_urls() -> None:
+    body = "items: [{urls: ['/detail/'], fields: {a: {constant: 1}}}, {fields: {b: {constant: 2}}}]"
+    assert run(body).items == [{"b": 2}]
+    assert run(body, url="http://shop.test/detail/1").items == [{"a": 1}, {"b": 2}]
+
+
+def test_links_go_by_the_first_rule_that_they_meet() -> None:
+    body = """
+follow:
+  - {css: li.one, allow: ['a_\\d'], to: details}
+  - {deny: ['b_2']}
+pagination: {css: "li.next a"}
+"""
+    found = run(body)
+    assert found.links == [
+        FoundLink("http://shop.test/catalogue/a_1/", 0),
+        FoundLink("http://shop.test/catalogue/list-2.html", 1),
+        FoundLink("http://shop.test/catalogue/list-2.html", NEXT_PAGE),
+    ]
+    assert run(body, wants_links=False).links == []
+
+
+def test_a_whole_value_of_json() -> None:
+    """With the type any, and no list asked for."""
+    item, notes = fields('{"a": [1, {"b": "\\ud800"}]}', value={"jmespath": "a", "type": "any"})
+    assert item == {"value": [1, {"b": "?"}]}
+    assert notes == []
+
+
+def test_a_function_that_gets_what_it_is_not_for_is_noted() -> None:
+    item, notes = fields('{"a": 1}', value={"jmespath": "length(a)"})
+    assert item == {"value": None}
+    assert notes[0].startswith("value: In function length()")
+
+
+HOSTILE = [
+    "", " ", "\0", "\ud800<p>\ud800", "<", "<p", "[" * 100_000, '{"a":' * 50_000, "<div>" * 50_000, "NaN",
+    '{"a": NaN, "b": 1e999, "c": "\\ud800"}', "<base href='javascript:x'><a href='x'>", "<!--" * 1000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", HOSTILE, ids=lambda page: repr(page[:12]))
+def test_no_page_makes_it_fail(page: str) -> None:
+    """And what comes out is JSON in UTF-8."""
+    body = """
+follow: [{}]
+pagination: {css: a}
+items:
+  - fields:
+      a: {css: "p, html", list: true, then: [strip, absolute_url, number, date, join]}
+      b: {jmespath: "*", list: true, type: any}
+      c: {regex: '.+', list: true, type: number}
+  - each: {xpath: "//p | //text()"}
+    fields: {d: {regex: '.'}, e: {css: a}}
+"""
+    found = run(body, page)
+    json.dumps([found.items, found.links, found.notes], ensure_ascii=False).encode()
+
+
+def test_what_a_page_gives_is_bounded() -> None:
+    """Items, values of a field, characters of a value, and notes."""
+    many = "<p>x</p>" * (MAX_ITEMS + 5)
+    found = run("items: [{each: {css: p}, fields: {a: {css: p}}}]", many)
+    assert len(found.items) == MAX_ITEMS
+    assert found.lost == ["the page has more items than are taken"]
+    assert len(fields(many, a={"css": "p", "list": True})[0]["a"]) == MAX_VALUES
+    assert len(fields("<p>" + "x" * 500_000, a={"css": "p"})[0]["a"]) == MAX_TEXT_CHARS
+    notes = run("items: [{each: {css: p}, fields: {a: {css: p, type: integer}}}]", many).notes
+    assert len(notes) == 2

@@ -1,0 +1,110 @@
+"""The process that extracts: what it finds, and what a page cannot do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from site_spider.sources.extraction import FoundLink
+from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
+from site_spider.sources.file import parse_source
+
+SOURCE = b"""
+match: {hosts: [shop.test]}
+follow: [{}]
+items: [{fields: {title: {css: title, then: [strip, {join: ""}]}, n: {css: b, list: true, type: number}}}]
+"""
+SLOW = b"match: {hosts: [shop.test]}\nitems: [{fields: {a: {css: 'div ~ div ~ div'}}}]"
+URL = "http://shop.test/"
+
+
+def test_it_finds_and_goes_on_after_pages_that_kill_it() -> None:
+    """The page that took too long fails alone, soon, and with the loop free meanwhile."""
+    source, slow = parse_source(SOURCE, Path("a.yaml")), parse_source(SLOW, Path("b.yaml"))
+    good = PageBody(URL, "<title> é </title><b>1.5</b><a href=/x>".encode(), "text/html; charset=utf-8")
+    bad = PageBody(URL, b"<div>x</div>" * 16_000, "text/html; charset=utf-8")
+    longest = 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.perf_counter() - began)
+
+    async def run() -> None:
+        extractor = Extractor(cpu_seconds=0.5)
+        watching = asyncio.create_task(watch())
+        try:
+            for _ in range(2):
+                found = await extractor.extract(source, good)
+                assert found.items == [{"title": "é", "n": [1.5]}]
+                assert found.links == [FoundLink("http://shop.test/x", 0)]
+                with pytest.raises(
+                    NotExtracted, match=r"source b .* this page takes more than 0\.5 s of CPU"
+                ):
+                    await extractor.extract(slow, bad)
+        finally:
+            watching.cancel()
+            await extractor.close()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+    assert longest < 0.3
+
+
+def test_a_cancelled_page_does_not_answer_for_the_next() -> None:
+    source = parse_source(SOURCE, Path("a.yaml"))
+
+    async def run() -> None:
+        extractor = Extractor()
+        pages = [PageBody(URL, f"<title>{n}</title>".encode(), "text/html; charset=utf-8") for n in range(3)]
+        first = asyncio.create_task(extractor.extract(source, pages[0]))
+        await asyncio.sleep(0)
+        first.cancel()
+        found = await asyncio.gather(*(extractor.extract(source, page) for page in pages[1:]))
+        assert [one.items[0]["title"] for one in found] == ["1", "2"]
+        await extractor.close()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_a_changed_source_is_sent_again() -> None:
+    """Under the same name."""
+    page = PageBody(URL, b"<i>1</i><b>2</b>", "text/html; charset=utf-8")
+    sources = [
+        parse_source(b"match: {hosts: [a.test]}\nitems: [{fields: {x: {css: %s}}}]" % tag, Path("a.yaml"))
+        for tag in (b"i", b"b")
+    ]
+
+    async def run() -> list[str]:
+        extractor = Extractor()
+        found = [(await extractor.extract(source, page)).items[0]["x"] for source in sources]
+        await extractor.close()
+        return found
+
+    assert asyncio.run(asyncio.wait_for(run(), 30)) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        ("<title>é</title>".encode("utf-16"), None),
+        ("<title>é</title>".encode("latin-1"), "text/html; charset=iso-8859-1"),
+        ("\ufeff<title>é</title>".encode(), None),
+        ("<meta charset=shift_jis><title>é</title>".encode(), "text/html; charset=utf-8"),
+    ],
+)
+def test_pages_are_decoded_as_the_result_is(body: bytes, content_type: str | None) -> None:
+    source = parse_source(SOURCE, Path("a.yaml"))
+
+    async def run() -> object:
+        extractor = Extractor()
+        try:
+            return (await extractor.extract(source, PageBody(URL, body, content_type))).items[0]["title"]
+        finally:
+            await extractor.close()
+
+    assert asyncio.run(asyncio.wait_for(run(), 30)) == "é"

@@ -1,0 +1,121 @@
+"""Which source a page belongs to, and how changed files are taken."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from site_spider.errors import ConfigError
+from site_spider.page.url import host_of
+from site_spider.sources.file import parse_source
+from site_spider.sources.library import Library, SourceFolder
+
+
+def library(**texts: str) -> Library:
+    return Library({Path(name): parse_source(text.encode(), Path(name)) for name, text in texts.items()})
+
+
+def matched(found: Library, url: str) -> str | None:
+    source = found.match(url, host_of(url))
+    return None if source is None else source.name
+
+
+def test_a_page_belongs_to_the_nearest_source_whose_url_patterns_fit() -> None:
+    found = library(
+        wide="match: {hosts: ['*.test']}",
+        shop="match: {hosts: ['*.shop.test']}",
+        books="match: {hosts: [www.shop.test], urls: ['/books/']}",
+        off="match: {hosts: [www.shop.test]}\nenabled: false",
+    )
+    assert matched(found, "http://www.shop.test/books/1") == "books"
+    assert matched(found, "http://www.shop.test/music/1") == "shop"
+    assert matched(found, "http://shop.test/") == "wide"
+    assert matched(found, "http://test/") is None
+    assert matched(found, "http://www.shop.example/") is None
+    assert matched(found, "nothing") is None
+    assert found.named("off") is None
+    assert found.named("shop") is not None
+
+
+def write(path: Path, text: str) -> None:
+    """At a moment of its own, as an editor does."""
+    path.write_text(text)
+    moment = path.stat().st_mtime_ns + 1_000_000 * (1 + int(path.stat().st_size))
+    os.utime(path, ns=(moment, moment))
+
+
+def names(folder: SourceFolder) -> set[str]:
+    return {source.description for source in folder.library}
+
+
+def test_a_changed_file_is_taken_and_a_bad_one_is_said_once(tmp_path: Path) -> None:
+    """The old one stays until it is good again; a file that is gone is gone."""
+    file = tmp_path / "shop.yaml"
+    write(file, "match: {hosts: [a.test]}\ndescription: one")
+    folder = SourceFolder.open(tmp_path, must_exist=True)
+    assert names(folder) == {"one"}
+    write(file, "match: {hosts: [a.test]}\ndescription: the second")
+    assert folder.look() == []
+    assert names(folder) == {"the second"}
+    before = folder.library
+    write(file, "match: [")
+    (bad,) = folder.look()
+    assert str(bad).startswith(f"{file}:1:")
+    assert folder.look() == []
+    assert folder.library is before
+    write(tmp_path / "new.yaml", "match: {hosts: [b.test]}\ndescription: new")
+    assert folder.look() == []
+    assert names(folder) == {"the second", "new"}
+    write(file, "match: {hosts: [a.test]}\ndescription: the third one")
+    assert folder.look() == []
+    assert names(folder) == {"the third one", "new"}
+    file.unlink()
+    assert folder.look() == []
+    assert names(folder) == {"new"}
+    (tmp_path / "new.yaml").unlink()
+    tmp_path.rmdir()
+    assert folder.look() == []
+    assert names(folder) == set()
+
+
+def test_a_name_stands_for_one_source(tmp_path: Path) -> None:
+    """The second file of that name is said once and does not count."""
+    for name in ("a.yaml", "b.yaml"):
+        write(tmp_path / name, f"name: shop\nmatch: {{hosts: [{name}]}}\ndescription: {name}")
+    folder = SourceFolder(tmp_path)
+    (bad,) = folder.look()
+    assert bad.mistakes[0].message == "the name shop is that of a.yaml, which counts"
+    assert folder.look() == []
+    assert names(folder) == {"a.yaml"}
+
+
+def test_a_start_with_a_bad_file_is_refused(tmp_path: Path) -> None:
+    """With all mistakes; a missing folder counts where somebody asked for it."""
+    write(tmp_path / "a.yaml", "match: 1")
+    write(tmp_path / "b.yaml", "mtach: 1")
+    with pytest.raises(ConfigError, match=r"2 files .*:\n.*a\.yaml:1:1: match(.|\n)*b\.yaml:1:1: m"):
+        SourceFolder.open(tmp_path, must_exist=True)
+    with pytest.raises(ConfigError, match="no such folder"):
+        SourceFolder.open(tmp_path / "none", must_exist=True)
+    assert not SourceFolder.open(tmp_path / "none", must_exist=False).library
+
+
+def test_files_are_followed_within_seconds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = SourceFolder.open(tmp_path, must_exist=True)
+
+    async def run() -> None:
+        following = asyncio.create_task(folder.follow())
+        write(tmp_path / "shop.yaml", "match: {hosts: [a.test]}\ndescription: new")
+        while not folder.library:
+            await asyncio.sleep(0.01)
+        write(tmp_path / "shop.yaml", "match: ")
+        while not caplog.records:
+            await asyncio.sleep(0.01)
+        following.cancel()
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+    assert names(folder) == {"new"}
+    assert "what it said before counts" in caplog.text
