@@ -47,9 +47,9 @@ class Command(SiteCommand):
     )
     examples = """
         scrapy source list
-        scrapy source check resources/sources/books.yaml
-        scrapy source check resources/sources/books.yaml https://books.example/catalogue/
-        scrapy source check resources/sources/books.yaml saved.html --url https://books.example/catalogue/a_1/
+        scrapy source check docs/examples/sources/books.yaml
+        scrapy source check docs/examples/sources/books.yaml https://books.example/catalogue/
+        scrapy source check docs/examples/sources/books.yaml saved.html --url https://books.example/catalogue/a_1/
     """
 
     def syntax(self) -> str:

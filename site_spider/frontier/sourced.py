@@ -31,9 +31,12 @@ def source_of(library: Library, job: Job | None, url: str) -> Source | None:
 
 
 def checked(seed: Seed, library: Library) -> Seed:
-    """The seed. Raises SeedError when it names a source that there is not; none counts without sources."""
+    """The seed. Raises SeedError when it names a source that there is not.
+
+    Without sources no name counts, and what is no text is none: other producers have a `source` of their own.
+    """
     name = source_name(seed) if library else None
-    if name is not None and (not isinstance(name, str) or library.named(name) is None):
+    if isinstance(name, str) and library.named(name) is None:
         known = ", ".join(source.name for source in library)
         raise refused("meta.source", f"{shown(name)} is not the name of a source; known: {known}")
     return seed

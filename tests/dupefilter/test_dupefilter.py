@@ -130,7 +130,7 @@ def test_callbacks_of_every_shape_are_looked_up_for(
     crawl(tmp_path, [seed("done")], **settings)
     crawled = crawl(tmp_path, [seed("generator"), seed("broken")], TidySpider, **settings)
     assert site.visits == {"done": 1, "new": 1, "newer": 1}
-    assert crawled.documents["an item"]
+    assert [item["url_id"] for item in crawled.items.values()] == ["an item"]
 
 
 def test_links_of_a_seed_that_did_not_end_well_are_new(tmp_path: Path, site: Site) -> None:

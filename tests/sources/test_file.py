@@ -108,9 +108,9 @@ def test_the_name_is_that_of_the_file_unless_it_says_another(tmp_path: Path) -> 
     assert parse_source(MATCH + b"name: other", PATH).name == "other"
 
 
-def test_the_sources_that_are_shipped_can_be_used() -> None:
+def test_the_examples_of_sources_can_be_used() -> None:
     """And are for hosts that nobody has."""
-    files = source_files(ROOT / "resources" / "sources")
+    files = source_files(ROOT / "docs" / "examples" / "sources")
     assert len(files) >= 2
     for path in files:
         assert all(host.endswith(".example") for host in read_source(path).match.hosts)

@@ -135,7 +135,7 @@ class ElasticsearchResults:
         """Raises UnexpectedResponse. Somebody else's document may have no source."""
         source = hit.get("_source") if isinstance(hit, Mapping) else None
         key = "_id" if self._of_items else "url_id"
-        return {key: part(hit, "_id", str), **(source if isinstance(source, dict) else {})}
+        return {key: part(hit, "_id", str), **(without_mark(source) if isinstance(source, dict) else {})}
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -145,9 +145,3 @@ class ElasticsearchResults:
             raise self._options.unavailable("that is not Elasticsearch.") from error
         except (ApiError, TransportError, RecursionError, UnexpectedResponse) as error:
             raise self._options.unavailable(explained(error)) from error
-
-
-def _document(hit: Any) -> dict[str, Any]:
-    """Raises UnexpectedResponse. Somebody else's document may have no source."""
-    source = hit.get("_source") if isinstance(hit, Mapping) else None
-    return {"url_id": part(hit, "_id", str), **(without_mark(source) if isinstance(source, dict) else {})}
