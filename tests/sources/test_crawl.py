@@ -114,7 +114,7 @@ def test_requests_have_the_headers_and_cookies_of_the_source(tmp_path: Path) -> 
 
 
 def test_a_seed_names_its_source(tmp_path: Path) -> None:
-    """Also where hosts do not fit. One that there is not makes it a dead letter; what is no text names none."""
+    """Also where hosts do not fit. One that there is not is a dead letter; what is no text is not meant."""
     elsewhere = SHOP.replace("shop.test", "elsewhere.test")
     seeds = [
         {"url": "http://shop.test/book/1-0", "meta": {"source": "shop"}},
