@@ -8,12 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 import uvloop
+from hypothesis import settings
 
 from tests.real_servers import address
 
 # `asyncio.run` and `asyncio.Runner` then make the loop that ASYNCIO_EVENT_LOOP names for real crawls;
 # at import, because a fixture would come after those of wider scope
 asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+
+# an example may take 0.2 s by default, which a busy machine turns into a failure
+settings.register_profile("project", deadline=None)
+settings.load_profile("project")
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from math import inf
 from time import thread_time
 
-LINEAR = 8.0  # a ratio for sizes n and 4 n: 4 when linear, some 5 with a logarithm, 16 when quadratic
+LINEAR = 10.0  # for sizes n and 4 n: 4, more when the larger fits no cache; a quadratic one has 16
 CONSTANT = 2.0
 SQUARE = 32.0  # not the 64 of a cube
 _FEWEST_RUNS = 3
-_MOST_RUNS = 12
+_MOST_RUNS = 25
 
 
 def assert_grows(prepare: Callable[[int], Callable[[], object]], size: int, most: float = LINEAR) -> None:
