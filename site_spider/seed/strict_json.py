@@ -60,11 +60,13 @@ def _text(value: bytes) -> str:
 def _check_shape(text: str) -> None:
     """Bound what the parser makes of a text, in a few passes over it, each of them in C."""
     outside = _outside_strings(text)
-    if outside.count(",") + outside.count("{") + outside.count("[") > MAX_VALUES:
-        raise _too_many_values()
-    brackets = outside.encode().translate(None, _NOT_BRACKETS)
+    brackets = outside.encode().translate(None, _NOT_BRACKETS)[
+        : 4 * MAX_VALUES
+    ]  # more are too many in any case
     if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_NESTING:
         raise refused("message", f"nested deeper than {MAX_NESTING} levels")
+    if outside.count(",") + outside.count("{") + outside.count("[") > MAX_VALUES:
+        raise _too_many_values()
 
 
 def _outside_strings(text: str) -> str:
