@@ -60,9 +60,8 @@ def _text(value: bytes) -> str:
 def _check_shape(text: str) -> None:
     """Bound what the parser makes of a text, in a few passes over it, each of them in C."""
     outside = _outside_strings(text)
-    brackets = outside.encode().translate(None, _NOT_BRACKETS)[
-        : 4 * MAX_VALUES
-    ]  # more are too many in any case
+    # the first ones tell: more of them are too many values in any case
+    brackets = outside.encode().translate(None, _NOT_BRACKETS)[: 4 * MAX_VALUES]
     if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_NESTING:
         raise refused("message", f"nested deeper than {MAX_NESTING} levels")
     if outside.count(",") + outside.count("{") + outside.count("[") > MAX_VALUES:
