@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs all that the checks and tests need, and runs them: see usage below.
 #
-# Theory of operation. The whole of the tests takes two pytest processes side by side, one with the folder $one_half, one
+# Theory of operation. The whole of the tests takes two pytest processes side by side, one with the folders of one_half, one
 # with all others: each waits for servers and crawlers for most of its time. One prints as it goes, the other
 # writes a file, which is printed, and followed to its end, when the first is through. Both have a session of their own:
 # Ctrl-C reaches this script alone, which passes one SIGINT on to each, so that fixtures stop what they have started.
@@ -11,7 +11,7 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")") # also through a symbolic l
 project=$(dirname "$here")
 servers_folder=$project/.servers/tests      # where tests/real_servers.py looks for them
 test_timeout_seconds=600                    # a test that takes longer hangs, on a busy machine too
-one_half=tests/acceptance                   # takes about as long as all other tests
+one_half=(tests/acceptance tests/hostile)   # take about as long as all other tests
 clean_up_seconds=90                         # for the fixtures after Ctrl-C; then kill -9
 # The servers that tests share, and the variables that name others to be used instead (tests/conftest.py).
 declare -A address_of=(
@@ -95,10 +95,10 @@ follow() {
 
 run_halves() {
     log=$(mktemp)
-    start_half acceptance "$one_half" >"$log" 2>&1
-    start_half others --ignore="$one_half"
-    check "pytest, all but $one_half" wait "${halves[1]}"
-    check "pytest $one_half" follow "${halves[0]}"
+    start_half acceptance "${one_half[@]}" >"$log" 2>&1
+    start_half others "${one_half[@]/#/--ignore=}"
+    check "pytest, all but ${one_half[*]}" wait "${halves[1]}"
+    check "pytest ${one_half[*]}" follow "${halves[0]}"
     halves=()
 }
 
@@ -110,7 +110,7 @@ stop_halves() {
         timeout --foreground "$clean_up_seconds" tail --pid="$half" -f /dev/null || true
         kill -KILL -- "-$half" 2>/dev/null || true
     done
-    if ((${#halves[@]} > 0)) && [[ $followed == no ]]; then check "pytest $one_half, so far" cat "$log"; fi
+    if ((${#halves[@]} > 0)) && [[ $followed == no ]]; then check "pytest ${one_half[*]}, so far" cat "$log"; fi
     rm -f "$log"
 }
 

@@ -32,8 +32,8 @@ def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.servers
 def test_a_quick_race_prints_the_table_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """50 pages, half of them found by links: both crawlers do the whole work, and are compared."""
-    options = "--quick --pages 50 --workload links --peers ours,stock --json race.json"
+    """Few pages, half of them found by links: both crawlers do the whole work, and are compared."""
+    options = "--quick --pages 400 --workload links --peers ours,stock --json race.json"
     finished = bench(tmp_path, *options.split())
     assert finished.returncode == 0, finished.stderr
     rows = [line.split() for line in finished.stdout.splitlines() if line.startswith("links ")]

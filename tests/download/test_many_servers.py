@@ -93,7 +93,12 @@ class Crawl:
         self.log = parts.seed_log(self.settings)
         self.topic, self.group = self.settings["SITE_SEED_TOPIC"], self.settings["SITE_CONSUMER_GROUP"]
         produce(self.log, self.topic, seeds)
-        given = {"SITE_DATA_DIR": folder, "SITE_ALLOW_PRIVATE_HOSTS": "true", **settings}
+        given = {
+            "SITE_KAFKA_BROKERS": "",
+            "SITE_DATA_DIR": folder,
+            "SITE_ALLOW_PRIVATE_HOSTS": "true",
+            **settings,
+        }
         options = [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
         self.errors = folder / "stderr"
         with self.errors.open("wb") as stderr:
