@@ -57,7 +57,7 @@ class Crawl:
         self.completion.assigned({P: None})
         self.letters = Letters(completion)
         commits = OffsetCommits(completion, None, Member("seeds", "group"), lambda call, *rest: call(*rest))  # type: ignore[arg-type]
-        self.results = Results(deliveries, commits, completion, self.letters, NameCounts(), lambda: False)
+        self.results = Results(deliveries, [], commits, completion, self.letters, NameCounts(), lambda: False)
         lifecycle.add(self.results)
         message = Message(P, 0, None, b'{"url": "http://h.test/", "meta": {"url_id": "a"}}')
         seed = parse_seed(message.value, frozenset())

@@ -75,7 +75,7 @@ def test_a_seed_whose_request_cannot_be_completed_has_a_failure_result(
         if request.url == BAD:
             raise Bug("no jar")
 
-    monkeypatch.setattr("site_spider.frontier.dispatcher.use_jar_of", use_jar)
+    monkeypatch.setattr("site_spider.frontier.preparation.use_jar_of", use_jar)
     found = crawl(tmp_path, seeds("bad", "a", "b"), CONCURRENT_REQUESTS_PER_DOMAIN=1)
     assert {key: each["status"] for key, each in found.documents.items()} == {"bad": None, "a": 200, "b": 200}
     assert found.documents["bad"]["description"] == "the request could not be begun: Bug('no jar')"
