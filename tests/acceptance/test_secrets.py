@@ -196,7 +196,7 @@ def site(asked: Asked) -> Said:
     return said(b"<html>a page</html>", kind="text/html")
 
 
-def crawl(folder: Path, settings: dict[str, Any], *, seed_by_command: bool = False) -> str:
+def crawl(folder: Path, settings: dict[str, Any], *, seed_by_command: bool = False, seconds: int = 3) -> str:
     """Seeds that carry secrets, then a crawl; all that was written."""
     variables = environment(folder, settings)
     with answering(site) as address:
@@ -207,7 +207,7 @@ def crawl(folder: Path, settings: dict[str, Any], *, seed_by_command: bool = Fal
             log = LocalSeedLog(folder / "data")
             produce(log, "seeds", [line.encode() for line in seeds(address).splitlines()])
             log.close()
-        written += run(["crawl", "crawl_spider", "-s", "CLOSESPIDER_TIMEOUT=3"], variables, folder)
+        written += run(["crawl", "crawl_spider", "-s", f"CLOSESPIDER_TIMEOUT={seconds}"], variables, folder)
     return written + "\n".join(kept(folder))
 
 
@@ -234,7 +234,7 @@ def test_a_server_that_says_what_it_was_sent_reveals_nothing(tmp_path: Path) -> 
                 "SITE_ELASTICSEARCH_HOSTS": address,
                 "SITE_ELASTICSEARCH_OPTIONS": options,
             }
-            written = crawl(tmp_path, settings)
+            written = crawl(tmp_path, settings, seconds=8)
         assert "security_exception" in written
         assert_nothing_shown(written)
 
