@@ -162,10 +162,13 @@ class SeedLog(Protocol):
     def partitions(self, topic: str) -> int:
         """How many the topic has, 0 while it does not exist. Raises LogUnavailable."""
 
-    def read(self, topic: str) -> Iterator[Message]:
-        """All messages from the beginning up to the present end, without a group.
+    def read(
+        self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
+    ) -> Iterator[Message]:
+        """All messages up to the present end, without a group; of a partition in order.
 
-        Raises LogUnavailable, TopicMissing."""
+        A partition is read from its offset in `start`, or else from the first message that was written at
+        `since_ms` (a Unix time) or later. Raises LogUnavailable, TopicMissing."""
 
     def close(self) -> None:
         """Release what this object holds."""

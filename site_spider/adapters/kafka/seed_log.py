@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
@@ -110,10 +110,17 @@ class KafkaSeedLog:
         except TopicMissing:
             return 0
 
-    def read(self, topic: str) -> Iterator[Message]:
+    def read(
+        self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
+    ) -> Iterator[Message]:
         """See `site_spider.contracts.seed_log.SeedLog`."""
         partitions = self._partitions(topic)
         starts, ends = self._offsets(partitions, _EARLIEST), self._offsets(partitions, _LATEST)
+        later = dict(start or {})
+        if timed := [partition for partition in partitions if since_ms and partition not in later]:
+            found = self._offsets(timed, OffsetSpec.for_timestamp(since_ms))  # type: ignore[no-untyped-call]
+            later |= {part: offset if offset >= 0 else ends[part] for part, offset in found.items()}
+        starts = {part: max(first, later.get(part, 0)) for part, first in starts.items()}
         return self._read(starts, {part: end for part, end in ends.items() if end > starts[part]})
 
     def close(self) -> None:
