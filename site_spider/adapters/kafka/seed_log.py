@@ -118,7 +118,7 @@ class KafkaSeedLog:
         starts, ends = self._offsets(partitions, _EARLIEST), self._offsets(partitions, _LATEST)
         later = dict(start or {})
         if timed := [partition for partition in partitions if since_ms and partition not in later]:
-            found = self._offsets(timed, OffsetSpec.for_timestamp(since_ms))  # type: ignore[no-untyped-call]
+            found = self._offsets(timed, OffsetSpec.for_timestamp(since_ms))
             later |= {part: offset if offset >= 0 else ends[part] for part, offset in found.items()}
         starts = {part: max(first, later.get(part, 0)) for part, first in starts.items()}
         return self._read(starts, {part: end for part, end in ends.items() if end > starts[part]})

@@ -23,20 +23,24 @@ _LEAST_FAILURE_SHARE = 0.1
 _LEAST_TASK_SEEDS = 5
 _TASK_FAILURE_SHARE = 0.5
 _SLOW_LOOP_SECONDS = 0.5
-_FULL_SHARE = 0.95
 _MOST_NAMES = 3
 _MOST_TASKS = 5
 CALLBACK = "callback"
-FAILED = ("completed_with_failure", "dead_lettered")
+FAILED = ("failure", "dead_letter")
 
 PAUSES = {
-    "sink": "a sink is away or too many results wait for it",
-    "frontier": "the frontier is full (SITE_FRONTIER_MAX_REQUESTS, SITE_FRONTIER_MAX_BYTES, SITE_MAX_SEEDS_IN_FLIGHT)",
+    "sink": "a sink is away, or too many results wait for it (SITE_SINK_BACKLOG_BYTES)",
+    "frontier": (
+        "as many seeds are in flight as may be (SITE_MAX_SEEDS_IN_FLIGHT), or memory is full "
+        "(SITE_FRONTIER_MAX_REQUESTS, SITE_FRONTIER_MAX_BYTES)"
+    ),
     "span": "a slow seed holds its partition (SITE_MAX_SPAN_OFFSETS)",
     "suspicion": "seeds that may have killed a process are crawled one by one",
-    "kafka": "Kafka is away",
-    "memory": "memory is above SITE_MEMORY_SOFT_BYTES",
+    "kafka": "the seed topic does not take what is sent to it",
+    "memory": "memory is full (SITE_BODIES_MAX_BYTES, SITE_MEMORY_SOFT_BYTES)",
+    "stop": "the crawl stops, or partitions leave",
 }
+_HARMLESS = ("frontier", "stop")  # a frontier with enough to do is no trouble by itself
 
 
 class Weight(IntEnum):
@@ -97,9 +101,7 @@ def verdict(scene: Scene, found: Sequence[Cause]) -> str:
 def _lost(scene: Scene) -> Iterator[Cause]:
     for seen in scene.fleet.seen.values():
         if seen.state.missing:
-            text = (
-                f"Process {seen.state.name} cannot account for {seen.state.missing} of its seeds; this is a bug."
-            )
+            text = f"Process {seen.state.name} cannot account for {seen.state.missing} of its seeds: a bug."
             yield Cause(Weight.BUG, text, "processes")
 
 
@@ -143,7 +145,7 @@ def _pauses(scene: Scene) -> Iterator[Cause]:
             continue
         still = f"; {_processes(pausing[cause])} now" if pausing[cause] else ""
         text = f"{_paused_words(scene, cause)}: {PAUSES.get(cause, cause)}{still}."
-        yield Cause(Weight.SLOW, text, "processes")
+        yield Cause(Weight.NOTE if cause in _HARMLESS else Weight.SLOW, text, "processes")
 
 
 def _pause_shares(scene: Scene) -> dict[str, float]:
@@ -174,12 +176,12 @@ def _hosts(scene: Scene) -> Iterator[Cause]:
     whole = max(sum(state.waiting for state in scene.living), sum(waiting.values()))
     if whole < _LEAST_WAITING:
         return
-    host, most = waiting.most_common(1)[0] if waiting else ("", 0)
+    name, most = waiting.most_common(1)[0] if waiting else ("", 0)
     if most >= _LEAST_HOST_SHARE * whole:
         text = (
-            f"Host {host} holds {_percent(most, whole)} of the waiting requests ({most:,} of {whole:,}); "
-            f"{out[host]:,} are out, the next waits: {reasons[host]}. CONCURRENT_REQUESTS_PER_DOMAIN and "
-            "DOWNLOAD_DELAY bound what one host gets."
+            f"Host {name} holds {_percent(most, whole)} of the waiting requests ({most:,} of {whole:,}); "
+            f"{out[name]:,} are out, and the next one waits ({reasons[name]}). "
+            "CONCURRENT_REQUESTS_PER_DOMAIN and DOWNLOAD_DELAY bound what one host gets."
         )
         yield Cause(Weight.SLOW, text, "hosts")
 
@@ -237,12 +239,11 @@ def _loops(scene: Scene) -> Iterator[Cause]:
         yield Cause(Weight.SLOW, text, "processes")
 
 
-def _full(scene: Scene) -> Iterator[Cause]:
-    known = [state for state in scene.living if state.concurrency]
-    out, most = sum(state.requests_out for state in known), sum(state.concurrency for state in known)
-    if most and out >= _FULL_SHARE * most:
-        text = f"All places for downloads are in use: {out:,} of {most:,} (CONCURRENT_REQUESTS)."
-        yield Cause(Weight.NOTE, text, "processes")
+def _log_away(scene: Scene) -> Iterator[Cause]:
+    away = [state for state in scene.living if state.log_is_away]
+    if away:
+        text = f"Kafka does not answer {len(away)} of {_processes(len(scene.living))}."
+        yield Cause(Weight.STOP, text, "processes")
 
 
 def _unowned(scene: Scene) -> Iterator[Cause]:
@@ -257,7 +258,8 @@ def _unowned(scene: Scene) -> Iterator[Cause]:
 
 
 _RULES: tuple[Rule, ...] = (
-    _lost, _nobody, _sinks, _pauses, _tasks, _failures, _hosts, _backing_off, _silent, _loops, _unowned, _full,
+    _lost, _nobody, _log_away, _sinks, _pauses, _tasks, _failures, _hosts, _backing_off, _silent, _loops,
+    _unowned,
 )  # fmt: skip
 
 
@@ -304,8 +306,14 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(sorted(names)[:_MOST_NAMES]) + more
 
 
+def plural(number: int, noun: str) -> str:
+    """The number with its noun."""
+    many = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number} {noun if number == 1 else many}"
+
+
 def _processes(number: int) -> str:
-    return f"{number} process" if number == 1 else f"{number} processes"
+    return plural(number, "process")
 
 
 def _is(number: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 
 from site_spider.console.model.curves import Curves
@@ -64,6 +65,11 @@ class Fleet:
         self._note(before, state, seen_at)
         self._seen[state.name] = Seen(state, seen_at)
         self._forget(seen_at)
+
+    def end(self, name: str, now: float) -> None:
+        """This process has ended in good order: what it last said stays."""
+        if name in self._seen:
+            self._seen[name] = Seen(replace(self._seen[name].state, is_ended=True), now)
 
     def mark(self, now: float, lag: int | None = None) -> None:
         """Note what the fleet holds now, for the curves."""

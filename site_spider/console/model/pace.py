@@ -8,6 +8,7 @@ from site_spider.console.model.curves import STEP_SECONDS, Curves
 from site_spider.console.model.fleet import BYTES, CONSUMED, DONE, PAGES, WINDOW_SECONDS
 
 NOW_SECONDS = 60
+_UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))
 _WINDOWS = (60, 300, 900)  # whose rates make the range
 
 
@@ -61,7 +62,11 @@ def time_left(curves: Curves, until: float, lag: int) -> Range | None:
 def duration(seconds: float) -> str:
     """As people say it: two units at most."""
     whole = max(0, round(seconds))
-    for unit, size, smaller, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):
+    for unit, size, smaller, part in (
+        ("d", 86_400, "h", 3_600),
+        ("h", 3_600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
         if whole >= size:
             rest = whole % size // part
             shown = rest and whole < 10 * size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 Counts = Mapping[str, int]
 Seconds = Mapping[str, float]
@@ -52,42 +52,43 @@ class FailureState(NamedTuple):
     description: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """One snapshot, read and checked. Counts are totals since the start of the process; times are Unix times."""
+    """One snapshot, read and checked. Counts are totals since the start; times are Unix times."""
 
     name: str
-    machine: str
-    pid: int
-    slot: str
-    group: str
-    topic: str
-    spider: str
     at: float
     started_at: float
-    interval_seconds: float
-    is_ended: bool  # the last snapshot of a process that has closed
-    consumed: int
-    in_flight: int
-    handed_back: int
-    outcomes: Counts
-    pages: int
-    bytes: int
-    failures: Counts
-    queues: Counts
-    host_reasons: Counts
-    hosts: tuple[HostState, ...]
-    paused: Seconds  # by cause
-    pausing: tuple[str, ...]  # the causes that hold it now
-    sinks: tuple[SinkState, ...]
-    tasks: tuple[TaskState, ...]
-    examples: tuple[FailureState, ...]
-    partitions: tuple[str, ...]  # topic/number
+    machine: str = ""
+    pid: int = 0
+    slot: str = ""
+    group: str = ""
+    topic: str = ""
+    spider: str = ""
+    interval_seconds: float = 10.0
+    is_ended: bool = False  # the last snapshot of a process that has closed
+    consumed: int = 0
+    in_flight: int = 0
+    handed_back: int = 0
+    outcomes: Counts = field(default_factory=dict)
+    pages: int = 0
+    bytes: int = 0
+    failures: Counts = field(default_factory=dict)  # pages by reason
+    queues: Counts = field(default_factory=dict)
+    waiting: int = 0  # requests
+    host_reasons: Counts = field(default_factory=dict)
+    hosts: tuple[HostState, ...] = ()
+    paused: Seconds = field(default_factory=dict)  # by cause
+    pausing: tuple[str, ...] = ()  # the causes that hold it now
+    pause_said: str = ""
+    log_is_away: bool = False
+    sinks: tuple[SinkState, ...] = ()
+    tasks: tuple[TaskState, ...] = ()
+    examples: tuple[FailureState, ...] = ()
+    partitions: tuple[str, ...] = ()  # topic/number
     requests_out: int = 0
-    concurrency: int = 0  # the most requests that may be out; 0: not known
     memory_bytes: int = 0
     loop_lag_seconds: float = 0.0
-    document: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as it came, for /metrics
 
     @property
     def completed(self) -> int:
@@ -98,8 +99,3 @@ class ProcessState:
     def missing(self) -> int:
         """Seeds consumed and nowhere to be found: 0 unless there is a bug (rule 10)."""
         return self.consumed - self.completed - self.in_flight
-
-    @property
-    def waiting(self) -> int:
-        """Requests that wait in the queues."""
-        return sum(self.queues.values())
