@@ -58,7 +58,7 @@ def test_each_alert_has_a_case_that_fires_and_one_that_is_silent() -> None:
         for expected in case["alert_rule_test"]:
             found[expected["alertname"]].add(bool(expected["exp_alerts"]))
     assert len(ALERTS) >= 20
-    assert found == dict.fromkeys(ALERTS, {True, False})
+    assert found == {name: {True, False} for name in ALERTS}
 
 
 @pytest.mark.parametrize("name", ALERTS)
