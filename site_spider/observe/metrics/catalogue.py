@@ -1,7 +1,7 @@
 """Every metric: its name, kind, labels, unit and meaning.
 
-All of them have the labels `group` and `slot` as well, except those of a host, which have `group`. A value of a
-label is one of a short list or the name of a sink, topic, partition or logger, each bounded in number:
+All of them have the labels `group` and `slot` as well, except those of a host, which have `group`. A value of
+a label is one of a short list, or the name of a sink, topic, partition or logger, each bounded in number:
 never a URL, host, seed, pid or text of an exception.
 """
 
@@ -67,7 +67,7 @@ METRICS: Final = (
     _gauge("suspected_seeds", "seeds", "Seeds suspected of having killed a process"),
     _gauge(
         "oldest_in_flight_seconds", "seconds",
-        "How long the oldest seed of a partition is in flight; of the 20 oldest partitions",
+        "How long the oldest seed of a partition is in flight; of the 10 oldest",
         "topic", "partition",
     ),
     _gauge("partitions_assigned", "partitions", "Partitions assigned to the process"),
@@ -142,7 +142,7 @@ METRICS: Final = (
     _gauge("build_info", "1", "Versions of the process", "version", "scrapy", "python"),
     _counter(
         "log_messages", "messages",
-        "Warnings and errors by level and logger; the 20 loggers that were first, the others as other",
+        "Warnings and errors by level and logger; the first 10 loggers by name, the others as other",
         "level", "logger",
     ),
     _counter(
