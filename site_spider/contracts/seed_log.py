@@ -76,7 +76,15 @@ class Listener(Protocol):
 
 
 class Consumer(Protocol):
-    """A member of a consumer group. One thread uses it."""
+    """A member of a consumer group. One thread uses it; any may read what is said of it."""
+
+    @property
+    def member_name(self) -> str:
+        """The name that a process which takes the place of this one on its machine has again; empty: none."""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the log does not answer at present, as far as is known."""
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         """At most `limit` messages: as soon as there is one, or none after the timeout.

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from site_spider.contracts.sink import Record, Verdict
 from site_spider.engine.background import Background
 from site_spider.engine.middlewares import ROBOTS_COUNTED
 from site_spider.errors import SiteSpiderError
 from site_spider.observe import document as statistics
+from site_spider.observe import scrapy_stats
 from site_spider.observe.document import Snapshot, Totals
-from site_spider.observe.look import survey
+from site_spider.observe.snapshot import stats_of, survey
 from site_spider.observe.watched import Watched
 from site_spider.results.delivery import Delivery
 
@@ -24,7 +21,6 @@ logger = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 5.0
 _MOST_WAITING = 1_000  # documents kept for a store that is away
-_STATUS = "downloader/response_status_count/"
 
 
 class Statistics:
@@ -42,9 +38,9 @@ class Statistics:
         self._before = Totals()
         self._since = time.monotonic()
         self._names = {
-            "spider": watched.crawler.spidercls.name,
-            "group": watched.member.group,
-            "process": f"{socket.gethostname()}-{os.getpid()}-{int(time.time())}",
+            "spider": watched.identity.spider,
+            "group": watched.identity.group,
+            "process": watched.identity.process,
         }
 
     def start(self) -> None:
@@ -94,38 +90,21 @@ class Statistics:
         self._before = state.totals
 
     def _snapshot(self, hosts: dict[str, int]) -> Snapshot:
-        watched, collector = self._watched, self._watched.crawler.stats
-        assert collector is not None
-        stats: dict[str, Any] = collector.get_stats()
+        watched, stats = self._watched, stats_of(self._watched)
         seeds = statistics.seed_counts(watched.ledger)
+        assert watched.crawler.stats is not None
         for name, count in seeds.items():
-            collector.set_value(f"seeds/{name}", count)
-        robots = _downloads(stats, ROBOTS_COUNTED)
+            watched.crawler.stats.set_value(f"seeds/{name}", count)
         return Snapshot(
-            totals=_downloads(stats).minus(robots),
-            robots=robots,
-            responses=_responses(stats),
-            failures=dict(watched.failures.counts),
+            totals=scrapy_stats.pages(stats),
+            robots=scrapy_stats.totals(stats, ROBOTS_COUNTED),
+            responses=scrapy_stats.statuses(stats),
+            failures=dict(watched.counted.pages.names.counts),
             seeds=seeds,
             queues=watched.queues.lengths(),
             hosts=hosts,
             unknown_fields=dict(watched.seeds.unknown_fields.counts),
         )
-
-
-def _downloads(stats: Mapping[str, Any], prefix: str = "") -> Totals:
-    names = ("response_count", "response_bytes", "request_bytes")
-    return Totals(*(stats.get(f"{prefix}downloader/{name}", 0) for name in names))
-
-
-def _responses(stats: Mapping[str, Any]) -> dict[str, int]:
-    """Answers to links, by status."""
-    counts = {
-        key.removeprefix(_STATUS): count - stats.get(ROBOTS_COUNTED + key, 0)
-        for key, count in stats.items()
-        if key.startswith(_STATUS)
-    }
-    return {status: count for status, count in counts.items() if count}
 
 
 def _ignore(_verdict: Verdict) -> None:
