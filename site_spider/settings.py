@@ -163,6 +163,7 @@ SITE_DUPEFILTER_WAIT_SECONDS = 10  # during an outage of redis or local; then li
 
 # --- Service -----------------------------------------------------------------------------
 SITE_STATS_INTERVAL_SECONDS = 10
+SITE_CONSOLE_TOKEN = ""  # who knows it may open `scrapy console`; empty: everybody on this machine
 SITE_FRONTIER_SOCKET = True  # lets `scrapy frontier` of the same user ask what waits
 SITE_STOP_GRACE_SECONDS = 30  # how long a graceful stop may take
 SITE_REVOKE_GRACE_SECONDS = 3  # for downloads of revoked partitions; the rest is repeated

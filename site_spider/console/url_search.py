@@ -136,5 +136,3 @@ def _state(document: Document) -> str:
     if not document["is_read_to_the_end"]:
         return "unknown: not found so far, and the partition has too many messages to read them all here"
     return "unknown: no seed of it waits in its partition, and no result is stored"
-
-

@@ -42,8 +42,8 @@ class FleetWatch:
         self.snapshots: list[dict[str, Any]] = []  # of all processes of this host, whatever their group
         self.unanswered: list[int] = []  # pids
         self._log = log
-        self._group = group
-        self._topic = topic
+        self.group = group
+        self.topic = topic
         self._history = History(log, statistics_topic, interval_seconds)
         self._interval_seconds = interval_seconds
         self._names: dict[Path, str] = {}
@@ -74,17 +74,15 @@ class FleetWatch:
 
     def view(self) -> View:
         """What is known now."""
-        troubles = tuple(self._troubles.values())
-        now = time.time()
         return View(
-            self.fleet,
-            now,
-            self._group,
-            self._topic,
-            self._log.address,
-            self._log_view,
-            troubles,
-            self._others,
+            fleet=self.fleet,
+            now=time.time(),
+            group=self.group,
+            topic=self.topic,
+            address=self._log.address,
+            log=self._log_view,
+            troubles=tuple(self._troubles.values()),
+            others=self._others,
         )
 
     async def look_once(self) -> None:
@@ -135,7 +133,7 @@ class FleetWatch:
                 state = state_of(document, self._interval_seconds)
             except OddSnapshot:
                 continue
-            if state.group == self._group:
+            if state.group == self.group:
                 self._names[path] = state.name
                 self.fleet.take(state, now)
             else:
@@ -159,11 +157,11 @@ class FleetWatch:
                 await asyncio.sleep(0)
 
     def _take(self, heard: Heard) -> None:
-        if heard.state.group == self._group:
+        if heard.state.group == self.group:
             self.fleet.take(heard.state, heard.at)
 
     async def _look_at_progress(self) -> None:
-        found = await asyncio.to_thread(self._log.progress, self._topic, self._group)
+        found = await asyncio.to_thread(self._log.progress, self.topic, self.group)
         partitions = tuple((part.partition.number, of_partition(part)) for part in found)
         self._log_view = LogView(time.time(), partitions)
         self.fleet.mark(time.time(), self._log_view.total.lag)

@@ -18,7 +18,7 @@ Chosen = Mapping[Partition, frozenset[int]]
 
 
 class ChosenReplay(Listener):
-    """One replay of offsets that somebody chose; `complain(message, reason)` hears of what cannot be put back."""
+    """One replay of chosen offsets; `complain(message, reason)` hears of what cannot be put back."""
 
     def __init__(self, log: SeedLog, topic: str, complain: Callable[[Message, str], None]) -> None:
         self.replayed = 0
@@ -56,8 +56,8 @@ class ChosenReplay(Listener):
         while not chosen.keys() <= self._owned.keys():
             if time.monotonic() > deadline:
                 raise LogUnavailable(
-                    f"{self._topic} could not be taken within {_JOIN_SECONDS:g} s: another replay is going on. "
-                    "Nothing was put back; try again when it has ended."
+                    f"{self._topic} could not be taken within {_JOIN_SECONDS:g} s: another replay is going "
+                    "on. Nothing was put back; try again when it has ended."
                 )
             consumer.poll(_POLL_SECONDS, 1)  # what it hands out is read again below
 

@@ -1,8 +1,9 @@
 """Which dead letters were put back already.
 
-Theory: a consumer group of its own, `<dead-letter topic>.replay`, remembers them. All below its committed offset were
-put back, and so were the runs in the commit's metadata: those that somebody chose. What does not fit
-into the metadata is left out from the far end, so it may be put back a second time and is never forgotten.
+Theory: a consumer group of its own, `<dead-letter topic>.replay`, remembers them. All below its committed
+offset were put back, and so were the runs in the commit's metadata: those that somebody chose. What does not
+fit into the metadata is left out from the far end, so it may be put back a second time and is never
+forgotten.
 """
 
 from __future__ import annotations

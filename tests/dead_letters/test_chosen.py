@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,7 +16,7 @@ __all__ = ["case", "kafka_producer"]
 
 
 @pytest.fixture
-def letters(case: Case) -> Iterator[Case]:
+def letters(case: Case) -> Case:
     """Six of one topic; each would go back to a topic of its own."""
     case.make_topic(case.topic, 2)
     case.make_topic(origin(case), 1)
@@ -26,7 +25,7 @@ def letters(case: Case) -> Iterator[Case]:
         case.producer.send(case.topic, b"key-%d" % number, b"value-%d" % number, headers).result(
             PATIENCE_SECONDS
         )
-    yield case
+    return case
 
 
 def origin(case: Case) -> str:

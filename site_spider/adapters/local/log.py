@@ -126,7 +126,7 @@ def _start(file: LogFile, partition_id: int, end: int) -> int:
 
 
 def _written_since(file: LogFile, extent: _Extent, since_ms: int) -> int:
-    """The offset of the first message written then or later: by bisection, because there is no index of times."""
+    """The offset of the first message written then or later. Bisects: there is no index of times."""
     low, high = extent.start, extent.end
     end = message_id(extent.partition_id, extent.end)
     while since_ms and low < high:

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from site_spider.console.model.fleet import FAILURE, OUTCOME, PAUSE, Fleet, Life, summed
 from site_spider.console.model.pace import duration
 from site_spider.console.model.state import ProcessState, TaskState
+from site_spider.console.model.tasks import tasks
+from site_spider.spoken import plural
 
 LOOK_BACK_SECONDS = 600
 _LEAST_PAUSE_SHARE = 0.05
@@ -263,25 +265,6 @@ _RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
-def tasks(states: Sequence[ProcessState]) -> list[TaskState]:
-    """The tasks of all processes, summed up, the largest first."""
-    by_id: dict[str, list[TaskState]] = defaultdict(list)
-    for state in states:
-        for task in state.tasks:
-            by_id[task.task_id].append(task)
-    whole = [
-        TaskState(
-            task_id,
-            sum(part.pages for part in parts),
-            sum(part.bytes for part in parts),
-            summed(part.outcomes for part in parts),
-            summed(part.reasons for part in parts),
-        )
-        for task_id, parts in by_id.items()
-    ]
-    return sorted(whole, key=lambda task: (-sum(task.outcomes.values()), -task.pages, task.task_id))
-
-
 def _counted(scene: Scene, prefix: str) -> Counter[str]:
     """What happened in the last ten minutes, by name."""
     counts: Counter[str] = Counter()
@@ -304,12 +287,6 @@ def _percent(part: float, whole: float) -> str:
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(sorted(names)[:_MOST_NAMES]) + more
-
-
-def plural(number: int, noun: str) -> str:
-    """The number with its noun."""
-    many = f"{noun}es" if noun.endswith("s") else f"{noun}s"
-    return f"{number} {noun if number == 1 else many}"
 
 
 def _processes(number: int) -> str:

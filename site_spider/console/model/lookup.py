@@ -42,7 +42,7 @@ def sought(url: str, task_id: str | None, *, by_task: bool) -> Sought:
     try:
         canonical, identifier = canonical_url(plain), url_id(plain, task_id if by_task else None)
     except ValueError as error:
-        raise SeedError("url", str(error)) from error
+        raise SeedError(f"url: {error}") from error
     return Sought(plain, canonical, host_of(plain), key, identifier, task_id)
 
 
@@ -70,9 +70,10 @@ def found_in(messages: Iterable[Message], wanted: Sought, progress: PartitionPro
 def _naming(messages: Iterable[Message], wanted: Sought) -> Iterator[Message]:
     host = wanted.host.encode()
     for message in messages:
-        if message.value is not None and (host in message.value or message.key == wanted.key):
-            if _canonical_in(message.value) == wanted.canonical:
-                yield message
+        value = message.value or b""
+        is_likely = host in value or message.key == wanted.key
+        if is_likely and _canonical_in(value) == wanted.canonical:
+            yield message
 
 
 def _canonical_in(value: bytes) -> str | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from site_spider.console.model.causes import tasks as tasks_of
 from site_spider.console.model.fleet import Life
 from site_spider.console.model.state import HostState, ProcessState, SinkState
+from site_spider.console.model.tasks import tasks as tasks_of
 from site_spider.console.pages.overview import lives
 from site_spider.console.pages.view import Document, View, matches, moment
 

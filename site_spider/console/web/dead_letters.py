@@ -1,4 +1,4 @@
-"""Dead letters for the page of failures: read in a thread, kept for some seconds, put back one replay at a time."""
+"""Dead letters for the page of failures: read in a thread, kept for some seconds, one replay at a time."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from site_spider.console.model.causes import plural
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.dead_letters.chosen import ChosenReplay
 from site_spider.dead_letters.letters import Letter, newest
 from site_spider.errors import LogUnavailable
+from site_spider.spoken import plural
 
 _MOST = 200
 _FRESH_SECONDS = 5.0
@@ -39,7 +39,7 @@ class DeadLetters:
             return self._known, ""
 
     async def put_back(self, chosen: Sequence[tuple[int, int]]) -> str:
-        """Put back what stands at these partitions and offsets; what happened, in words. Raises LogUnavailable."""
+        """Put back what stands at these partitions and offsets; says what happened. Raises LogUnavailable."""
         complaints: list[str] = []
         places: dict[Partition, set[int]] = {}
         for number, offset in chosen:

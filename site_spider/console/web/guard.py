@@ -1,18 +1,16 @@
 """Who may ask for what: every request passes here, and every answer gets its headers here.
 
-In this order: the name that was asked for, where the request comes from, the session, and for a change the token
-of the form. A page that may not be seen is answered like one that does not exist for nobody: with the form
-for the token, or 401.
+In this order: the name that was asked for, where the request comes from, the session, and for a change the
+token of the form.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from site_spider.console.web.listening import Listening
 from site_spider.console.web.sessions import COOKIE, Sessions
@@ -47,7 +45,7 @@ class Guard:
         self._one_guess = asyncio.Lock()
 
     @property
-    def middleware(self) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    def middleware(self) -> Middleware:
         """As aiohttp asks."""
 
         @web.middleware

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,6 +19,7 @@ from site_spider.console.web.guard import FORM_TOKEN, LOGIN, Guard
 from site_spider.console.web.rendering import Rendering
 from site_spider.console.web.sessions import Sessions
 from site_spider.errors import SeedError, SiteSpiderError
+from site_spider.observe.metrics.exposition import exposition, form_for
 from site_spider.resources import resource
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,6 @@ class Handlers:
         guard: Guard,
         dead_letters: DeadLetters,
         search: UrlSearch,
-        exposition: Callable[[list[dict[str, Any]]], tuple[str, bytes]],
     ) -> None:
         self._watch = watch
         self._rendering = rendering
@@ -59,7 +59,6 @@ class Handlers:
         self._guard = guard
         self._dead_letters = dead_letters
         self._search = search
-        self._exposition = exposition
 
     def routes(self) -> list[web.AbstractRouteDef]:
         """As aiohttp asks."""
@@ -191,11 +190,12 @@ class Handlers:
 
     # --- for programs --------------------------------------------------------------------------------
 
-    async def metrics(self, _request: web.Request) -> web.Response:
+    async def metrics(self, request: web.Request) -> web.Response:
         """Of all processes of this host, for Prometheus."""
         await self._watch.look_at_this_host()
-        kind, body = await asyncio.to_thread(self._exposition, self._watch.snapshots)
-        return web.Response(body=body, headers={"Content-Type": kind})
+        form = form_for(request.headers.get("Accept", ""))
+        body = await asyncio.to_thread(exposition, self._watch.snapshots, form, of_host=True)
+        return web.Response(body=body, headers={"Content-Type": form.content_type})
 
     async def healthz(self, _request: web.Request) -> web.Response:
         """Whether all processes of this host answer."""
@@ -213,5 +213,3 @@ class Handlers:
 
 def _query(request: web.Request, name: str) -> str:
     return request.query.get(name, "").strip()[:_LONGEST_QUERY]
-
-

@@ -10,7 +10,6 @@ from aiohttp import web
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.console.web.dead_letters import DeadLetters
-from site_spider.console.web.exposition import exposition
 from site_spider.console.web.guard import Guard
 from site_spider.console.web.handlers import Handlers
 from site_spider.console.web.listening import Listening
@@ -34,7 +33,7 @@ def application(
     listening.check()
     sessions = Sessions(listening.token)
     guard = Guard(listening, sessions)
-    handlers = Handlers(watch, Rendering(redact), sessions, guard, dead_letters, search, exposition)
+    handlers = Handlers(watch, Rendering(redact), sessions, guard, dead_letters, search)
     app = web.Application(middlewares=[guard.middleware], client_max_size=_LARGEST_FORM_BYTES)
     app.add_routes(handlers.routes())
     return app

@@ -1,7 +1,7 @@
 """Sessions of the console, and the tokens of their forms.
 
-Nothing is stored: a session is a random name with a signature of this process, so it ends with the process. The
-signature says whether its owner has given SITE_CONSOLE_TOKEN.
+Nothing is stored: a session is a random name with a signature of this process, so it ends with the process.
+The signature says whether its owner has given SITE_CONSOLE_TOKEN.
 """
 
 from __future__ import annotations
