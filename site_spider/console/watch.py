@@ -29,7 +29,7 @@ _WATCHED_SECONDS = 2.0
 _ATTENTION_SECONDS = 30.0  # after a look at a page
 _FEW_HOSTS = 20
 _SLICE = 100  # states taken before others have the event loop
-_THIS_HOST, _TOPIC, _PROGRESS = "this host", "statistics", "progress"
+_THIS_HOST, _TOPIC, _PROGRESS = "state of this host", "history", "progress"
 
 
 class FleetWatch:
@@ -110,7 +110,7 @@ class FleetWatch:
         try:
             await look()
         except TopicMissing as error:
-            self._troubles[name] = f"Nothing is known of the {name} yet: {error}"
+            self._troubles[name] = f"There is no {name} yet: {error}"
         except SiteSpiderError as error:
             self._troubles[name] = f"The {name} shown may be old: {error}"
         except Exception:

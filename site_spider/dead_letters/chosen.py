@@ -30,7 +30,9 @@ class ChosenReplay(Listener):
 
     def run(self, chosen: Chosen) -> None:
         """Put them back, but for those that were already. Raises LogUnavailable, TopicMissing."""
-        if not self._left(chosen, put_back(self._log, self._topic)):
+        known = put_back(self._log, self._topic)
+        chosen = {partition: offsets for partition, offsets in chosen.items() if partition in known}
+        if not self._left(chosen, known):
             return
         with (
             closing(self._log.producer()) as producer,

@@ -69,7 +69,7 @@ def test_the_chosen_ones_go_back_once_and_the_others_with_the_next_replay(letter
 
 
 def test_what_does_not_exist_is_not_put_back(letters: Case) -> None:
-    places = {Partition(letters.topic, 0): frozenset({10_000})}
+    places = {Partition(letters.topic, 0): frozenset({10_000}), Partition(letters.topic, 99): frozenset({1})}
     replay = ChosenReplay(letters.log, letters.topic, never)
     replay.run(places)
     assert replay.replayed == 0

@@ -91,10 +91,10 @@ def verdict(scene: Scene, found: Sequence[Cause]) -> str:
     """The whole in one sentence."""
     if any(cause.weight <= Weight.STOP for cause in found):
         return "The crawl is held up."
-    if any(cause.weight is Weight.SLOW for cause in found):
-        return "The crawl is slower than it could be."
     if scene.lag == 0:
         return "Nothing is left to do."
+    if any(cause.weight is Weight.SLOW for cause in found):
+        return "Something slows or harms the crawl."
     if not scene.living:
         return "No process runs."
     return "Nothing is seen that slows the crawl."
@@ -276,7 +276,7 @@ def _counted(scene: Scene, prefix: str) -> Counter[str]:
 
 
 def _reasons(counts: Counter[str]) -> str:
-    named = [f"{name} {count:,.0f}" for name, count in counts.most_common(_MOST_NAMES) if count >= 1]
+    named = [f"{name} {count:,.0f}" for name, count in counts.most_common(_MOST_NAMES) if count >= 0.5]
     return f" ({', '.join(named)})" if named else ""
 
 

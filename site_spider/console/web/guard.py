@@ -7,6 +7,7 @@ token of the form.
 from __future__ import annotations
 
 import asyncio
+import logging
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -15,8 +16,11 @@ from aiohttp.typedefs import Handler, Middleware
 from site_spider.console.web.listening import Listening
 from site_spider.console.web.sessions import COOKIE, Sessions
 
+logger = logging.getLogger(__name__)
+
 FORM_TOKEN = "form_token"  # noqa: S105 - the name of a field
 LOGIN = "/login"
+SESSION = web.RequestKey("session", str)
 
 _OPEN = ("/static/", LOGIN)
 _SAFE = ("GET", "HEAD")
@@ -33,6 +37,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
     "Cache-Control": "no-store",
+    "Server": "site_spider",
 }
 
 
@@ -55,6 +60,9 @@ class Guard:
             except web.HTTPException as error:
                 error.headers.update(_HEADERS)
                 raise
+            except Exception:
+                logger.exception("The console could not answer %s", request.path)
+                response = web.Response(status=500, text="The console could not answer; its log says why.\n")
             response.headers.update(_HEADERS)
             if request.path.startswith("/static/"):
                 response.headers["Cache-Control"] = "no-cache"
@@ -70,7 +78,7 @@ class Guard:
             is_known, session = await self._without_session(request)
         if request.method not in _SAFE:
             await self._check_form(request, session)
-        request["session"] = session
+        request[SESSION] = session
         response = await handler(request)
         if is_known and session and session != request.cookies.get(COOKIE):
             self.set_cookie(response, session)

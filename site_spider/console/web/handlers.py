@@ -15,7 +15,7 @@ from site_spider.console.pages import failures, overview, tables
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.console.web.dead_letters import DeadLetters
-from site_spider.console.web.guard import FORM_TOKEN, LOGIN, Guard
+from site_spider.console.web.guard import FORM_TOKEN, LOGIN, SESSION, Guard
 from site_spider.console.web.rendering import Rendering
 from site_spider.console.web.sessions import Sessions
 from site_spider.errors import SeedError, SiteSpiderError
@@ -145,7 +145,7 @@ class Handlers:
         return self._page(request, str(document["page"]), document)
 
     def _page(self, request: web.Request, name: str, document: Document) -> web.Response:
-        session = request.get("session", "")
+        session = request.get(SESSION, "")
         return self._rendering.page(
             name,
             document,
