@@ -61,14 +61,14 @@ def test_one_slow_host_with_most_of_the_seeds_is_named() -> None:
 def test_a_callback_that_fails_for_one_task_is_named_with_the_task() -> None:
     """The third."""
     tasks = {"largest": [task("good", 950, 0), task("spring", 2, 48, callback=48)], "others": {"tasks": 0}}
-    failures = {"by_reason": {"callback": 48, "dns": 10}}
-    found = scene({"tasks": tasks, "failures": failures, "seeds": seeds(2000, 1012, 58)})
+    reasons = {"callback": 48, "dns": 10}
+    found = scene({"tasks": tasks, "reasons": reasons, "seeds": seeds(2000, 1012, 58)})
     assert "Task spring: the spider's callback fails: 48 of 50 seeds failed (callback 48)." in said(found)
     assert "Task good" not in said(found)
 
 
 def test_many_failures_are_said_with_their_reasons() -> None:
-    found = scene({"seeds": seeds(1000, 460, 510), "failures": {"by_reason": {"dns": 410, "timeout": 100}}})
+    found = scene({"seeds": seeds(1000, 460, 510), "reasons": {"dns": 410, "timeout": 100}})
     assert "56 % of the seeds of the last 10 min failed (dns 400, timeout 100)." in said(found)
 
 

@@ -38,7 +38,8 @@ def test_what_a_process_says_is_read() -> None:
     state = state_of(
         snapshot(
             seeds=seeds(100, 50, 20, filtered=3, dead_lettered=2),
-            failures={"by_reason": {"dns": 20}, "newest": [failed]},
+            reasons={"dns": 20},
+            newest_failures=[failed],
             tasks={"largest": [task("t", 5, 1, dns=1), task(None, 1, 0)], "others": {"tasks": 3, "pages": 7}},
             sinks=[sink("elasticsearch", available=False, backlog=7)],
             largest_hosts=[host("slow.test", 9)],

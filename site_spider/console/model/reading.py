@@ -71,7 +71,6 @@ def state_of(document: Mapping[str, Any], interval_seconds: float = _USUAL_INTER
         raise OddSnapshot("a snapshot has no fields process and at")
     seeds = _counts(document.get("seeds"))
     page = _mapping(_mapping(document.get("downloads")).get("page"))
-    failures = _mapping(document.get("failures"))
     pause = _text(_mapping(document.get("pause")).get("cause"))
     return ProcessState(
         name=name,
@@ -84,14 +83,14 @@ def state_of(document: Mapping[str, Any], interval_seconds: float = _USUAL_INTER
         at=at,
         started_at=_moment(document.get("started_at")) or at,
         interval_seconds=_number(document.get("interval_seconds")) or interval_seconds,
-        is_ended=document.get("ended") is True,
+        is_ended=document.get("moment") == "close",
         consumed=seeds.get("consumed", 0),
         in_flight=seeds.get("in_flight", 0),
         handed_back=seeds.get("handed_back", 0),
         outcomes={_OUTCOMES.get(key, key): count for key, count in seeds.items() if key not in _NO_OUTCOMES},
         pages=_count(page.get("answers")),
         bytes=_count(page.get("response_bytes")),
-        failures=_counts(failures.get("by_reason")),
+        failures=_counts(document.get("reasons")),
         queues=_counts(document.get("queues")),
         waiting=_count(document.get("waiting")),
         host_reasons=_counts(document.get("hosts")),
@@ -102,7 +101,7 @@ def state_of(document: Mapping[str, Any], interval_seconds: float = _USUAL_INTER
         log_is_away=document.get("log_is_away") is True,
         sinks=tuple(_sinks(document.get("sinks"))),
         tasks=tuple(_tasks(document.get("tasks"))),
-        examples=tuple(_examples(failures.get("newest"))),
+        examples=tuple(_examples(document.get("newest_failures"))),
         partitions=tuple(islice(map(_text, _mapping(document.get("seeds_in_flight"))), _MOST_PARTITIONS)),
         requests_out=_count(document.get("requests_out")),
         memory_bytes=_count(_mapping(document.get("memory")).get("rss_bytes")),
