@@ -36,7 +36,7 @@ class Site(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_said: object) -> None:
         """Silent."""
 
 
@@ -57,6 +57,7 @@ class Scene:
         self._stack = stack
         server = CrawlServer(("127.0.0.1", 0), Site)
         threading.Thread(target=server.serve_forever, args=[0.05], daemon=True).start()
+        stack.callback(server.server_close)
         stack.callback(server.shutdown)
         self.port = server.server_address[1]
 
