@@ -36,7 +36,7 @@ class Command(SiteCommand):
     examples = """
         scrapy console
         scrapy console --port 9000
-        SITE_CONSOLE_TOKEN_FILE=token scrapy console --host 0.0.0.0 --certificate c.pem --key k.pem
+        SITE_CONSOLE_TOKEN=... scrapy console --host 0.0.0.0 --certificate c.pem --key k.pem
     """
 
     def syntax(self) -> str:

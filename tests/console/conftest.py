@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from site_spider.observe import sockets
-
-CHROMIUM = Path("/usr/bin/chromium")
+from tools.console.browser import CHROMIUM, chromium
 
 
 @pytest.fixture(autouse=True)
@@ -27,18 +26,5 @@ def browser() -> Iterator[object]:
         if os.environ.get("CI"):
             pytest.fail(missing)
         pytest.skip(missing)
-    from playwright.sync_api import sync_playwright
-
-    flags = [
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-    ]
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=flags)
-        yield chromium
-        chromium.close()
+    with chromium() as found:
+        yield found

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.console.consoles import PAGES, TOKEN
-from tests.console.crawls import SCRIPT, Scene, scene
 from tests.console.snapshots import host, snapshot
+from tools.console.scene import SCRIPT, Scene, scene
 
 WAIT_MS = 60_000
 
