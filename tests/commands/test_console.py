@@ -77,7 +77,7 @@ def test_top_is_shown_once_where_no_terminal_is(project: Project, tmp_path: Path
     assert ran.returncode == 0
     assert "\x1b" not in ran.stdout
     assert "lag            1 seeds are left of 1" in ran.stdout
-    assert "No process of the group runs, and 1 seeds wait." in ran.stdout
+    assert "No process of the group runs; lag 1." in ran.stdout
     ran = project.scrapy("top", "--format", "json", **variables)
     assert json.loads(ran.stdout)["progress"]["lag"] == 1
 

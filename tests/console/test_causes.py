@@ -87,7 +87,7 @@ def test_a_short_pause_is_not_said() -> None:
 
 def test_silent_processes_are_named() -> None:
     found = scene({}, {}, now=NOW + 700)
-    assert "No process of the group runs, and 1,000 seeds wait." in said(found)
+    assert "No process of the group runs; lag 1,000." in said(found)
     assert "2 processes are silent: machine-1-1799999000, machine-2-1799999000" in said(found)
     assert "last heard of 1 min 40 s ago" in said(found)
 
@@ -107,6 +107,13 @@ def test_a_lost_seed_comes_before_everything() -> None:
 def test_hosts_that_ask_for_pauses_are_said() -> None:
     found = scene({"hosts": {"waiting": 100, "back-off": 80, "busy": 20}})
     assert "80 of 100 waiting hosts asked for a pause" in said(found)
+
+
+def test_hosts_that_get_all_they_may_are_said() -> None:
+    found = scene({"hosts": {"waiting": 10, "busy": 8, "delay": 1, "ready": 1}})
+    assert "9 of 10 waiting hosts have as many requests as they may have" in said(found)
+    assert first(found).weight is Weight.NOTE
+    assert verdict(found, causes(found)) == "Nothing is seen that slows the crawl."
 
 
 def test_a_blocked_loop_is_said() -> None:

@@ -5,6 +5,8 @@
 const PERIOD_MS = 3000;
 const charts = new Map();
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const minutes = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const seconds = new Intl.DateTimeFormat("en", { minute: "2-digit", second: "2-digit" });
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function isInUse(part) {
@@ -24,12 +26,17 @@ async function refreshParts() {
   }
 }
 
+function times(_, ticks) {
+  const clock = ticks.every((tick) => tick % 60 === 0) ? minutes : seconds;
+  return ticks.map((tick) => clock.format(new Date(1000 * tick)));
+}
+
 function options(box) {
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   return {
     width: box.clientWidth, height: 150, legend: { show: false }, cursor: { y: false, drag: { x: false, y: false } },
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
-    axes: [{ ...axis, space: 70 }, { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => compact.format(tick)) }],
+    axes: [{ ...axis, space: 70, size: 28, values: times }, { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => compact.format(tick)) }],
     series: [{}, { stroke: colour("--mark"), fill: colour("--mark") + "22", width: 2, spanGaps: true, points: { show: false } }],
   };
 }

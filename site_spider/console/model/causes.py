@@ -20,6 +20,7 @@ from site_spider.spoken import plural
 LOOK_BACK_SECONDS = 600
 _LEAST_PAUSE_SHARE = 0.05
 _LEAST_HOST_SHARE = 0.5
+_BUSY_SHARE = 0.8
 _LEAST_WAITING = 20
 _LEAST_FAILURE_SHARE = 0.1
 _LEAST_TASK_SEEDS = 5
@@ -109,7 +110,7 @@ def _lost(scene: Scene) -> Iterator[Cause]:
 
 def _nobody(scene: Scene) -> Iterator[Cause]:
     if not scene.living and scene.lag != 0:
-        waiting = "" if scene.lag is None else f", and {scene.lag:,} seeds wait"
+        waiting = "" if scene.lag is None else f"; lag {scene.lag:,}"
         yield Cause(Weight.STOP, f"No process of the group runs{waiting}.", "processes")
 
 
@@ -196,6 +197,17 @@ def _backing_off(scene: Scene) -> Iterator[Cause]:
         yield Cause(Weight.SLOW, text, "hosts")
 
 
+def _busy(scene: Scene) -> Iterator[Cause]:
+    reasons = summed(state.host_reasons for state in scene.living)
+    hosts, busy = reasons["waiting"], reasons["busy"] + reasons["delay"]
+    if busy and busy >= _BUSY_SHARE * hosts and sum(s.waiting for s in scene.living) >= _LEAST_WAITING:
+        text = (
+            f"{busy:,} of {hosts:,} waiting hosts have as many requests as they may have "
+            "(CONCURRENT_REQUESTS_PER_DOMAIN, DOWNLOAD_DELAY): more processes would not be faster."
+        )
+        yield Cause(Weight.NOTE, text, "hosts")
+
+
 def _failures(scene: Scene) -> Iterator[Cause]:
     outcomes = _counted(scene, OUTCOME)
     ended, failed = sum(outcomes.values()), sum(outcomes[name] for name in FAILED)
@@ -261,7 +273,7 @@ def _unowned(scene: Scene) -> Iterator[Cause]:
 
 _RULES: tuple[Rule, ...] = (
     _lost, _nobody, _log_away, _sinks, _pauses, _tasks, _failures, _hosts, _backing_off, _silent, _loops,
-    _unowned,
+    _unowned, _busy,
 )  # fmt: skip
 
 

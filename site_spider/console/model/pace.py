@@ -74,11 +74,16 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def _rounded(seconds: float) -> float:
+    """A forecast needs no seconds beside minutes."""
+    return round(seconds / 60) * 60 if seconds > 120 else seconds
+
+
 def spoken(left: Range | None) -> str:
     """The range in words."""
     if left is None:
-        return "unknown: nothing was done of late"
-    shortest, longest = duration(left.shortest), duration(left.longest)
+        return "unknown"
+    shortest, longest = (duration(_rounded(seconds)) for seconds in left)
     if left.longest == 0:
-        return "none: nothing is left"
+        return "none"
     return shortest if shortest == longest else f"{shortest} to {longest}"

@@ -95,6 +95,7 @@ def hosts(view: View, wanted: str = "", reason: str = "") -> Document:
         "wanted": wanted,
         "reason": reason,
         "reasons": dict(whole),
+        "waits_for": {name: count for name, count in whole.items() if name != "waiting"},
         "waiting": sum(state.waiting for state in living),
         "count": len(rows),
         "hosts": rows[:MOST_ROWS],

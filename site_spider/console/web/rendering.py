@@ -13,6 +13,7 @@ from site_spider.console.model.pace import duration
 from site_spider.escape import escaped
 from site_spider.resources import resource
 
+_CLOCK = len("2026-01-02 03:04:05")
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -72,7 +73,7 @@ def size(value: float | None) -> str:
 
 def clock(value: str | None) -> str:
     """A moment for people, in UTC."""
-    return "-" if not value else value.replace("T", " ").removesuffix("Z")
+    return "-" if not value else value.replace("T", " ")[:_CLOCK]
 
 
 def words(value: str) -> str:
