@@ -18,11 +18,15 @@ declare -A address_of=(
     [kafka]=SITE_KAFKA_BROKERS [elasticsearch]=SITE_ELASTICSEARCH_HOSTS [hbase]=SITE_HBASE_PORT [redis]=SITE_REDIS_URL
 )
 
+# Programs of Debian that tests run by themselves (tests/debian.py), and their packages.
+declare -A package_of=([promtool]=prometheus [amtool]=prometheus-alertmanager [npm]=npm [chromium]=chromium)
+
 usage() {
     cat <<'END'
 Usage: test.sh [pytest arguments]
 
-Makes .venv and installs the requirements of the tests, real servers included (Java and Maven from Debian, as root).
+Makes .venv and installs the requirements of the tests, real servers included (as root, from Debian: Java and Maven for
+the servers, Prometheus, Alertmanager and Chromium for some tests).
 Then runs ruff, mypy, lint-imports, shellcheck, and all tests in two processes side by side. With arguments it runs
 pytest only, once, with these arguments, such as tests/ledger, -k ledger or -m "not servers". Servers that run in
 .servers/tests, and servers that SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL
@@ -40,6 +44,8 @@ die() {
 
 # shellcheck source=task_shell/lib/venv.sh
 source "$here/lib/venv.sh"
+# shellcheck source=task_shell/lib/packages.sh
+source "$here/lib/packages.sh"
 # shellcheck source=task_shell/lib/leash.sh
 source "$here/lib/leash.sh"
 
@@ -53,6 +59,22 @@ check() {
 }
 
 servers() { SITE_SERVERS_DIR=$servers_folder "$here/servers.sh" "$@"; }
+
+# install_programs: those of Debian that tests run; without root they are left out, and their tests say what is missing
+install_programs() {
+    local command
+    local -a missing=()
+    for command in "${!package_of[@]}"; do
+        command -v "$command" >/dev/null || missing+=("${package_of[$command]}")
+    done
+    if ((${#missing[@]} == 0)); then return; fi
+    if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
+        say "Missing for some tests; on Debian: sudo apt-get install ${missing[*]}"
+        return
+    fi
+    say "Installing ${missing[*]} ..."
+    install_packages "${missing[@]}" || die "apt-get could not install ${missing[*]}"
+}
 
 # start_servers: those that the tests share, unless they run, while the checks that need none go on
 start_servers() {
@@ -145,6 +167,7 @@ main() {
     esac
     cd "$project"
     prepare_venv requirements.txt requirements-dev.txt
+    install_programs
     export PATH=$venv/bin:$PATH VIRTUAL_ENV=$venv
     # Elasticsearch starts sooner, and indexes slower, which matters little for the amounts of tests.
     export SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS=${SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS:--XX:TieredStopAtLevel=1}

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import base64
-from collections.abc import Iterator, Mapping
 from contextlib import closing
-from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, NamedTuple
 
 from site_spider import options
-from site_spider.commands.dead_letter_replay import Replay, replayed_up_to
 from site_spider.commands.output import add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.commands.table import Column
-from site_spider.contracts.seed_log import Message, Partition, SeedLog
+from site_spider.contracts.seed_log import Message, SeedLog
+from site_spider.dead_letters.letters import SUFFIX, Letter, beginning, letters, topic_of
+from site_spider.dead_letters.replay import Replay
 from site_spider.errors import TopicMissing
 from site_spider.service import plugins as parts
 
 __name__ = "site_spider.commands.dead-letters"  # Scrapy names the command after it
 
-_SUFFIX = ".dead-letters"
 _SHOWN_CHARACTERS = 60  # of a value in the table
 _DEFAULT_LIMIT = 1000
 _CHECK_SECONDS = 10.0
@@ -33,14 +29,6 @@ _COLUMNS = (
     Column("KEY", shrinks=True, optional=True),
     Column("VALUE", shrinks=True),
 )
-
-
-class Letter(NamedTuple):
-    """A dead letter, its headers as text, and whether it was put back."""
-
-    message: Message
-    headers: Mapping[str, str]
-    replayed: bool
 
 
 class Command(SiteCommand):
@@ -73,7 +61,7 @@ class Command(SiteCommand):
         parser.add_argument(
             "--topic",
             metavar="T",
-            help=f"a dead-letter topic (ends in {_SUFFIX}), or the seed topic whose dead letters are meant "
+            help=f"a dead-letter topic (ends in {SUFFIX}), or the seed topic whose dead letters are meant "
             "(default: SITE_DEAD_LETTER_TOPIC, else that of SITE_SEED_TOPIC)",
         )
         parser.add_argument(
@@ -92,7 +80,7 @@ class Command(SiteCommand):
             self.refuse(f"unknown verb {verb!r}: say list or replay")
         if opts.limit < 0:
             self.refuse(f"--limit is {opts.limit}, but must be 0 or more")
-        topic = self._topic(opts.topic)
+        topic = topic_of(self.options, opts.topic)
         with closing(parts.seed_log(self.options)) as log:
             log.check(_CHECK_SECONDS)
             if opts.topic is not None:
@@ -102,16 +90,9 @@ class Command(SiteCommand):
             else:
                 self._list(log, topic, opts)
 
-    def _topic(self, given: str | None) -> str:
-        configured = options.text(self.options, "SITE_DEAD_LETTER_TOPIC")
-        if given is None and configured:
-            return configured
-        name = given or options.text(self.options, "SITE_SEED_TOPIC", required=True)
-        return name if name.endswith(_SUFFIX) or name == configured else f"{name}{_SUFFIX}"
-
     def _check_topic(self, log: SeedLog, given: str, topic: str) -> None:
         """Raise TopicMissing unless that topic, or one whose dead letters it would hold, exists."""
-        seeds = topic.removesuffix(_SUFFIX)
+        seeds = topic.removesuffix(SUFFIX)
         known = (options.text(self.options, name) for name in ("SITE_DEAD_LETTER_TOPIC", "SITE_SEED_TOPIC"))
         if not any(log.partitions(name) for name in (topic, seeds)) and not {topic, seeds} & {*known}:
             raise TopicMissing(
@@ -132,11 +113,11 @@ class Command(SiteCommand):
         self.complain(f"{_place(message)} cannot be put back: {reason}")
 
     def _list(self, log: SeedLog, topic: str, opts: argparse.Namespace) -> None:
-        found = _letters(log, topic)
+        found = letters(log, topic)
         shown = islice(found, opts.limit or None)
         if opts.format == "json":
             for letter in shown:
-                print_json(_document(letter))
+                print_json(letter.document())
         else:
             rows = [_row(letter) for letter in shown]
             show(f"Dead letters in {topic}: {len(rows)}")
@@ -146,72 +127,16 @@ class Command(SiteCommand):
             self.complain(f"there are more than these {opts.limit}; --limit 0 shows all")
 
 
-def _letters(log: SeedLog, topic: str) -> Iterator[Letter]:
-    try:
-        done: dict[Partition, int] = replayed_up_to(log, topic)
-        messages = log.read(topic)
-    except TopicMissing:  # nothing was ever set aside
-        return
-    for message in messages:
-        headers = {name: value.decode("utf-8", "backslashreplace") for name, value in message.headers}
-        yield Letter(message, headers, message.offset < done.get(message.partition, 0))
-
-
 def _row(letter: Letter) -> list[object]:
     message, headers, replayed = letter
-    origin = "/".join(headers.get(f"origin_{part}", "?") for part in ("topic", "partition", "offset"))
     return [
-        origin,
+        letter.origin,
         headers.get("failed_at"),
         "yes" if replayed else "no",
         headers.get("error"),
-        _beginning(message.key),
-        _beginning(message.value),
+        beginning(message.key, _SHOWN_CHARACTERS),
+        beginning(message.value, _SHOWN_CHARACTERS),
     ]
-
-
-def _beginning(raw: bytes | None) -> str | None:
-    if raw is None:
-        return None
-    text = raw[: 4 * _SHOWN_CHARACTERS].decode("utf-8", "backslashreplace")
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
-
-
-def _document(letter: Letter) -> dict[str, Any]:
-    message, headers, replayed = letter
-    topic, partition = message.partition
-    return {
-        "topic": topic,
-        "partition": partition,
-        "offset": message.offset,
-        "timestamp": _moment(message.timestamp_ms),
-        **{
-            name: headers.get(name) for name in ("error", "origin_topic", "origin_partition", "origin_offset")
-        },
-        "failed_at": headers.get("failed_at"),
-        "replayed": replayed,
-        **_encoded("key", message.key),
-        **_encoded("value", message.value),
-        "headers": dict(headers),
-    }
-
-
-def _moment(timestamp_ms: int) -> str | None:
-    """None beyond the years that there are: producers set it as they like."""
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return None
-
-
-def _encoded(name: str, raw: bytes | None) -> dict[str, str | None]:
-    """Bytes as text, or as base64, which a field of its own says, when they are not UTF-8."""
-    if raw is None:
-        return {name: None}
-    try:
-        return {name: raw.decode()}
-    except UnicodeDecodeError:
-        return {name: base64.b64encode(raw).decode(), f"{name}_encoding": "base64"}
 
 
 def _place(message: Message) -> str:

@@ -1,5 +1,8 @@
-# shellcheck shell=bash disable=SC2154 # sourced: cache and resources come from servers.sh
+# shellcheck shell=bash disable=SC2154 # sourced: here, cache and resources come from servers.sh
 # What servers need: Debian packages for programs, Maven for the servers themselves.
+
+# shellcheck source=task_shell/lib/packages.sh
+source "$here/lib/packages.sh"
 
 required_packages=()
 
@@ -40,16 +43,6 @@ require() {
         have "$command" || required_packages+=("$(package_of "$command")")
     done
 }
-
-# Some machines start a package's service on installation; it would hold the standard port and survive us.
-forbid_services() {
-    [[ ! -e /usr/sbin/policy-rc.d ]] || return 0
-    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
-    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
-    chmod +x /usr/sbin/policy-rc.d
-}
-
-apt() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"; }
 
 apt_install() (
     forbid_services

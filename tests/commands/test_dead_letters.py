@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from site_spider.commands.dead_letter_replay import Replay, replayed_up_to
 from site_spider.contracts.seed_log import Message
+from site_spider.dead_letters.put_back import put_back
+from site_spider.dead_letters.replay import Replay
 from tests.commands.project import Project
 
 LETTERS = "seeds.dead-letters"
@@ -114,7 +115,7 @@ def test_what_cannot_be_put_back_is_said_and_left(project: Project) -> None:
     work, complaints = replay(project)
     assert (work.replayed, work.skipped) == (0, 3)
     assert sorted(complaint.split(" ")[0] for complaint in complaints) == ["'no", "it", "it"]
-    assert sum(replayed_up_to(project.log, LETTERS).values()) == 3
+    assert sum(done.below for done in put_back(project.log, LETTERS).values()) == 3
 
 
 def test_more_than_a_batch_is_replayed(project: Project) -> None:

@@ -13,7 +13,7 @@ from scrapy.settings import Settings
 from site_spider.commands.site_command import SiteCommand
 from tests.commands.project import Project
 
-MODULES = ["seed", "dead_letters", "results", "progress", "demo", "frontier"]
+MODULES = ["seed", "dead_letters", "results", "progress", "demo", "frontier", "console", "top"]
 
 
 def help_of(module: str) -> tuple[SiteCommand, str]:
@@ -49,5 +49,5 @@ def test_scrapy_knows_every_command_by_its_name(project: Project) -> None:
     """And takes nothing else for one."""
     ran = project.scrapy()
     names = {line.split()[0] for line in ran.stdout.splitlines() if line.startswith("  ")}
-    assert names >= {"crawl", "seed", "dead-letters", "results", "progress", "demo", "frontier"}
+    assert names >= {"crawl", "seed", "dead-letters", "results", "progress", "demo", "frontier", "console", "top"}
     assert not {name for name in names if "_" in name}

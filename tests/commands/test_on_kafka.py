@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from scrapy.settings import Settings
 
-from site_spider.commands.dead_letter_replay import Replay
 from site_spider.contracts.seed_log import Message, SeedLog
+from site_spider.dead_letters.replay import Replay
 from site_spider.service import plugins as parts
 from tests.commands.project import Project
 

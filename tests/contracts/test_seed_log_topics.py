@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -79,6 +80,21 @@ def test_reading_yields_everything_up_to_the_present_end_without_a_group(case: C
     next(started)
     more = case.produce(10, first=1200)
     assert not set(more) & {message.value for message in started}
+
+
+def test_reading_may_begin_at_an_offset_or_at_a_time(case: Case) -> None:
+    case.produce(20)
+    before = list(case.log.read(case.topic))
+    next_of = {message.partition: message.offset + 1 for message in before}
+    assert list(case.log.read(case.topic, next_of)) == []
+    newest = max(message.timestamp_ms for message in before)
+    wait_until(lambda: time.time() * 1000 > newest + 1)
+    later = case.produce(20, first=20)
+    assert {message.value for message in case.log.read(case.topic, next_of)} == set(later)
+    assert {message.value for message in case.log.read(case.topic, since_ms=newest + 1)} == set(later)
+    assert list(case.log.read(case.topic, since_ms=int(time.time() * 1000) + 60_000)) == []
+    one = {before[0].partition: before[0].offset}  # the other partitions are read from their beginning
+    assert len(list(case.log.read(case.topic, one))) == 40
 
 
 def test_reading_may_be_given_up(case: Case) -> None:

@@ -6,7 +6,8 @@ any process; a power failure may take back the last ones, which costs a repeat.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
@@ -25,6 +26,8 @@ from site_spider.contracts.seed_log import Listener, Message, Partition, Partiti
 from site_spider.errors import ConfigError, TopicMissing
 
 PARTITIONS = 4  # of a new topic; as many members of a group find work
+_SELECT_TIME = "SELECT timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1"
+_KEEP_BUSY_SECONDS = 1.0  # that a write of others may take; else old messages go next time
 _PAGE = 50  # messages read at a time; each may have megabytes
 
 
@@ -61,9 +64,20 @@ class LocalSeedLog:
         """See `site_spider.contracts.seed_log.SeedLog`: there are no transactions here."""
         raise ConfigError("SITE_KAFKA_EXACTLY_ONCE needs SITE_KAFKA_BROKERS; this log has no transactions.")
 
-    def producer(self) -> LocalProducer:
+    def producer(self, purpose: str = "") -> LocalProducer:  # noqa: ARG002
         """See `site_spider.contracts.seed_log.SeedLog`."""
         return LocalProducer(self._folder, self._partitions)
+
+    def keep(self, topic: str, seconds: float) -> None:
+        """See `site_spider.contracts.seed_log.SeedLog`: the first message makes the topic."""
+        before_ms = int((time.time() - seconds) * 1000)
+        with closing(LogFile(self._folder, busy_seconds=_KEEP_BUSY_SECONDS)) as file:
+            rows = file.query("SELECT id FROM partitions WHERE topic = ?", (topic,))
+            with file.transaction() as connection:
+                connection.executemany(
+                    "DELETE FROM messages WHERE id >= ? AND id < ? AND timestamp_ms < ?",
+                    [(message_id(one, 0), message_id(one + 1, 0), before_ms) for (one,) in rows],
+                )
 
     def progress(self, topic: str, group: str) -> list[PartitionProgress]:
         """See `site_spider.contracts.seed_log.SeedLog`."""
@@ -83,10 +97,18 @@ class LocalSeedLog:
             [(count,)] = file.query("SELECT count(*) FROM partitions WHERE topic = ?", (topic,))
         return int(count)
 
-    def read(self, topic: str) -> Iterator[Message]:
+    def read(
+        self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
+    ) -> Iterator[Message]:
         """See `site_spider.contracts.seed_log.SeedLog`."""
+        later = start or {}
         with closing(LogFile(self._folder)) as file:
-            extents = _extents(file, topic)
+            extents = [
+                extent._replace(start=max(extent.start, later[extent.partition]))
+                if extent.partition in later
+                else extent._replace(start=_written_since(file, extent, since_ms))
+                for extent in _extents(file, topic)
+            ]
         return self._read(extents)
 
     def close(self) -> None:
@@ -114,6 +136,20 @@ def _start(file: LogFile, partition_id: int, end: int) -> int:
     bounds = (message_id(partition_id, 0), message_id(partition_id, end))
     found = file.query("SELECT id FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1", bounds)
     return offset_of(found[0][0]) if found else end
+
+
+def _written_since(file: LogFile, extent: _Extent, since_ms: int) -> int:
+    """The offset of the first message written then or later. Bisects: there is no index of times."""
+    low, high = extent.start, extent.end
+    end = message_id(extent.partition_id, extent.end)
+    while since_ms and low < high:
+        middle = (low + high) // 2
+        rows = file.query(_SELECT_TIME, (message_id(extent.partition_id, middle), end))
+        if rows and rows[0][0] < since_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def _messages(file: LogFile, extent: _Extent) -> Iterator[Message]:

@@ -1,0 +1,102 @@
+"""`scrapy console`: serves pages about the fleet."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from contextlib import closing, suppress
+
+from site_spider import options
+from site_spider.commands.fleet import add_group_options, fleet_watch
+from site_spider.commands.output import show
+from site_spider.commands.site_command import SiteCommand
+from site_spider.console.url_search import UrlSearch
+from site_spider.console.watch import FleetWatch
+from site_spider.console.web.dead_letters import DeadLetters
+from site_spider.console.web.listening import Listening
+from site_spider.console.web.server import application, serve
+from site_spider.contracts.seed_log import SeedLog
+from site_spider.dead_letters.letters import topic_of
+from site_spider.service import plugins
+
+_DEFAULT_PORT = 8787
+
+
+class Command(SiteCommand):
+    """Serves until it is stopped."""
+
+    description = (
+        "Serves pages about all processes of the consumer group: whether every seed is accounted for, how "
+        "fast the group is and why not faster, tasks, processes, hosts, failures with dead letters, sinks, "
+        "and where a URL is. Each page is JSON, too (?format=json). /metrics and /healthz are about the "
+        "processes of this host. Other machines can connect only with SITE_CONSOLE_TOKEN or client "
+        "certificates."
+    )
+    examples = """
+        scrapy console
+        scrapy console --port 9000
+        SITE_CONSOLE_TOKEN=... scrapy console --host 0.0.0.0 --certificate c.pem --key k.pem
+    """
+
+    def syntax(self) -> str:
+        """As Scrapy asks."""
+        return "[options]"
+
+    def short_desc(self) -> str:
+        """As Scrapy asks."""
+        return "Serve pages about the running crawls"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As Scrapy asks."""
+        super().add_options(parser)
+        parser.add_argument("--host", metavar="H", default="127.0.0.1", help="address (default: 127.0.0.1)")
+        parser.add_argument(
+            "--port",
+            metavar="N",
+            type=int,
+            default=_DEFAULT_PORT,
+            help=f"default: {_DEFAULT_PORT}; 0: a free one",
+        )
+        parser.add_argument("--certificate", metavar="FILE", default="", help="serve HTTPS with it (PEM)")
+        parser.add_argument("--key", metavar="FILE", default="", help="the key of the certificate (PEM)")
+        parser.add_argument(
+            "--client-ca", metavar="FILE", default="", help="only clients with a certificate of this CA (PEM)"
+        )
+        add_group_options(parser)
+
+    def work(self, opts: argparse.Namespace) -> None:
+        """Serve. Raises SiteSpiderError."""
+        token = options.text(self.options, "SITE_CONSOLE_TOKEN")
+        listening = Listening(opts.host, opts.port, token, opts.certificate, opts.key, opts.client_ca)
+        listening.check()
+        with closing(plugins.seed_log(self.options)) as log, suppress(asyncio.CancelledError):
+            asyncio.run(self._serve(log, listening, opts))
+
+    async def _serve(self, log: SeedLog, listening: Listening, opts: argparse.Namespace) -> None:
+        watch = fleet_watch(self.options, log, opts)
+        dead_letters = DeadLetters(log, topic_of(self.options))
+        app = application(listening, watch, dead_letters, self._search(log, watch), self._redaction)
+        _stop_when_asked()
+        if listening.is_secret_in_the_open:
+            self.complain(
+                "SITE_CONSOLE_TOKEN passes the network unencrypted; --certificate and --key encrypt it"
+            )
+        await serve(app, listening, watch, lambda address: show(f"The console is at {address}"))
+
+    def _search(self, log: SeedLog, watch: FleetWatch) -> UrlSearch:
+        return UrlSearch(
+            log,
+            topic=watch.topic,
+            group=watch.group,
+            dead_letter_topic=topic_of(self.options),
+            reader=lambda: plugins.reader(self.options),
+            by_task=options.choice(self.options, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task",
+        )
+
+
+def _stop_when_asked() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)

@@ -1,0 +1,130 @@
+"""`scrapy top`: the overview of the console in a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from site_spider.commands.fleet import add_group_options, fleet_watch
+from site_spider.commands.output import add_format_option, print_json, show
+from site_spider.commands.site_command import SiteCommand
+from site_spider.console.pages.overview import overview
+from site_spider.console.watch import FleetWatch
+from site_spider.escape import cut, escaped
+from site_spider.service import plugins
+
+_DEFAULT_SECONDS = 2.0
+_LEAST_SECONDS = 0.5
+_HOME_AND_CLEAR = "\x1b[H\x1b[J"
+_MARKS = {"bug": "!!", "stop": "!!", "slow": "! ", "note": "  "}
+
+
+class Command(SiteCommand):
+    """Draws until it is stopped, or once when nobody watches."""
+
+    description = (
+        "Shows the overview of `scrapy console` in the terminal, again and again until Ctrl-C: whether every "
+        "seed is accounted for, lag, rates, time left, and why the crawl is slow. When the output is no "
+        "terminal it is shown once."
+    )
+    examples = """
+        scrapy top
+        scrapy top --seconds 5
+        scrapy top --format json
+    """
+
+    def syntax(self) -> str:
+        """As Scrapy asks."""
+        return "[options]"
+
+    def short_desc(self) -> str:
+        """As Scrapy asks."""
+        return "Show in the terminal how the fleet does"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As Scrapy asks."""
+        super().add_options(parser)
+        parser.add_argument(
+            "--seconds",
+            metavar="N",
+            type=float,
+            default=_DEFAULT_SECONDS,
+            help=f"between two drawings (default: {_DEFAULT_SECONDS:g}, at least {_LEAST_SECONDS:g})",
+        )
+        add_group_options(parser)
+        add_format_option(parser)
+
+    def work(self, opts: argparse.Namespace) -> None:
+        """Show. Raises SiteSpiderError."""
+        if not opts.seconds >= _LEAST_SECONDS:
+            self.refuse(f"--seconds is {opts.seconds:g}, but must be {_LEAST_SECONDS:g} or more")
+        with closing(plugins.seed_log(self.options)) as log:
+            watch = fleet_watch(self.options, log, opts)
+            if opts.format == "json" or not sys.stdout.isatty():
+                asyncio.run(watch.look_once())
+                self._once(overview(watch.view()), opts.format)
+            else:
+                asyncio.run(_draw(watch, opts.seconds))
+
+    def _once(self, document: dict[str, Any], form: str) -> None:
+        if form == "json":
+            print_json(document)
+            return
+        for line in lines(document):
+            show(line)
+
+
+async def _draw(watch: FleetWatch, seconds: float) -> None:
+    await watch.look_once()
+    looking = asyncio.create_task(watch.run())
+    try:
+        while not looking.done():
+            watch.attend()
+            width, height = shutil.get_terminal_size()
+            shown = [cut(escaped(line), width) for line in lines(overview(watch.view()))][: height - 1]
+            sys.stdout.write(_HOME_AND_CLEAR + "\n".join(shown) + "\n")
+            sys.stdout.flush()
+            await asyncio.wait([looking], timeout=seconds)
+    finally:
+        looking.cancel()
+
+
+def lines(document: dict[str, Any]) -> Iterator[str]:
+    """The overview as text."""
+    yield f"Group {document['group']} on topic {document['topic']} at {document['log']}, {document['at']}"
+    yield from (f"!! {trouble}" for trouble in document["troubles"])
+    yield ""
+    yield from _conservation(document["conservation"])
+    lives = ", ".join(f"{count} {life}" for life, count in document["processes"].items() if count) or "none"
+    yield f"processes      {lives}"
+    yield from _pace(document)
+    yield ""
+    yield document["verdict"]
+    yield from (f"{_MARKS[cause['weight']]} {cause['text']}" for cause in document["causes"])
+
+
+def _conservation(found: dict[str, Any]) -> Iterator[str]:
+    parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in found["outcomes"].items() if count]
+    parts.append(f"{found['in_flight']:,} in flight")
+    if found["missing"]:
+        parts.append(f"{found['missing']:,} MISSING")
+    yield "Every seed is accounted for" if found["conserved"] else "SEEDS ARE MISSING, which is a bug"
+    yield f"consumed       {found['consumed']:,} = {' + '.join(parts)}"
+
+
+def _pace(document: dict[str, Any]) -> Iterator[str]:
+    progress, rates = document["progress"], document["rates"]
+    if progress is not None:
+        yield f"lag            {progress['lag']:,} seeds are left of {progress['end']:,}"
+        yield f"time left      {progress['time_left']}"
+    for name, rate in rates.items():
+        if rate is not None:
+            said = (
+                f"{rate['done']:,.1f} seeds/s, {rate['pages']:,.1f} pages/s, {rate['bytes'] / 1e6:,.2f} MB/s"
+            )
+            yield f"rate {name:<9} {said}"

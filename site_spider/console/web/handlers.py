@@ -1,0 +1,215 @@
+"""What the console answers, page by page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from site_spider.console.pages import failures, overview, tables
+from site_spider.console.url_search import UrlSearch
+from site_spider.console.watch import FleetWatch
+from site_spider.console.web.dead_letters import DeadLetters
+from site_spider.console.web.guard import FORM_TOKEN, LOGIN, SESSION, Guard
+from site_spider.console.web.rendering import Rendering
+from site_spider.console.web.sessions import Sessions
+from site_spider.errors import SeedError, SiteSpiderError
+from site_spider.observe.metrics.exposition import exposition, form_for
+from site_spider.resources import resource
+
+logger = logging.getLogger(__name__)
+
+Document = Mapping[str, Any]
+
+_MOST_HOSTS = 1_000
+_LONGEST_QUERY = 300
+_LONGEST_URL = 8_000
+_PAGES = (
+    ("overview", "/", "Overview"),
+    ("tasks", "/tasks", "Tasks"),
+    ("processes", "/processes", "Processes"),
+    ("hosts", "/hosts", "Hosts"),
+    ("failures", "/failures", "Failures"),
+    ("sinks", "/sinks", "Sinks"),
+    ("url", "/url", "Where is my URL"),
+)
+_PLACE = re.compile(r"(\d{1,9}):(\d{1,15})")
+
+
+class Handlers:
+    """One method a page."""
+
+    def __init__(
+        self,
+        watch: FleetWatch,
+        rendering: Rendering,
+        sessions: Sessions,
+        guard: Guard,
+        dead_letters: DeadLetters,
+        search: UrlSearch,
+    ) -> None:
+        self._watch = watch
+        self._rendering = rendering
+        self._sessions = sessions
+        self._guard = guard
+        self._dead_letters = dead_letters
+        self._search = search
+
+    def routes(self) -> list[web.AbstractRouteDef]:
+        """As aiohttp asks."""
+        return [
+            web.get("/", self.overview),
+            web.get("/tasks", self.tasks),
+            web.get("/processes", self.processes),
+            web.get("/hosts", self.hosts),
+            web.get("/failures", self.failures),
+            web.post("/failures/replay", self.replay),
+            web.get("/sinks", self.sinks),
+            web.get("/url", self.url),
+            web.get("/metrics", self.metrics),
+            web.get("/healthz", self.healthz),
+            web.get(LOGIN, self.login_form),
+            web.post(LOGIN, self.login),
+            web.static("/static", resource("console") / "static"),
+        ]
+
+    # --- pages ---------------------------------------------------------------------------------------
+
+    async def overview(self, request: web.Request) -> web.Response:
+        """Conservation, pace, causes, curves."""
+        return self._answer(request, overview.overview(self._look()))
+
+    async def tasks(self, request: web.Request) -> web.Response:
+        """By task."""
+        return self._answer(request, tables.tasks(self._look(), _query(request, "wanted")))
+
+    async def processes(self, request: web.Request) -> web.Response:
+        """By process."""
+        return self._answer(request, tables.processes(self._look(), _query(request, "wanted")))
+
+    async def hosts(self, request: web.Request) -> web.Response:
+        """By host."""
+        wanted, reason = _query(request, "wanted"), _query(request, "reason")
+        return self._answer(request, tables.hosts(self._look(_MOST_HOSTS), wanted, reason))
+
+    async def sinks(self, request: web.Request) -> web.Response:
+        """By sink."""
+        return self._answer(request, tables.sinks(self._look()))
+
+    async def failures(self, request: web.Request) -> web.Response:
+        """Reasons, examples, dead letters."""
+        letters, trouble = await self._dead_letters.newest()
+        document = failures.failures(
+            self._look(),
+            letters,
+            self._dead_letters.topic,
+            _query(request, "reason"),
+            _query(request, "wanted"),
+        )
+        document["troubles"] += [trouble] if trouble else []
+        return self._answer(request, document | {"said": _query(request, "said")})
+
+    async def url(self, request: web.Request) -> web.Response:
+        """Where one URL is."""
+        url = request.query.get("url", "").strip()[:_LONGEST_URL]
+        task_id = _query(request, "task_id")
+        document: dict[str, Any] = self._look().heading("url") | {
+            "url": url, "task_id": task_id, "found": None, "owners": [], "refused": None
+        }  # fmt: skip
+        if url:
+            try:
+                found = await asyncio.to_thread(self._search.find, url, task_id or None)
+            except SeedError as error:
+                document["refused"] = str(error)
+            else:
+                document |= {"found": found, "owners": self._owners(found["partition_name"])}
+                document["troubles"] += found.pop("troubles")
+        return self._answer(request, document)
+
+    def _owners(self, partition: str | None) -> list[str]:
+        living = self._watch.view().scene.living
+        return [state.name for state in living if partition is not None and partition in state.partitions]
+
+    def _look(self, hosts: int = 100) -> Any:
+        self._watch.attend(hosts)
+        return self._watch.view()
+
+    def _answer(self, request: web.Request, document: Document) -> web.Response:
+        if request.query.get("format") == "json":
+            return self._rendering.json(document)
+        return self._page(request, str(document["page"]), document)
+
+    def _page(self, request: web.Request, name: str, document: Document) -> web.Response:
+        session = request.get(SESSION, "")
+        return self._rendering.page(
+            name,
+            document,
+            pages=_PAGES,
+            form_token=self._sessions.form_token(session) if session else "",
+            form_token_name=FORM_TOKEN,
+        )
+
+    # --- changes -------------------------------------------------------------------------------------
+
+    async def replay(self, request: web.Request) -> web.Response:
+        """Put the chosen dead letters back."""
+        form = await request.post()
+        places = [_PLACE.fullmatch(str(value)) for value in form.getall("place", [])]
+        chosen = [(int(place[1]), int(place[2])) for place in places if place is not None]
+        if not chosen:
+            said = "Nothing was chosen."
+        else:
+            try:
+                said = await self._dead_letters.put_back(chosen)
+            except SiteSpiderError as error:
+                said = str(error)
+        return self._see(f"/failures?{urlencode({'said': said[:_LONGEST_QUERY]})}#dead-letters")
+
+    def _see(self, where: str) -> web.Response:
+        return web.Response(status=303, headers={"Location": where})
+
+    async def login_form(self, request: web.Request) -> web.Response:
+        """Asks for the token."""
+        return self._page(request, "login", {"page": "login", "is_wrong": False})
+
+    async def login(self, request: web.Request) -> web.Response:
+        """A session for whoever knows the token."""
+        given = (await request.post()).get("token", "")
+        if self._sessions.needs_token and not await self._guard.is_token(str(given)):
+            response = self._page(request, "login", {"page": "login", "is_wrong": True})
+            response.set_status(403)
+            return response
+        response = self._see("/")
+        self._guard.set_cookie(response, self._sessions.new())
+        return response
+
+    # --- for programs --------------------------------------------------------------------------------
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Of all processes of this host, for Prometheus."""
+        await self._watch.look_at_this_host()
+        form = form_for(request.headers.get("Accept", ""))
+        body = await asyncio.to_thread(exposition, self._watch.snapshots, form, of_host=True)
+        return web.Response(body=body, headers={"Content-Type": form.content_type})
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        """Whether all processes of this host answer."""
+        await self._watch.look_at_this_host()
+        silent, running = self._watch.unanswered, self._watch.snapshots
+        document = {
+            "healthy": bool(running) and not silent,
+            "processes": len(running) + len(silent),
+            "silent": silent,
+        }
+        response = self._rendering.json(document)
+        response.set_status(200 if document["healthy"] else 503)
+        return response
+
+
+def _query(request: web.Request, name: str) -> str:
+    return request.query.get(name, "").strip()[:_LONGEST_QUERY]

@@ -1,0 +1,176 @@
+"""Metrics as text, in Prometheus' format or OpenMetrics, of one process or of all of a host.
+
+Pure: documents in, bytes out. It takes some 20 ms for a process, so the event loop is no place for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    Exemplar,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST as PLAIN_TYPE
+from prometheus_client.exposition import generate_latest as plain
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN_TYPE
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
+from prometheus_client.registry import Collector
+
+from site_spider.observe.metrics.catalogue import METRICS, OF_A_HOST, Metric
+from site_spider.observe.metrics.numbers import at, label, number
+from site_spider.observe.metrics.readings import MOST_SINKS, OWN, READINGS, Document, groups
+
+# Which of the measured bounds are exported: few enough for all metrics of a process to be 350 series at most.
+_BOUNDS: Final[Mapping[str, tuple[float, ...]]] = {
+    "seed_duration_seconds": (0.1, 0.5, 1, 5, 10, 30, 60, 180, 600, 3600),
+    "download_duration_seconds": (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+    "dns_duration_seconds": (0.005, 0.025, 0.1, 0.5, 1, 5, 10),
+    "schedule_delay_seconds": (0.005, 0.05, 0.25, 1, 5, 30, 180, 600),
+    "sink_batch_duration_seconds": (0.01, 0.05, 0.25, 1, 5, 10, 30, 60),
+    "response_size_bytes": (1e3, 1e4, 5e4, 1e5, 5e5, 1e6, 1e7),
+    "event_loop_lag_seconds": (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+}
+Buckets = list[tuple[str, float] | tuple[str, float, Exemplar]]
+
+
+class Form(NamedTuple):
+    """How metrics are written."""
+
+    content_type: str
+    write: Callable[..., bytes]
+
+
+PLAIN: Final = Form(PLAIN_TYPE, plain)
+OPENMETRICS: Final = Form(OPEN_TYPE, openmetrics)
+
+
+def form_for(accept: str) -> Form:
+    """By the Accept header of a request."""
+    asked = [part.split(";")[0].strip() for part in accept.lower().split(",")]
+    return OPENMETRICS if "application/openmetrics-text" in asked else PLAIN
+
+
+def exposition(snapshots: Sequence[Document], form: Form = PLAIN, *, of_host: bool = False) -> bytes:
+    """All metrics of these processes; `of_host` says that they are all that answer on this host."""
+    return form.write(_Snapshots(_told_apart(snapshots), of_host=of_host))
+
+
+def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, str], Document]:
+    """By group and slot. Where two processes have the same, the later one gets another: no series comes twice."""
+    found: dict[tuple[str, str], Document] = {}
+    for snapshot in snapshots:
+        if not isinstance(snapshot, Mapping):
+            continue
+        group, slot = label(snapshot.get("group", "")), label(at(snapshot, OWN, "slot") or "1")
+        names = (slot if not again else f"{slot}+{again}" for again in range(len(snapshots)))
+        found[next((group, name) for name in names if (group, name) not in found)] = snapshot
+    return found
+
+
+class _Snapshots(Collector):
+    """What prometheus_client asks for families."""
+
+    def __init__(self, documents: Mapping[tuple[str, str], Document], *, of_host: bool) -> None:
+        self._documents = documents
+        self._of_host = of_host
+
+    def collect(self) -> Iterator[Family]:
+        for metric in METRICS:
+            if metric.common != OF_A_HOST:
+                family = self._family(metric)
+            elif self._of_host:
+                family = self._family_of_host(metric)
+            else:
+                continue
+            if family.samples:
+                yield family
+
+    def _family(self, metric: Metric) -> Family:
+        made = _new(metric)
+        for place, document in self._documents.items():
+            if isinstance(made, HistogramMetricFamily):
+                for labels, measured in _measured(metric, document):
+                    _add_histogram(made, metric, (*place, *labels), measured)
+            else:
+                for labels, value in READINGS[metric.name](document):
+                    made.add_metric((*place, *labels), value)
+        return made
+
+    def _family_of_host(self, metric: Metric) -> Family:
+        made = _new(metric)
+        assert isinstance(made, GaugeMetricFamily)
+        for group, documents in groups(self._documents.values()).items():
+            told = max((number(each, OWN, "processes") or 1.0 for each in documents), default=1.0)
+            answering = float(len(documents))
+            is_expected = metric.name == "processes_expected"
+            made.add_metric((group,), max(told, answering) if is_expected else answering)
+        return made
+
+
+def _new(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+    labels = (*metric.common, *metric.labels)
+    if metric.kind == "counter":
+        return CounterMetricFamily(metric.family, metric.meaning, labels=labels)
+    if metric.kind == "gauge":
+        return GaugeMetricFamily(metric.family, metric.meaning, labels=labels)
+    return HistogramMetricFamily(metric.family, metric.meaning, labels=labels)
+
+
+# --- histograms -----------------------------------------------------------------------------------
+
+
+def _measured(metric: Metric, document: Document) -> Iterator[tuple[tuple[str, ...], Any]]:
+    found = at(document, OWN, "histograms", metric.name)
+    if not isinstance(found, Mapping):
+        return
+    if not metric.labels:
+        yield (), found
+    else:
+        for count, (name, measured) in enumerate(found.items()):
+            if count < MOST_SINKS:
+                yield (label(name),), measured
+
+
+def _add_histogram(
+    family: HistogramMetricFamily, metric: Metric, labels: Sequence[str], measured: object
+) -> None:
+    bounds, counts = at(measured, "bounds"), at(measured, "counts")
+    total = number(measured, "sum")
+    if not (_are_numbers(bounds) and _are_numbers(counts) and total is not None):
+        return
+    if len(counts) == len(bounds) + 1:
+        exemplars = at(measured, "exemplars")
+        family.add_metric(labels, _buckets(_BOUNDS[metric.name], bounds, counts, exemplars), total)
+
+
+def _are_numbers(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(value, int | float) for value in values)
+
+
+def _buckets(
+    exported: Iterable[float], bounds: Sequence[float], counts: Sequence[float], exemplars: object
+) -> Buckets:
+    """Summed up to each exported bound. A bucket's exemplar is the last one that was measured in it."""
+    wanted = {float(bound) for bound in exported}
+    found: Buckets = []
+    exemplar: Exemplar | None = None
+    given = exemplars if isinstance(exemplars, list) else []
+    for index, (bound, count) in enumerate(zip((*bounds, float("inf")), accumulate(counts), strict=True)):
+        exemplar = _exemplar(given[index] if index < len(given) else None) or exemplar
+        if bound in wanted or bound == float("inf"):
+            name = "+Inf" if bound == float("inf") else repr(float(bound))
+            found.append((name, count) if exemplar is None else (name, count, exemplar))
+            exemplar = None
+    return found
+
+
+def _exemplar(given: object) -> Exemplar | None:
+    if isinstance(given, list) and len(given) == 2 and isinstance(given[1], int | float):
+        return Exemplar({"seed": label(given[0])}, float(given[1]))
+    return None

@@ -1,0 +1,87 @@
+"""`scrapy console` and `scrapy top` as they are started."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.commands.project import ROOT, SCRAPY, Project, environment
+
+TOKEN = "0123456789abcdef0123"
+
+
+def started(project: Project, folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*SCRAPY, "console", "--port", "0", *arguments],
+        cwd=ROOT,
+        env=environment(project.data, XDG_RUNTIME_DIR=str(folder), TMPDIR=str(folder), **variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_its_address_serves_and_ends_when_it_is_asked(
+    project: Project, tmp_path: Path, number: signal.Signals
+) -> None:
+    with started(project, tmp_path) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        address = line.removeprefix("The console is at ").strip()
+        with urllib.request.urlopen(f"{address}?format=json", timeout=30) as answer:
+            assert json.load(answer)["page"] == "overview"
+        process.send_signal(number)
+        _, complaints = process.communicate(timeout=30)
+    assert (process.returncode, complaints) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--host", "0.0.0.0"), "SITE_CONSOLE_TOKEN"),
+        (("--certificate", "/no/such.pem"), "--certificate"),
+        (("--host", "192.0.2.1"), "SITE_CONSOLE_TOKEN"),
+    ],
+)
+def test_an_unsafe_address_is_refused_in_one_line(
+    project: Project, tmp_path: Path, arguments: tuple[str, ...], named: str
+) -> None:
+    with started(project, tmp_path, *arguments) as process:
+        said, complaints = process.communicate(timeout=60)
+    assert (process.returncode, said) == (1, "")
+    assert len(complaints.splitlines()) == 1
+    assert named in complaints
+
+
+def test_the_token_is_never_printed(project: Project, tmp_path: Path) -> None:
+    with started(
+        project, tmp_path, "--host", "127.0.0.1", "--key", TOKEN, SITE_CONSOLE_TOKEN=TOKEN
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.terminate()
+        said, complaints = process.communicate(timeout=30)
+    assert TOKEN not in said + complaints
+
+
+def test_top_is_shown_once_where_no_terminal_is(project: Project, tmp_path: Path) -> None:
+    project.produce("seeds", (b"h.test", b'{"url": "http://h.test/"}'))
+    variables = {"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+    ran = project.scrapy("top", **variables)
+    assert ran.returncode == 0
+    assert "\x1b" not in ran.stdout
+    assert "lag            1 seeds are left of 1" in ran.stdout
+    assert "No process of the group runs; lag 1." in ran.stdout
+    ran = project.scrapy("top", "--format", "json", **variables)
+    assert json.loads(ran.stdout)["progress"]["lag"] == 1
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_top_is_not_drawn_without_a_pause(project: Project, seconds: str) -> None:
+    assert project.scrapy("top", "--seconds", seconds).returncode == 2

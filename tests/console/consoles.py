@@ -1,0 +1,79 @@
+"""The console with a fleet of the test's own, as a browser or a program meets it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from aiohttp import CookieJar
+from aiohttp.test_utils import TestClient, TestServer
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.adapters.local.results import LocalResults
+from site_spider.console.model.reading import state_of
+from site_spider.console.url_search import UrlSearch
+from site_spider.console.watch import FleetWatch
+from site_spider.console.web.dead_letters import DeadLetters
+from site_spider.console.web.listening import Listening
+from site_spider.console.web.server import application
+from site_spider.contracts.seed_log import SeedLog
+from site_spider.secrets import Redaction
+
+TOKEN = "0123456789abcdef0123"
+PAGES = ("/", "/tasks", "/processes", "/hosts", "/failures", "/sinks", "/url")
+
+Client = TestClient[Any, Any]
+
+
+class Console:
+    """In a folder; `now` is the time at which its snapshots were taken."""
+
+    def __init__(
+        self,
+        folder: Path,
+        now: float,
+        log: SeedLog | None = None,
+        secrets: tuple[str, ...] = (),
+        **listening: Any,
+    ) -> None:
+        self.log = log or LocalSeedLog(folder)
+        self.now = now
+        self.watch = FleetWatch(self.log, "site_spider", "seeds", "seeds.stats", 10.0)
+        search = UrlSearch(
+            self.log, "seeds", "site_spider", "seeds.dead-letters", lambda: LocalResults(folder), by_task=True
+        )
+        where = Listening(**({"host": "127.0.0.1", "port": 0} | listening))
+        letters = DeadLetters(self.log, "seeds.dead-letters")
+        self.app = application(where, self.watch, letters, search, Redaction(secrets))
+
+    def hear(self, *snapshots: dict[str, Any]) -> None:
+        """Of processes anywhere."""
+        for snapshot in snapshots:
+            self.watch.fleet.take(state_of(snapshot), self.now)
+
+    def serve(self, scenario: Callable[[Client], Awaitable[None]]) -> None:
+        """Run a scenario against it."""
+
+        async def run() -> None:
+            server = TestServer(self.app, host="127.0.0.1")
+            async with TestClient(server, cookie_jar=CookieJar(unsafe=True)) as client:
+                await scenario(client)
+
+        asyncio.run(run())
+
+
+async def form_token(client: Client) -> str:
+    """What the form of the page of failures carries."""
+    page = await (await client.get("/failures")).text()
+    found = re.search(r'name="form_token" value="([0-9a-f]+)"', page)
+    assert found
+    return found[1]
+
+
+async def status(client: Client, path: str = "/", **headers: str) -> int:
+    """Of a GET."""
+    async with client.get(path, headers=headers, allow_redirects=False) as response:
+        return response.status

@@ -1,0 +1,160 @@
+"""The console in a real browser, beside a real crawl."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.console.consoles import PAGES, TOKEN
+from tests.console.snapshots import host, snapshot
+from tools.console.scene import SCRIPT, Scene, scene
+
+WAIT_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def crawling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, str]]:
+    """A crawl of some minutes, with a web that has something against us; the address of its console."""
+    with scene(tmp_path_factory.mktemp("s")) as made:
+        made.produce(4000)
+        made.produce(20, "/fail?q=%3Cscript%3E", task_id=SCRIPT)
+        producer = made.log.producer()
+        producer.send("seeds", b"k", f'{{"url": "{SCRIPT}"}}'.encode()).result(10)
+        evil = snapshot(9, at=time.time(), largest_hosts=[host(SCRIPT, 30)], host_name=SCRIPT)
+        producer.send("seeds.stats", b"evil", json.dumps(evil).encode()).result(10)
+        producer.close()
+        address = made.console()
+        made.crawl(CONCURRENT_REQUESTS_PER_DOMAIN="4")
+        yield made, address
+
+
+class Reader:
+    """A page of a browser that hears what goes wrong."""
+
+    def __init__(self, browser: Any, **options: Any) -> None:
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(WAIT_MS)
+        self.wrong: list[str] = []
+        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.context.close()
+
+
+def test_every_page_works_and_no_script_of_the_web_runs(browser: Any, crawling: tuple[Scene, str]) -> None:
+    """In a URL, a title, a failure, a host, a task and a dead letter."""
+    _, address = crawling
+    with Reader(browser) as reader:
+        page = reader.page
+        page.goto(address)
+        page.wait_for_function("document.querySelector('#conservation b').textContent !== '0'")
+        seen = ""
+        for path in PAGES:
+            query = "?url=http://127.0.0.2/" if path == "/url" else ""
+            page.goto(f"{address.rstrip('/')}{path}{query}")
+            seen += page.inner_text("main")
+            assert page.evaluate("window.owned") is None
+            assert page.evaluate("document.scripts.length") == 2
+            assert page.evaluate("document.querySelectorAll('main script').length") == 0
+        assert reader.wrong == []
+        page.goto(f"{address}failures")
+        page.wait_for_function(f"document.body.innerText.includes({json.dumps(SCRIPT)})")
+        assert SCRIPT in seen, "the test has shown nothing"
+        assert page.evaluate("window.owned") is None
+
+
+def test_curves_and_numbers_move_while_a_crawl_runs(browser: Any, crawling: tuple[Scene, str]) -> None:
+    _, address = crawling
+    with Reader(browser) as reader:
+        page = reader.page
+        page.goto(address)
+        page.wait_for_selector(".chart[data-series=pages] canvas")
+        consumed, last = (
+            page.inner_text("#conservation b"),
+            page.get_attribute(".chart[data-series=lag]", "data-last"),
+        )
+        page.wait_for_function(
+            "([before, last]) => document.querySelector('#conservation b').textContent !== before"
+            " && document.querySelector('.chart[data-series=lag]').dataset.last !== last",
+            arg=[consumed, last],
+        )
+        points = int(page.get_attribute(".chart[data-series=pages]", "data-points"))
+        page.wait_for_function(
+            "before => +document.querySelector('.chart[data-series=pages]').dataset.points > before"
+            " && +document.querySelector('.chart[data-series=pages]').dataset.last > 0",
+            arg=points,
+        )
+        assert reader.wrong == []
+
+
+def test_pages_are_reached_with_the_keyboard(browser: Any, crawling: tuple[Scene, str]) -> None:
+    _, address = crawling
+    with Reader(browser) as reader:
+        page = reader.page
+        page.goto(address)
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        for _ in range(3):  # the overview, tasks, processes
+            page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/processes")
+        assert "running" in page.inner_text("#processes")
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_a_phone_shows_all_without_scrolling_sideways(
+    browser: Any, crawling: tuple[Scene, str], scheme: str
+) -> None:
+    _, address = crawling
+    with Reader(browser, viewport={"width": 360, "height": 740}, color_scheme=scheme) as reader:
+        for path in PAGES:
+            reader.page.goto(f"{address.rstrip('/')}{path}")
+            assert reader.page.evaluate("document.documentElement.scrollWidth") <= 360, path
+        back = reader.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(int(part) for part in back[4:-1].split(",")) < 3 * 128) == (scheme == "dark")
+        assert reader.wrong == []
+
+
+def test_chosen_dead_letters_are_put_back_by_a_click(browser: Any, crawling: tuple[Scene, str]) -> None:
+    _, address = crawling
+    with Reader(browser) as reader:
+        page = reader.page
+        page.goto(f"{address}failures")
+        page.wait_for_function(
+            "document.querySelector('#dead-letters input[type=checkbox]') || (location.reload(), false)"
+        )
+        page.check("#dead-letters input[type=checkbox] >> nth=0")
+        page.click("#dead-letters button")
+        page.wait_for_selector(".said")
+        assert "1 dead letter of 1 put back." in page.inner_text(".said")
+        assert "put back" in page.inner_text("#dead-letters tbody")
+
+
+def test_a_second_user_without_the_token_sees_nothing(browser: Any, tmp_path: Path) -> None:
+    with scene(tmp_path) as made:
+        made.produce(3)
+        address = made.console(SITE_CONSOLE_TOKEN=TOKEN)
+        with Reader(browser) as owner, Reader(browser) as other:
+            owner.page.goto(address)
+            owner.page.fill("input[name=token]", TOKEN)
+            owner.page.keyboard.press("Enter")
+            owner.page.wait_for_selector("#conservation")
+            for path in PAGES:
+                other.page.goto(f"{address.rstrip('/')}{path}")
+                assert other.page.url.endswith("/login")
+                assert "site_spider" not in other.page.inner_text("main")
+            other.page.fill("input[name=token]", "not the token at all")
+            other.page.keyboard.press("Enter")
+            other.page.wait_for_selector(".trouble")
+            assert "not the token" in other.page.inner_text("main")
+            assert owner.page.goto(address).status == 200

@@ -1,0 +1,277 @@
+"""Each page as HTML and as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.errors import LogUnavailable
+from site_spider.resources import resource
+from site_spider.seed.line import seed_message
+from tests.console.consoles import PAGES, Client, Console, form_token
+from tests.console.snapshots import host, iso, seeds, sink, snapshot, task
+
+EVIL = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'{{7*7}}\u202e"
+VENDORED = {
+    "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+}
+
+
+class Tags(HTMLParser):
+    """What a browser would make of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += attrs
+
+
+def evil_snapshot() -> dict[str, Any]:
+    """A web that has something against us."""
+    failure = {
+        "url": f"javascript:alert('{EVIL}')",
+        "at": iso(time.time()),
+        "reason": EVIL,
+        "description": EVIL,
+        "task_id": EVIL,
+        "seed": EVIL,
+    }
+    return snapshot(
+        at=time.time(),
+        host_name=EVIL,
+        slot=EVIL,
+        process=f"p-{EVIL}",
+        largest_hosts=[host(EVIL, 30, EVIL)],
+        hosts={"waiting": 1, EVIL: 1},
+        tasks={"largest": [task(EVIL, 0, 9, callback=9, **{EVIL: 2})], "others": {"tasks": 0}},
+        reasons={EVIL: 30},
+        newest_failures=[failure],
+        sinks=[sink(EVIL, available=False)],
+        pause={"cause": EVIL, "said": EVIL},
+        seeds_in_flight={EVIL: 3},
+    )
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Console:
+    made = Console(tmp_path, time.time())
+    made.hear(snapshot(1, at=time.time()), snapshot(2, at=time.time()))
+    return made
+
+
+def produce(console: Console, topic: str, value: bytes, key: bytes = b"k", **headers: str) -> None:
+    producer = console.log.producer()
+    producer.send(topic, key, value, [(name, text.encode()) for name, text in headers.items()]).result(10)
+    producer.close()
+
+
+def test_every_page_is_there_as_html_and_as_json(console: Console) -> None:
+    async def scenario(client: Client) -> None:
+        for path in PAGES:
+            page = await client.get(path)
+            assert (page.status, page.content_type) == (200, "text/html")
+            text = await page.text()
+            assert text.count('aria-current="page"') == 1
+            assert "undefined" not in text.lower()
+            document = await (await client.get(path, params={"format": "json"})).json()
+            assert document["group"] == "site_spider"
+            assert document["page"] == (path.strip("/") or "overview")
+
+    console.serve(scenario)
+
+
+def test_conservation_is_the_headline(console: Console) -> None:
+    async def scenario(client: Client) -> None:
+        text = await (await client.get("/")).text()
+        headline = re.sub(r"<[^>]+>|\s+", " ", text[text.index("<h1") : text.index("</section>")])
+        assert "Every seed is accounted for" in headline
+        assert re.search(r"200 *consumed *= *120 *result *\+ *20 *failure", " ".join(headline.split()))
+        assert "60 in flight" in " ".join(headline.split())
+
+    console.serve(scenario)
+
+
+def test_no_value_of_the_web_becomes_mark_up(tmp_path: Path) -> None:
+    """In a URL, a title, a failure, a host, a task, a dead letter, and in what somebody looks for."""
+    console = Console(tmp_path, time.time())
+    console.hear(evil_snapshot())
+    produce(console, "seeds.dead-letters", EVIL.encode(), EVIL.encode(), error=EVIL, origin_topic=EVIL)
+
+    async def scenario(client: Client) -> None:
+        for path in PAGES:
+            for query in ({}, {"wanted": EVIL, "reason": EVIL, "said": EVIL, "url": EVIL, "task_id": EVIL}):
+                text = await (await client.get(path, params=query)).text()
+                tags = Tags(text)
+                assert tags.names.count("script") == 2
+                assert "img" not in tags.names
+                links = [value or "" for name, value in tags.attributes if name in ("href", "src", "action")]
+                assert all(link.startswith(("/", "#", "?")) for link in links), links
+                assert not [name for name, _ in tags.attributes if name.startswith("on") or name == "style"]
+                assert "\u202e" not in text.replace(f'value="{EVIL}"', "").replace("&#39;", "'") or query
+                assert "49" not in re.findall(r"\{\{.{0,5}\}\}", unescape(text))
+            shown = await (await client.get(path, params={"format": "json"})).text()
+            assert json.loads(shown)
+            assert "\u202e" not in shown
+
+    console.serve(scenario)
+
+
+def test_secrets_of_the_settings_are_not_shown(tmp_path: Path) -> None:
+    console = Console(tmp_path, time.time(), secrets=("hunter2hunter2",))
+    console.hear(snapshot(at=time.time(), host_name="http://user:hunter2hunter2@h.test/"))
+
+    async def scenario(client: Client) -> None:
+        for form in ("html", "json"):
+            text = await (await client.get("/processes", params={"format": form})).text()
+            assert "hunter2" not in text
+            assert "***" in text
+
+    console.serve(scenario)
+
+
+def test_a_silent_process_is_shown_as_silent(tmp_path: Path) -> None:
+    console = Console(tmp_path, time.time() - 300)
+    console.hear(snapshot(1, at=time.time() - 300))
+
+    async def scenario(client: Client) -> None:
+        document = await (await client.get("/processes?format=json")).json()
+        assert [process["life"] for process in document["processes"]] == ["silent"]
+        assert document["processes"][0]["seconds_since"] >= 299
+        text = await (await client.get("/")).text()
+        assert "1 silent" in text
+
+    console.serve(scenario)
+
+
+def test_tables_can_be_searched(console: Console) -> None:
+    tasks = {"largest": [task("spring", 3, 0), task("autumn", 2, 0)], "others": {"tasks": 0}}
+    console.hear(snapshot(3, at=time.time(), tasks=tasks, largest_hosts=[host("a.test", 1, "delay")]))
+
+    async def scenario(client: Client) -> None:
+        document = await (await client.get("/tasks?wanted=SPR&format=json")).json()
+        assert [row["task_id"] for row in document["tasks"]] == ["spring"]
+        document = await (await client.get("/hosts?reason=delay&format=json")).json()
+        assert [row["host"] for row in document["hosts"]] == ["a.test"]
+
+    console.serve(scenario)
+
+
+def test_chosen_dead_letters_are_put_back(console: Console) -> None:
+    for number in range(3):
+        produce(
+            console,
+            "seeds.dead-letters",
+            b"value-%d" % number,
+            b"same",
+            error="url: missing",
+            origin_topic="seeds",
+        )
+
+    async def scenario(client: Client) -> None:
+        letters = (await (await client.get("/failures?format=json")).json())["dead_letters"]
+        assert [letter["error"] for letter in letters] == ["url: missing"] * 3
+        form = {"form_token": await form_token(client), "place": [letters[0]["place"], "nonsense", "7:99999"]}
+        answer = await client.post("/failures/replay", data=form)
+        assert "1 dead letter of 2 put back." in await answer.text()
+        letters = (await (await client.get("/failures?format=json")).json())["dead_letters"]
+        assert sorted(letter["replayed"] for letter in letters) == [False, False, True]
+
+    console.serve(scenario)
+    [message] = console.log.read("seeds")
+    assert message.value == b"value-2"
+
+
+def test_a_url_is_found_where_it_waits(console: Console) -> None:
+    key, value = seed_message("http://h.test/b?z=1&a=2", task_id="spring")
+    produce(console, "seeds", value, key)
+
+    async def scenario(client: Client) -> None:
+        query = {"url": "http://H.test/b?a=2&z=1#top", "task_id": "spring", "format": "json"}
+        document = await (await client.get("/url", params=query)).json()
+        found = document["found"]
+        assert (found["state"], found["host"], found["key"]) == ("waiting", "h.test", "h.test")
+        assert found["messages"][0]["place"] == f"{found['partition_name']}@0"
+        document = await (
+            await client.get("/url", params={"url": "http://h.test/other", "format": "json"})
+        ).json()
+        assert document["found"]["state"].startswith("unknown")
+        document = await (await client.get("/url", params={"url": "ftp://h.test/", "format": "json"})).json()
+        assert "ftp" in document["refused"]
+
+    console.serve(scenario)
+
+
+def test_a_log_that_is_away_is_said_and_the_rest_is_shown(tmp_path: Path) -> None:
+    class Away(LocalSeedLog):
+        def progress(self, topic: str, group: str) -> Any:
+            raise LogUnavailable("Kafka at k:9092 (SITE_KAFKA_BROKERS) did not answer: refused.")
+
+        def read(self, *_arguments: object) -> Any:
+            raise LogUnavailable("Kafka at k:9092 (SITE_KAFKA_BROKERS) did not answer: refused.")
+
+    console = Console(tmp_path, time.time(), log=Away(tmp_path))
+    console.hear(snapshot(at=time.time()))
+
+    async def scenario(client: Client) -> None:
+        await console.watch.look_once()
+        for path in PAGES:
+            query = {"url": "http://h.test/"} if path == "/url" else {}
+            response = await client.get(path, params=query)
+            assert response.status == 200
+            assert "Kafka at k:9092 (SITE_KAFKA_BROKERS) did not answer" in await response.text()
+
+    console.serve(scenario)
+
+
+def test_uplot_is_what_its_authors_released() -> None:
+    """Version 1.6.32 of npm's package, with its licence."""
+    folder = resource("console") / "static" / "uplot"
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    assert found == VENDORED
+
+
+def test_the_cost_of_a_page_is_linear_and_bounded(tmp_path: Path) -> None:
+    """100 processes and 1,000 hosts: the work is counted, because seconds depend on the machine."""
+    now = time.time()
+    console = Console(tmp_path, now)
+    for number in range(100):
+        hosts = [host(f"h{10 * number + each}.test", 5) for each in range(10)]
+        console.hear(snapshot(number, at=now, largest_hosts=hosts))
+
+    async def scenario(client: Client) -> None:
+        for path in PAGES:
+            await client.get(path)  # templates are compiled
+            began = time.process_time()
+            for _ in range(3):
+                assert (await client.get(path)).status == 200
+            assert (time.process_time() - began) / 3 < 1.0, path  # measured: 0.02 to 0.06 s
+        document = await (await client.get("/hosts?format=json")).json()
+        assert document["count"] == 1000
+
+    console.serve(scenario)
+
+
+def test_seeds_stay_numbers_in_json(console: Console) -> None:
+    console.hear(snapshot(4, at=time.time(), seeds=seeds(10**12, 10**12, 0)))
+
+    async def scenario(client: Client) -> None:
+        document = await (await client.get("/?format=json")).json()
+        assert document["conservation"]["consumed"] == 10**12 + 200
+
+    console.serve(scenario)

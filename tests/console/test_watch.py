@@ -1,0 +1,77 @@
+"""The fleet is known by the topic of snapshots and by the sockets of this host."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.console.history import History
+from site_spider.console.model.fleet import Life
+from site_spider.console.watch import FleetWatch
+from tests.console.snapshots import seeds, snapshot
+
+TOPIC = "seeds.stats"
+
+
+def tell(log: LocalSeedLog, *snapshots: dict[str, Any] | bytes) -> None:
+    producer = log.producer()
+    for each in snapshots:
+        value = each if isinstance(each, bytes) else json.dumps(each).encode()
+        key = b"odd" if isinstance(each, bytes) else each["process"].encode()
+        producer.send(TOPIC, key, value).result(10)
+    producer.close()
+
+
+def watch_of(log: LocalSeedLog) -> FleetWatch:
+    return FleetWatch(log, "site_spider", "seeds", TOPIC, 10.0)
+
+
+def test_processes_of_other_machines_are_known_by_the_topic(tmp_path: Path) -> None:
+    """What is no snapshot, and what other groups say, is passed over."""
+    log, now = LocalSeedLog(tmp_path), time.time()
+    tell(log, b"", b"nonsense", b"[1]", snapshot(9, at=now, group="another"))
+    tell(log, snapshot(1, at=now), snapshot(2, at=now, moment="close"))
+    watch = watch_of(log)
+    asyncio.run(watch.look_once())
+    view = watch.view()
+    lives = {seen.state.pid: seen.life(view.now) for seen in view.fleet.seen.values()}
+    assert lives == {1: Life.RUNNING, 2: Life.ENDED}
+
+
+def test_only_what_is_new_is_read_again(tmp_path: Path) -> None:
+    log, now = LocalSeedLog(tmp_path), time.time()
+    tell(log, snapshot(1, at=now))
+    history = History(log, TOPIC, 10.0)
+    assert len(history.look(time.time())) == 1
+    assert history.look(time.time()) == []
+    tell(log, snapshot(1, at=now + 1, waiting=77))
+    assert [heard.state.waiting for heard in history.look(time.time())] == [77]
+
+
+def test_an_hour_of_many_processes_is_thinned_and_ends_with_the_newest(tmp_path: Path) -> None:
+    """Of one process one snapshot in thirty seconds, and the last."""
+    log, now = LocalSeedLog(tmp_path), time.time()
+    tell(log, *(snapshot(1, at=now + number, seeds=seeds(number, number, 0)) for number in range(50)))
+    heard = History(log, TOPIC, 10.0).look(time.time())
+    assert [each.state.consumed for each in heard] == [0, 49]
+
+
+def test_sources_that_are_missing_are_said_and_may_come_later(tmp_path: Path) -> None:
+    log = LocalSeedLog(tmp_path)
+    watch = watch_of(log)
+    asyncio.run(watch.look_once())
+    assert ["history" in trouble or "progress" in trouble for trouble in watch.view().troubles] == [
+        True,
+        True,
+    ]
+    tell(log, snapshot(1, at=time.time()))
+    producer = log.producer()
+    producer.send("seeds", b"k", b"{}").result(10)
+    producer.close()
+    asyncio.run(watch.look_once())
+    assert watch.view().troubles == ()
+    assert watch.view().scene.lag == 1

@@ -1,0 +1,81 @@
+"""Dead letters that somebody chose, over both seed logs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.dead_letters.chosen import ChosenReplay
+from site_spider.dead_letters.letters import Letter, newest
+from site_spider.dead_letters.replay import Replay
+from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
+
+__all__ = ["case", "kafka_producer"]
+
+
+@pytest.fixture
+def letters(case: Case) -> Case:
+    """Six of one topic; each would go back to a topic of its own."""
+    case.make_topic(case.topic, 2)
+    case.make_topic(origin(case), 1)
+    for number in range(6):
+        headers = (("origin_topic", origin(case).encode()), ("error", b"url: missing"))
+        case.producer.send(case.topic, b"key-%d" % number, b"value-%d" % number, headers).result(
+            PATIENCE_SECONDS
+        )
+    return case
+
+
+def origin(case: Case) -> str:
+    return f"origin-{case.topic}"
+
+
+def put_back(case: Case) -> list[bytes]:
+    return sorted(message.value or b"" for message in case.log.read(origin(case)))
+
+
+def chosen(found: list[Letter]) -> dict[Partition, frozenset[int]]:
+    places: dict[Partition, set[int]] = {}
+    for letter in found:
+        places.setdefault(letter.message.partition, set()).add(letter.message.offset)
+    return {partition: frozenset(offsets) for partition, offsets in places.items()}
+
+
+def never(message: Message, reason: str) -> None:
+    raise AssertionError(json.dumps([message.offset, reason]))
+
+
+def run(case: Case, found: list[Letter]) -> int:
+    replay = ChosenReplay(case.log, case.topic, never)
+    replay.run(chosen(found))
+    return replay.replayed
+
+
+def test_the_chosen_ones_go_back_once_and_the_others_with_the_next_replay(letters: Case) -> None:
+    """Both ways remember it together."""
+    some = newest(letters.log, letters.topic, 100)[1:4:2]
+    assert run(letters, some) == 2
+    assert put_back(letters) == sorted(letter.message.value or b"" for letter in some)
+    assert run(letters, some) == 0, "they were put back twice"
+    replayed = {letter.message.value for letter in newest(letters.log, letters.topic, 100) if letter.replayed}
+    assert replayed == set(put_back(letters))
+    rest = Replay(letters.log, letters.topic, never)
+    rest.run()
+    assert rest.replayed == 4
+    assert put_back(letters) == [b"value-%d" % number for number in range(6)]
+    assert run(letters, newest(letters.log, letters.topic, 100)) == 0
+
+
+def test_what_does_not_exist_is_not_put_back(letters: Case) -> None:
+    places = {Partition(letters.topic, 0): frozenset({10_000}), Partition(letters.topic, 99): frozenset({1})}
+    replay = ChosenReplay(letters.log, letters.topic, never)
+    replay.run(places)
+    assert replay.replayed == 0
+    assert letters.log.progress(letters.topic, "any")
+
+
+def test_only_the_newest_are_read(letters: Case) -> None:
+    assert len(newest(letters.log, letters.topic, 3)) == 3
+    assert newest(letters.log, "no-such-topic", 3) == []

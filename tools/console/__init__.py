@@ -1,0 +1,1 @@
+"""A real crawl with a console beside it, for pictures and tests."""
