@@ -64,9 +64,8 @@ def test_names_from_outside_cannot_blow_up_the_index() -> None:
     assert sum(counts.counts.values()) == 1002
     counts = NameCounts()
     counts.add("x" * 10_000)
-    counts.add_failure("Forbidden by robots.txt: no")
-    counts.add_failure("HTTP 503 Service Unavailable (after 2 retries: 2 x HTTP 503)")
-    assert list(counts.counts) == ["x" * 80, "Forbidden by robots_txt", "HTTP 503 Service Unavailable"]
+    counts.add("Forbidden by robots.txt")
+    assert list(counts.counts) == ["x" * 80, "Forbidden by robots_txt"]
 
 
 def test_levels_become_five_lengths() -> None:
