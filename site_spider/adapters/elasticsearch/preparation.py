@@ -28,7 +28,7 @@ REMEDY_CREDENTIALS = 'as {"basic_auth": ["name", "password"]} or {"api_key": "..
 REMEDY_TLS = 'ca_certs, as {"ca_certs": "/path/ca.pem"}, to the CA that signed its certificate'
 
 
-class Preparation:
+class IndexPreparation:
     """Of one index; its template is installed first, so that the first write creates it well."""
 
     def __init__(self, options: ElasticsearchOptions, index: str, template: IndexTemplate) -> None:

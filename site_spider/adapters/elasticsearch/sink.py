@@ -29,7 +29,7 @@ from site_spider.adapters.elasticsearch.mapping import not_mapped
 from site_spider.adapters.elasticsearch.node import PiecewiseNode
 from site_spider.adapters.elasticsearch.options import ElasticsearchOptions, index_name, items_index
 from site_spider.adapters.elasticsearch.page_text import page_text
-from site_spider.adapters.elasticsearch.preparation import Preparation
+from site_spider.adapters.elasticsearch.preparation import IndexPreparation
 from site_spider.adapters.elasticsearch.stored import id_of, over_stored
 from site_spider.adapters.elasticsearch.template import TEXT, IndexTemplate
 from site_spider.contracts.sink import Answer, Record, Verdict
@@ -72,7 +72,7 @@ class ElasticsearchSink:
         self._options = options
         self._action = action
         self._index = index
-        self._preparation = Preparation(options, index, IndexTemplate(template, index))
+        self._preparation = IndexPreparation(options, index, IndexTemplate(template, index))
         self._writes_text = False  # of a page: the server cannot make it of the mark-up
         self._left_out: frozenset[str] = frozenset()  # fields that the mapping does not take
         self._client: AsyncElasticsearch | None = None
