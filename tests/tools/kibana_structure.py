@@ -95,7 +95,7 @@ def _names(
 def _of_end(objects: list[dict[str, Any]], end: dict[str, Any]) -> Iterator[str]:
     if end.get("exportedCount") != len(objects) or end.get("missingReferences") != []:
         yield f"the last line says {end}"
-    keys = [(one["type"], one["id"]) for one in objects]
+    keys = [one["id"] for one in objects]
     if len(set(keys)) < len(keys):
         yield "two objects have one id"
 

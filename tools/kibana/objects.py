@@ -46,9 +46,11 @@ def _objects(description: Description) -> Iterator[dict[str, Any]]:
         for number, panel in enumerate(dashboard.panels):
             if panel.show == "search":
                 time_field = description.views[panel.of]["time"]
-                yield _object("search", f"{name}-{number}", _search(panel, time_field), [_searches(panel)])
+                yield _object(
+                    "search", f"search-{name}-{number}", _search(panel, time_field), [_searches(panel)]
+                )
         attributes, references = _dashboard(name, dashboard, description)
-        yield _object("dashboard", name, attributes, references)
+        yield _object("dashboard", f"dashboard-{name}", attributes, references)
 
 
 def _object(
@@ -103,7 +105,7 @@ def _dashboard(
 ) -> tuple[dict[str, Any], list[dict[str, str]]]:
     panels, references = [], []
     for number, (panel, place) in enumerate(zip(dashboard.panels, _places(dashboard), strict=True)):
-        shown, reference = _panel(f"{name}-{number}", str(number), panel, description)
+        shown, reference = _panel(f"search-{name}-{number}", str(number), panel, description)
         panels.append({"gridData": place, "panelIndex": str(number), "title": panel.title, **shown})
         references.append(reference)
     return {
