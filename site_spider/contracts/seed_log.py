@@ -76,7 +76,15 @@ class Listener(Protocol):
 
 
 class Consumer(Protocol):
-    """A member of a consumer group. One thread uses it."""
+    """A member of a consumer group. One thread uses it; any may read what is said of it."""
+
+    @property
+    def member_name(self) -> str:
+        """The name that a process which takes the place of this one on its machine has again; empty: none."""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the log does not answer at present, as far as is known."""
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         """At most `limit` messages: as soon as there is one, or none after the timeout.
@@ -150,8 +158,14 @@ class SeedLog(Protocol):
     def consumer(self, topic: str, group: str, listener: Listener) -> Consumer:
         """A new member of `group`; new groups start at the beginning of the topic."""
 
-    def producer(self) -> Producer:
-        """A new producer."""
+    def producer(self, purpose: str = "") -> Producer:
+        """A new producer. With a purpose it is one besides another: it warns of no outage."""
+
+    def keep(self, topic: str, seconds: float) -> None:
+        """Make a topic whose messages are kept so long; to be called now and then, for old ones to go.
+
+        A topic that is there keeps its own retention where the log has one. Raises LogUnavailable.
+        """
 
     def transactional_consumer(self, topic: str, group: str, listener: Listener) -> TransactionalConsumer:
         """A new member that stores results with positions. Raises ConfigError in a log without that."""

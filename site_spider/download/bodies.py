@@ -44,7 +44,7 @@ class Bodies:
         on_room: Callable[[], None],
     ) -> None:
         self.bytes = 0  # the sum, weighed
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._may_read = may_read
         self._will_end = will_end
         self._on_room = on_room
@@ -58,7 +58,7 @@ class Bodies:
     @property
     def has_room(self) -> bool:
         """Whether more bodies may be asked for."""
-        return self.bytes < self._max_bytes
+        return self.bytes < self.max_bytes
 
     def is_paused(self, request: Request) -> bool:
         """Whether its body is kept from arriving."""

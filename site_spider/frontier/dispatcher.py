@@ -109,7 +109,10 @@ class Dispatcher:
             self._pages.log(request, self._crawl.spider)
             return False
         _place(request, lineage.origin_of(request), is_new=job is not same_job)
-        self._queues.put(request, job, is_link=job is not None and not is_another_attempt)
+        is_link = job is not None and not is_another_attempt
+        self._queues.put(request, job, is_link=is_link)
+        if is_link:
+            self._count("links/accepted")
         self._count("scheduler/enqueued/memory")
         self._count("scheduler/enqueued")
         return True

@@ -35,6 +35,10 @@ class _Out(NamedTuple):
     began: float
 
 
+def _ignore(_seconds: float) -> None:
+    """Nobody wants to know."""
+
+
 class WaitingRoom(HostAnswers):
     """What waits, and which hosts have requests out. On the event loop's thread only."""
 
@@ -47,7 +51,9 @@ class WaitingRoom(HostAnswers):
         may_begin: Callable[[Entry], bool],
         starved: Callable[[], None],
         wake: Callable[[], None],
+        took_seconds: Callable[[float], object] = _ignore,
     ) -> None:
+        self._took_seconds = took_seconds  # told how long each request was out
         self.frontier = frontier
         self.load = load
         self._politeness = politeness
@@ -166,7 +172,9 @@ class WaitingRoom(HostAnswers):
         """A request has left the downloader; its host may get another one."""
         out = self._out.pop(request, None)
         if out is not None:
-            self.frontier.release(out.host, self._loop.time())
+            now = self._loop.time()
+            self.frontier.release(out.host, now)
+            self._took_seconds(now - out.began)
 
     def host_overloaded(self, request: Request, asked_seconds: float) -> None:
         """As in HostAnswers."""

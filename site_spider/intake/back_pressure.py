@@ -37,6 +37,20 @@ class BackPressure:
             return False
         return self._load.may_download and self._sinks.are_taking() and self._commits.is_taking()
 
+    def cause(self) -> str:
+        """What keeps polls from beginning, of the causes of observe.pauses; empty when they may."""
+        if self._is_stopping() or self._handover.active:
+            return "stop"
+        if not self._has_memory():
+            return "memory"
+        if not self._load.may_download:
+            return "kafka"
+        if not self._sinks.are_taking():
+            return "sink"
+        if not self._commits.is_taking():
+            return "kafka"
+        return "" if self.may_admit() else "sink"
+
     def may_admit(self) -> bool:
         """Whether seeds may begin; while trees keep too many results, none is to be in their way."""
         return not self._commits.is_crowded

@@ -55,6 +55,19 @@ class Intake(Listener):
         self._on_the_way = 0  # handed over, not yet arrived; guarded by the lock
         self._lock = threading.Lock()
         self._full = False
+        self._consumer: Consumer | None = None
+
+    # --- on any thread ----------------------------------------------------------------------
+
+    @property
+    def member_name(self) -> str:
+        """As of Consumer; empty before the group is joined."""
+        return "" if self._consumer is None else self._consumer.member_name
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the log does not answer at present."""
+        return self._consumer is not None and self._consumer.is_away
 
     # --- on the event loop's thread ---------------------------------------------------------
 
@@ -81,7 +94,7 @@ class Intake(Listener):
 
     def _run(self) -> None:
         try:
-            consumer = self._commits.join(self._log, self)
+            consumer = self._consumer = self._commits.join(self._log, self)
         except Exception as error:  # noqa: BLE001 - a thread that dies silently would stall the crawl
             self._fail(error)
             return

@@ -25,8 +25,8 @@ class Load:
     """The sums. The event loop's thread changes them; any thread may read."""
 
     def __init__(self, max_requests: int, max_bytes: int) -> None:
-        self._max_requests = max_requests
-        self._max_bytes = max_bytes
+        self.max_requests = max_requests
+        self.max_bytes = max_bytes
         self._is_full_for_seeds = False
         self.requests = 0
         self.request_bytes = 0
@@ -42,7 +42,7 @@ class Load:
     @property
     def is_full(self) -> bool:
         """Whether links go to the seed topic rather than wait here."""
-        return self.requests >= self._max_requests or self.bytes >= self._max_bytes
+        return self.requests >= self.max_requests or self.bytes >= self.max_bytes
 
     @property
     def may_download(self) -> bool:
@@ -51,13 +51,13 @@ class Load:
 
     def seed_capacity(self) -> int:
         """How many seeds of any size may be polled at once into an empty memory."""
-        return max(1, self._max_bytes // MAX_SEED_BYTES)
+        return max(1, self.max_bytes // MAX_SEED_BYTES)
 
     def seed_room(self) -> int:
         """How many seeds of any size may be polled now."""
         if self._is_full_for_seeds or self.is_full:
             return 0
-        return max(1, (self._max_bytes - self.bytes) // MAX_SEED_BYTES)
+        return max(1, (self.max_bytes - self.bytes) // MAX_SEED_BYTES)
 
     def look(self) -> None:
         """See whether seeds may be polled again; to be called now and then."""
@@ -66,7 +66,7 @@ class Load:
         elif self._is_full_for_seeds:
             most = 1 - _FREE_SHARE
             self._is_full_for_seeds = (
-                self.requests > most * self._max_requests or self.bytes > most * self._max_bytes
+                self.requests > most * self.max_requests or self.bytes > most * self.max_bytes
             )
 
     def add_request(self, size_bytes: int) -> None:

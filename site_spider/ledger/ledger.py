@@ -217,6 +217,10 @@ class Ledger:
             raise LedgerError(f"{entry!r} is not in flight, it cannot begin")
         return self._assigned[entry.partition]
 
+    def oldest(self, partition: Partition) -> Entry | None:
+        """The seed in flight with the lowest offset. Raises LedgerError when not assigned."""
+        return next(iter(self._books(partition).open.values()), None)
+
     def open_entries(self, partition: Partition) -> list[Entry]:
         """The seeds in flight of one partition, by offset. Raises LedgerError when not assigned."""
         return list(self._books(partition).open.values())

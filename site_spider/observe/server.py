@@ -13,8 +13,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from site_spider.observe import look as frontier_look
 from site_spider.observe import sockets as frontier_sockets
+from site_spider.observe.snapshot import snapshot
 from site_spider.observe.survey import MOST_HOSTS
 from site_spider.observe.watched import Watched
 
@@ -91,4 +91,4 @@ class FrontierServer:
         hosts = question.strip()
         if not hosts.isdigit() or int(hosts) > MOST_HOSTS:
             return {"error": f"the question is a number of hosts, 0 to {MOST_HOSTS}"}
-        return await frontier_look.look(self._watched, int(hosts))
+        return await snapshot(self._watched, int(hosts))

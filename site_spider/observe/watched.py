@@ -6,14 +6,36 @@ from dataclasses import dataclass
 
 from scrapy.crawler import Crawler
 
+from site_spider.download.bodies import Bodies
 from site_spider.frontier.queues import Queues
-from site_spider.intake.back_pressure import BackPressure
-from site_spider.intake.quarantine.quarantine import Quarantine
+from site_spider.intake.intake import Intake
 from site_spider.intake.seeds import Seeds
 from site_spider.ledger.ledger import Ledger
-from site_spider.results.commits import Member
-from site_spider.results.name_counts import NameCounts
+from site_spider.observe.histograms import Histograms
+from site_spider.observe.identity import Identity
+from site_spider.observe.loop_lag import LoopLag
+from site_spider.observe.pages import PageTally
+from site_spider.observe.pauses import Pauses
+from site_spider.observe.seed_times import SeedTimes
+from site_spider.observe.tasks import Tasks
 from site_spider.results.sinks import Sinks
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What is counted while a crawl goes on."""
+
+    histograms: Histograms
+    tasks: Tasks
+    pages: PageTally
+    seed_times: SeedTimes
+
+    @classmethod
+    def new(cls) -> Counted:
+        """With nothing counted yet."""
+        histograms, tasks = Histograms(), Tasks()
+        tally = PageTally(tasks, histograms.response_bytes)
+        return cls(histograms, tasks, tally, SeedTimes(tasks, histograms.seed_seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +43,13 @@ class Watched:
     """Nothing of it is changed by who looks."""
 
     crawler: Crawler
-    member: Member
+    identity: Identity
     ledger: Ledger
     queues: Queues
     seeds: Seeds
-    quarantine: Quarantine
-    back_pressure: BackPressure
+    intake: Intake
     sinks: Sinks
-    failures: NameCounts
+    bodies: Bodies
+    pauses: Pauses
+    loop_lag: LoopLag
+    counted: Counted

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
@@ -66,6 +67,7 @@ class Delivery:
         self._writing = False  # between open and close
         self._closed = False
         self._said = DeliveryLog(sink.name)
+        self.last_accept_at: float | None = None  # Unix time
 
     @property
     def backlog_count(self) -> int:
@@ -258,6 +260,8 @@ class Delivery:
             return failure
         verdicts = write.result()
         endings = self._batcher.settle(batch.number, verdicts, self._now(), jitter)
+        if any(ending.verdict.answer is Answer.ACKNOWLEDGED for ending in endings):
+            self.last_accept_at = time.time()
         for ticket, record, verdict in endings:
             if verdict.answer is Answer.REJECTED:
                 self._said.rejected(record, verdict, self._now())

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from sys import getsizeof
-from typing import Any
+from typing import Any, Protocol
 
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
@@ -18,10 +18,9 @@ from site_spider.page.url import host_of, site_of
 from site_spider.results.commits import Commits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
-from site_spider.results.failure_reason import reason_of
+from site_spider.results.failure_name import failure_name
 from site_spider.results.fields import Fields, written
 from site_spider.results.items import refusal_of
-from site_spider.results.name_counts import NameCounts
 from site_spider.results.result import Result
 from site_spider.seed.weight import object_bytes
 
@@ -29,6 +28,13 @@ logger = logging.getLogger(__name__)
 _ALL: Fields = {}
 _LONG = 50_000  # characters of a body that is weighed
 _SAMPLE = 5_000  # characters of it that are looked at
+
+
+class Tally(Protocol):
+    """Counts what is written."""
+
+    def page(self, document: Mapping[str, Any], job: Job | None) -> None:
+        """A result is on its way to the sinks, with all fields under their own names."""
 
 
 class Results(SeedListener):
@@ -41,14 +47,14 @@ class Results(SeedListener):
         commits: Commits,
         completion: Completion,
         dead_letters: DeadLetters,
-        failures: NameCounts,
+        tally: Tally,
         is_urgent: Callable[[], bool],
         fields: Fields = _ALL,
     ) -> None:
         self._fields = fields
         self._deliveries = {"result": deliveries, "item": item_deliveries}
         self._commits = commits
-        self._failures = failures
+        self._tally = tally
         self._completion = completion
         self._dead_letters = dead_letters
         self._is_urgent = is_urgent
@@ -57,10 +63,9 @@ class Results(SeedListener):
         """Send one document, which has a `url_id`, to every sink."""
         url_id = str(document["url_id"])
         description = document.get("description")
-        if description is not None:
-            reason = document.get("reason") or reason_of(str(description))
-            document = {**document, "reason": reason}
-            self._failures.add(str(reason))
+        if description is not None and not document.get("reason"):
+            document = {**document, "reason": failure_name(str(description))}
+        self._tally.page(document, job)
         document = written(document, self._fields)
         record = Record(url_id, document, _size_bytes(document))
         if job is not None:

@@ -16,7 +16,7 @@ class Sinks:
 
     def __init__(self, deliveries: Sequence[Delivery], backlog_bytes: int) -> None:
         self._deliveries = deliveries
-        self._backlog_bytes = backlog_bytes
+        self.backlog_limit_bytes = backlog_bytes  # of each
         self._are_closed = False
 
     def __iter__(self) -> Iterator[Delivery]:
@@ -30,7 +30,7 @@ class Sinks:
 
     def are_taking(self) -> bool:
         """False while one is away, or too much waits for it. Any thread may ask."""
-        limit = self._backlog_bytes
+        limit = self.backlog_limit_bytes
         return all(delivery.available and delivery.backlog_bytes < limit for delivery in self._deliveries)
 
     def flush(self) -> None:
@@ -41,12 +41,12 @@ class Sinks:
     @property
     def have_room(self) -> bool:
         """Whether not too much waits for any of them, or they are closed and take nothing any more."""
-        limit = self._backlog_bytes
+        limit = self.backlog_limit_bytes
         return self._are_closed or all(delivery.backlog_bytes < limit for delivery in self._deliveries)
 
     def have_taken_most(self) -> bool:
         """Whether few results wait, so that a large one may be made."""
-        return sum(delivery.backlog_bytes for delivery in self._deliveries) < self._backlog_bytes // 4
+        return sum(delivery.backlog_bytes for delivery in self._deliveries) < self.backlog_limit_bytes // 4
 
     @property
     def are_writing(self) -> bool:

@@ -133,22 +133,20 @@ class SeedService:
         """What the settings name, when the seed log is there."""
         settings = self._crawler.settings
         sinks, item_sinks = plugins.sinks(settings), plugins.item_sinks(settings)
-        statistics, log = plugins.statistics_sink(settings), plugins.seed_log(settings)
+        statistics, log = plugins.statistics_stores(settings), plugins.seed_log(settings)
         away = Outage(logger, f"Waiting{up_to(wait_seconds)}", "The seed log is there")
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
         return Stores(log, sinks, item_sinks, statistics, self._sources, self._obeys_robots)
 
     async def _start(self, parts: Parts, stop: Stop) -> None:
-        parts.statistics.start()
-        if parts.frontier_server is not None:
-            await parts.frontier_server.open()
+        await parts.observers.open()
         if stop.owns_process:
             self._watchdog = Watchdog(
                 parts.config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE)
             )
         background = self._ending.background
         parts.intake.start()
-        looks = (parts.seeds.look, parts.bodies.look)
+        looks = (parts.seeds.look, parts.bodies.look, parts.watched.pauses.look)
         ticking = tick(looks, parts.queues.look, parts.commits.tick)
         self._ticker = background.start(ticking, "ticker")
         self._following = background.start(self._sources.follow(), "sources")
@@ -222,9 +220,7 @@ class SeedService:
     async def _spider_closed(self) -> None:
         if self._parts is not None:
             await self._parts.extractor.close()
-            if self._parts.frontier_server is not None:
-                await self._parts.frontier_server.close()
-            await self._parts.statistics.close()
+            await self._parts.observers.close()
 
 
 def _source_folder(settings: BaseSettings) -> SourceFolder:

@@ -18,6 +18,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from site_spider import options
 from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.contracts.sink import Sink
+from site_spider.contracts.statistics_store import StatisticsStore
 from site_spider.download.bodies import Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks
 from site_spider.dupefilter.seed_filter import pages_of
@@ -47,9 +48,10 @@ from site_spider.intake.seeds import Seeds
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.lifecycle import Lifecycle
-from site_spider.observe.server import FrontierServer
-from site_spider.observe.statistics import Statistics
-from site_spider.observe.watched import Watched
+from site_spider.observe.identity import Identity
+from site_spider.observe.loop_lag import LoopLag
+from site_spider.observe.pauses import Pauses
+from site_spider.observe.watched import Counted, Watched
 from site_spider.results.at_least_once import OffsetCommits
 from site_spider.results.callbacks import Callbacks
 from site_spider.results.commits import Commits, Member
@@ -58,13 +60,14 @@ from site_spider.results.delivery import Delivery
 from site_spider.results.exactly_once.keeper import CommitLimits, ExactlyOnce
 from site_spider.results.fields import result_fields
 from site_spider.results.mishaps import Mishaps
-from site_spider.results.name_counts import NameCounts
 from site_spider.results.results import Results
 from site_spider.results.sinks import Sinks
 from site_spider.results.urgency import Urgency
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
+from site_spider.service.log_lines import slot_name
+from site_spider.service.observers import Observers
 from site_spider.service.stop import Stop
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
@@ -94,8 +97,8 @@ class Parts:
     intake: Intake
     dupefilter: BaseDupeFilter
     dispatcher: Dispatcher
-    statistics: Statistics
-    frontier_server: FrontierServer | None
+    watched: Watched
+    observers: Observers
     extractor: Extractor
     mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
 
@@ -107,7 +110,7 @@ class Stores:
     log: SeedLog
     sinks: Sequence[Sink]
     item_sinks: Sequence[Sink]
-    statistics: Sink
+    statistics: Sequence[StatisticsStore]
     sources: SourceFolder
     obeys_robots: bool  # where no source says otherwise
 
@@ -154,9 +157,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         lifecycle.add(keeper)
     else:
         commits = OffsetCommits(completion, producer, member, tell)
-    failures = NameCounts()
+    counted = Counted.new()
     fields = result_fields(settings)
-    results = Results(of_results, of_items, commits, completion, dead_letters, failures, urgency, fields)
+    results = Results(of_results, of_items, commits, completion, dead_letters, counted.pages, urgency, fields)
     mishaps = Mishaps(crawler.signals)
 
     # bodies in memory
@@ -186,7 +189,10 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     politeness = build_politeness(
         crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
     )
-    room = WaitingRoom(frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake)
+    took = counted.histograms.download_seconds.observe
+    room = WaitingRoom(
+        frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake, took
+    )
     cookies = SeedCookies(crawler)
     hosts = (
         Ownership(member.topic, ledger, stores.log.partitions, background) if config.host_ownership else None
@@ -243,14 +249,16 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     lifecycle.add(SeedWeights(load), results, cookies)
     if isinstance(dupefilter, SeenDupeFilter):
         lifecycle.add(SeenMarks(dupefilter.seen))
-    lifecycle.add(quarantine.care, quarantine.isolation)
+    lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times)
 
     # what can be seen
-    watched = Watched(crawler, member, ledger, queues, seeds, quarantine, back_pressure, sinks, failures)
-    interval_seconds = options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1)
-    store = Delivery(stores.statistics, on_failure=ending.fail)
-    statistics = Statistics(watched, store, interval_seconds, background)
-    frontier_server = FrontierServer(watched) if options.boolean(settings, "SITE_FRONTIER_SOCKET") else None
+    identity = Identity(spider.name, member.group, member.topic, lambda: intake.member_name or slot_name())
+    pauses = Pauses(seeds, quarantine, back_pressure, sinks)
+    loop_lag = LoopLag(counted.histograms.loop_lag_seconds)
+    watched = Watched(
+        crawler, identity, ledger, queues, seeds, intake, sinks, bodies, pauses, loop_lag, counted
+    )
+    observers = Observers(watched, stores.statistics, stores.log, config, ending)
 
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)
@@ -279,8 +287,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         intake=intake,
         dupefilter=dupefilter,
         dispatcher=dispatcher,
-        statistics=statistics,
-        frontier_server=frontier_server,
+        watched=watched,
+        observers=observers,
         extractor=extractor,
         mishaps=mishaps,
     )

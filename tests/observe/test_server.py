@@ -20,7 +20,7 @@ from scrapy.http import Response
 from site_spider.commands import frontier as command
 from site_spider.errors import SiteSpiderError
 from site_spider.frontier.frontier import Frontier, HostPolicy
-from site_spider.observe import look as frontier_look
+from site_spider.observe import snapshot as observed
 from site_spider.observe import sockets as frontier_sockets
 from site_spider.observe.survey import Survey
 from tests.commands.project import Project
@@ -96,7 +96,8 @@ def test_a_running_process_says_what_waits_and_why(tmp_path: Path, sockets: Path
     ]
     assert sum(found["seeds_in_flight"].values()) == 6
     assert found["paused"] == {}
-    assert found["sinks"] == [{"name": "local", "available": True, "backlog": 0, "backlog_bytes": 0}]
+    [sink] = found["sinks"]
+    assert (sink["name"], sink["available"], sink["backlog"], sink["backlog_bytes"]) == ("local", True, 0, 0)
     assert found["proxies"] is None
     assert crawled.lag == 0
     assert list(sockets.iterdir()) == []
@@ -249,7 +250,7 @@ def test_a_look_at_many_hosts_does_not_hold_up_the_loop() -> None:
         for number in range(100_000):
             frontier.push(0, f"host{number}.test", number, 0.0)
         service = SimpleNamespace(queues=SimpleNamespace(room=SimpleNamespace(frontier=frontier)))
-        looking = asyncio.create_task(frontier_look.survey(service, 1000))  # type: ignore[arg-type]
+        looking = asyncio.create_task(observed.survey(service, 1000))  # type: ignore[arg-type]
         longest = 0.0
         while not looking.done():
             before = time.thread_time()
@@ -267,14 +268,14 @@ def test_a_look_at_many_hosts_does_not_hold_up_the_loop() -> None:
 def test_statistics_have_the_waiting_hosts_by_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the queue lengths."""
     documents: list[dict[str, Any]] = []
-    made = frontier_look.survey
+    made = observed.survey
 
     async def kept(*arguments: Any) -> Any:
         found = await made(*arguments)
         documents.append(found.counts())
         return found
 
-    monkeypatch.setattr("site_spider.observe.statistics.survey", kept)
+    monkeypatch.setattr("site_spider.observe.snapshot.survey", kept)
     while_crawling(tmp_path / "data", lambda: time.sleep(0.5))
     assert {"waiting": 1, "busy": 1} in documents
     assert documents[-1] == {"waiting": 0}

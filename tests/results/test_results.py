@@ -15,12 +15,12 @@ from site_spider.ledger.entry import Entry, Outcome
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.lifecycle import Lifecycle
 from site_spider.ledger.lineage import Root, job_of
+from site_spider.observe.watched import Counted
 from site_spider.results.at_least_once import OffsetCommits
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
-from site_spider.results.name_counts import NameCounts
 from site_spider.results.results import Results
 from site_spider.seed.seed import Seed, parse_seed
 from tests.in_process.scripted_sink import ScriptedSink
@@ -57,7 +57,9 @@ class Crawl:
         self.completion.assigned({P: None})
         self.letters = Letters(completion)
         commits = OffsetCommits(completion, None, Member("seeds", "group"), lambda call, *rest: call(*rest))  # type: ignore[arg-type]
-        self.results = Results(deliveries, commits, completion, self.letters, NameCounts(), lambda: False)
+        self.results = Results(
+            deliveries, (), commits, completion, self.letters, Counted.new().pages, lambda: False
+        )
         lifecycle.add(self.results)
         message = Message(P, 0, None, b'{"url": "http://h.test/", "meta": {"url_id": "a"}}')
         seed = parse_seed(message.value, frozenset())

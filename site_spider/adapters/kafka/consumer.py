@@ -70,7 +70,7 @@ class KafkaConsumer:
         self._config = config
         self._asker: AdminClient | None = None
         self._health = BrokerHealth(config.brokers, f"the consumer of {topic}", self._ask)
-        self._slot = _claim_slot(config, group)
+        self._slot = MemberSlot.try_claim(group) if config.group_protocol == "classic" else None
         self._rejoins = Rejoins()
         self._begin_transactions = transactions
         self._transactions: KafkaTransactions | None = None
@@ -102,6 +102,16 @@ class KafkaConsumer:
         self._leave()
         self._join()
         self._assignment.raise_failure()
+
+    @property
+    def member_name(self) -> str:
+        """See `site_spider.contracts.seed_log.Consumer`."""
+        return self._slot.instance_id if self._slot else ""
+
+    @property
+    def is_away(self) -> bool:
+        """See `site_spider.contracts.seed_log.Consumer`."""
+        return self._health.away
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         """See `site_spider.contracts.seed_log.Consumer`."""
@@ -282,13 +292,3 @@ def to_message(raw: RawMessage) -> Message:
 
 def _bytes(header: str | bytes | None) -> bytes:
     return header.encode() if isinstance(header, str) else header or b""
-
-
-def _claim_slot(config: KafkaConfig, group: str) -> MemberSlot | None:
-    if config.group_protocol != "classic":
-        return None
-    try:
-        return MemberSlot.claim(group)
-    except OSError as error:
-        logger.warning("Without a lock file a restarted process waits 10 s for its partitions: %s", error)
-        return None

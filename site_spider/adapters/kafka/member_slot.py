@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import itertools
+import logging
 import os
 import re
 import socket
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Self
 
 from site_spider.adapters.private_files import check_own_folder
+
+logger = logging.getLogger(__name__)
 
 # A cloned machine may keep its machine-id, but not the id of its last boot.
 _MACHINE_FILES = ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")
@@ -44,6 +47,15 @@ class MemberSlot:
             if descriptor is not None:
                 return cls(group, folder, number, descriptor)
         raise AssertionError("unreachable")
+
+    @classmethod
+    def try_claim(cls, group: str) -> Self | None:
+        """Take one, or say that there is none."""
+        try:
+            return cls.claim(group)
+        except OSError as error:
+            logger.warning("Without a lock file a restarted process waits 10 s for its partitions: %s", error)
+            return None
 
     def release(self) -> None:
         """Free the slot; harmless to repeat."""

@@ -42,6 +42,16 @@ class LocalConsumer:
         self._outage = Outage(logger, "Trying again", "The seed log can be written again")
         self._version: int | None = None
 
+    @property
+    def member_name(self) -> str:
+        """See `site_spider.contracts.seed_log.Consumer`: members of this log have no lasting names."""
+        return ""
+
+    @property
+    def is_away(self) -> bool:
+        """See `site_spider.contracts.seed_log.Consumer`."""
+        return bool(self._outage)
+
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         """See `site_spider.contracts.seed_log.Consumer`."""
         deadline = time.monotonic() + timeout_seconds

@@ -23,9 +23,11 @@ from site_spider.engine.parts import part_of
 from site_spider.frontier.retry.descriptions import name_of, name_of_class, retried_exceptions
 from site_spider.frontier.retry.hosts import HostAnswers
 from site_spider.frontier.retry.rules import may_retry, pause_seconds, read_limits, retry_after_seconds
+from site_spider.results.reasons import reason_of
 
 _OVERLOADED = frozenset({429, 503})
 _NO_LIMIT = 1_000_000
+RETRIES_COUNTED = "retry/by_reason/"  # stands before one of results.reasons.REASONS in the statistics
 
 
 class PatientRetryMiddleware(RetryBase):
@@ -84,7 +86,12 @@ class PatientRetryMiddleware(RetryBase):
         )
         if retry is not None:
             retry.meta[meta_keys.RETRY_REASONS] = (*earlier, said)
+            self._count(reason_of(said if isinstance(reason, str) else f"{said}: {reason}"))
         return retry
+
+    def _count(self, reason: str) -> None:
+        assert self.crawler.stats is not None
+        self.crawler.stats.inc_value(f"{RETRIES_COUNTED}{reason}")
 
     def _may_retry(self, request: Request, said: str, earlier: tuple[str, ...]) -> bool:
         retries, wanted = request.meta.get("retry_times", 0), request.meta.get("max_retry_times")

@@ -17,7 +17,7 @@ _OWN_FILES: Final = "robots.txt"  # has a dot, and is no host
 _VARYING: Final = re.compile(rf"""(?<!\S)(?!{re.escape(_OWN_FILES)}(?:\s|$))\S*[0-9./@'"`<>\[\]]\S*""")
 
 
-def reason_of(description: str) -> str:
+def failure_name(description: str) -> str:
     """Such as `DNSLookupError`, `HTTP 404`, `TimeoutError` or `Forbidden by robots.txt`."""
     if status := _STATUS.match(description):
         return status[0]

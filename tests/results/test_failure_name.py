@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from site_spider.results.failure_reason import reason_of
+from site_spider.results.failure_name import failure_name
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ from site_spider.results.failure_reason import reason_of
     ],
 )
 def test_the_kind_has_neither_host_nor_count(description: str, reason: str) -> None:
-    assert reason_of(description) == reason
+    assert failure_name(description) == reason
 
 
 def test_a_description_of_any_length_takes_no_time() -> None:
     """It may be a middleware's own."""
-    assert len(reason_of("." * 10_000_000)) < 100
+    assert len(failure_name("." * 10_000_000)) < 100

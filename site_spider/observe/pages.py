@@ -1,0 +1,83 @@
+"""Counts every result document as it is handed to the sinks: by task, by reason, and the newest failures."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from site_spider.ledger.entry import Entry
+from site_spider.ledger.lineage import Job
+from site_spider.observe.histograms import Histogram
+from site_spider.observe.moments import iso
+from site_spider.observe.tasks import Tasks
+from site_spider.results.failure_name import failure_name
+from site_spider.results.name_counts import NameCounts
+from site_spider.results.reasons import REASONS, reason_of
+
+MOST_NEWEST: Final = 20
+_LONGEST_URL: Final = 500  # characters
+_LONGEST_SAID: Final = 300
+
+
+class FailedPage(NamedTuple):
+    """A page that could not be fetched or read."""
+
+    url: str
+    reason: str  # one of REASONS
+    description: str
+    at: float  # Unix time
+    task_id: str | None
+    seed: Entry | None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**self._asdict(), "at": iso(self.at), "seed": self.seed and self.seed.position}
+
+
+class PageTally:
+    """Hears of result documents. On the event loop's thread only."""
+
+    def __init__(self, tasks: Tasks, sizes: Histogram) -> None:
+        self._tasks = tasks
+        self._sizes = sizes
+        self.reasons: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+        self.names = NameCounts()  # by the name of the error or status, without host and numbers
+        self.newest: deque[FailedPage] = deque(maxlen=MOST_NEWEST)
+
+    def page(self, document: Mapping[str, Any], job: Job | None) -> None:
+        """A result is handed to the sinks, under the names that the project gives its fields."""
+        task_id = None if job is None else job.root.seed.task_id
+        counts = self._tasks.of(task_id)
+        size = document.get("response_size")
+        if type(size) is int and size >= 0:  # a spider of the user's own may say anything
+            self._sizes.observe(size)
+        else:
+            size = 0
+        counts.page(size)
+        description = document.get("description")
+        if description is not None:
+            said = str(description)
+            reason = reason_of(said)
+            counts.reasons[reason] += 1
+            self._failed(said, reason, document, job, task_id)
+
+    def _failed(
+        self, said: str, reason: str, document: Mapping[str, Any], job: Job | None, task_id: str | None
+    ) -> None:
+        self.reasons[reason] += 1
+        self.names.add(str(document.get("reason") or failure_name(said)))
+        url = document.get("url") or (job.url if job is not None else "")
+        seed = None if job is None else job.entry
+        self.newest.append(
+            FailedPage(str(url)[:_LONGEST_URL], reason, said[:_LONGEST_SAID], time.time(), task_id, seed)
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Counts and newest failures, the latest first."""
+        return {
+            "reasons": dict(self.reasons),
+            "failures": dict(self.names.counts),
+            "newest_failures": [failed.document() for failed in reversed(self.newest)],
+        }

@@ -1,0 +1,87 @@
+"""Why nothing is polled now, and for how long which cause has kept the crawl."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from site_spider.intake.back_pressure import BackPressure
+from site_spider.intake.quarantine.quarantine import Quarantine
+from site_spider.intake.seeds import Seeds
+from site_spider.results.sinks import Sinks
+
+CAUSES: Final = ("sink", "frontier", "span", "suspicion", "kafka", "memory", "stop")
+
+_SPAN_SAID: Final = (
+    "its slowest seed is too far behind (SITE_MAX_SPAN_OFFSETS), or too many of the seeds in flight are its"
+)
+
+
+class Pause(NamedTuple):
+    """A cause, one of CAUSES, in words; both are empty when seeds are polled."""
+
+    cause: str = ""
+    said: str = ""
+
+
+_NONE: Final = Pause()
+
+
+class Pauses:
+    """Looked at some times a second. One cause counts at a time: the first that applies."""
+
+    def __init__(
+        self,
+        seeds: Seeds,
+        quarantine: Quarantine,
+        back_pressure: BackPressure,
+        sinks: Sinks,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seeds = seeds
+        self._quarantine = quarantine
+        self._back_pressure = back_pressure
+        self._sinks = sinks
+        self._clock = clock
+        self._looked_at = clock()
+        self.seconds = dict.fromkeys(CAUSES, 0.0)  # since the start, by cause
+
+    def look(self) -> None:
+        """Count the time since the last look to what keeps the crawl now."""
+        now = self._clock()
+        cause = self.now().cause or ("span" if self._seeds.too_wide() else "")
+        if cause:
+            self.seconds[cause] += now - self._looked_at
+        self._looked_at = now
+
+    def now(self) -> Pause:
+        """What keeps all partitions."""
+        if self._quarantine.is_closed:
+            return Pause("suspicion", "seeds suspected of killing the process are crawled one by one")
+        away = [delivery.sink.name for delivery in self._sinks if not delivery.available]
+        if away:
+            return Pause("sink", f"the sink {away[0]} is away")
+        cause = self._back_pressure.cause()
+        if cause:
+            return Pause(cause, _SAID[cause])
+        if self._seeds.room() <= 0:
+            return Pause("frontier", _SAID["frontier"])
+        return _NONE
+
+    def of_partition(self, *, is_wide: bool) -> Pause:
+        """What keeps one partition; `is_wide` says that it is left alone for its own sake."""
+        pause = self.now()
+        return pause if pause.cause or not is_wide else Pause("span", _SPAN_SAID)
+
+
+_SAID: Final = {
+    "sink": "too many results wait for a sink (SITE_SINK_BACKLOG_BYTES)",
+    "kafka": "the seed topic does not take what is sent to it",
+    "memory": "bodies of pages fill the memory (SITE_BODIES_MAX_BYTES)",
+    "stop": "the crawl stops, or partitions leave",
+    "frontier": (
+        "as many seeds are in flight as may be (SITE_MAX_SEEDS_IN_FLIGHT), or memory is full "
+        "(SITE_FRONTIER_MAX_REQUESTS, SITE_FRONTIER_MAX_BYTES)"
+    ),
+}
