@@ -20,10 +20,11 @@ _TASKS_SECONDS: Final = 60.0  # from one document with the counts of tasks to th
 _AS_THEY_ARE: Final = (  # in the snapshot
     "spider", "group", "topic", "process", "slot", "host_name", "pid", "started_at", "version",
     "uptime_seconds", "seeds", "conserved", "seconds_since_completion", "unknown_fields", "reasons",
-    "failures", "retries", "links", "latency", "queues", "waiting", "waiting_for_their_moment", "hosts",
+    "failures", "retries", "links", "latency", "queues", "waiting", "waiting_for_their_moment",
     "requests_out", "requests_in_progress", "pause", "paused_seconds", "log_is_away", "sinks", "proxies",
     "frontier", "bodies", "loop_lag_max_seconds", "memory",
 )  # fmt: skip
+_NO_HOSTS: Final = dict.fromkeys(("waiting", "ready", "busy", "delay", "back-off", "robots"), 0)
 _NAMED_BY_OTHERS: Final = frozenset({"failures", "unknown_fields", "counters", "texts"})
 
 
@@ -94,6 +95,7 @@ class Series:
             "oldest_seconds": max(taken["oldest_in_flight_seconds"].values(), default=0.0),
             "partitions": len(taken["seeds_in_flight"]),
             **{name: taken[name] for name in _AS_THEY_ARE},
+            "hosts": {**_NO_HOSTS, **taken["hosts"]},  # a field that an index lacks cannot be shown
             **_counted(stats),
         }
         if moment != "interval" or now - self._tasks_at >= _TASKS_SECONDS:
