@@ -28,7 +28,7 @@ _SHOWN: Final = 300  # characters of what a server says
 _MOST_SHOWN: Final = 100  # objects that failed
 
 
-class Refusal(NamedTuple):
+class NotImported(NamedTuple):
     """An object that was not imported, and why."""
 
     what: str
@@ -44,7 +44,7 @@ class Kibana:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     ca_cert: str | None = None
 
-    def send(self, objects: bytes) -> tuple[int, list[Refusal]]:
+    def send(self, objects: bytes) -> tuple[int, list[NotImported]]:
         """How many objects were imported, and which were not. Raises SinkUnavailable."""
         body, kind = encode_multipart_formdata({"file": (_NAME, objects, "application/ndjson")})
         status, headers, answer = self._ask("POST", "/api/saved_objects/_import?overwrite=true", body, kind)
@@ -123,7 +123,7 @@ class Kibana:
             return "look into the log of Kibana"
         return "that is not Kibana; --url is its address, usually with port 5601, and its path if it has one"
 
-    def _age(self) -> list[Refusal]:
+    def _age(self) -> list[NotImported]:
         """What else there is to say when it is older than the objects."""
         try:
             _, _, answer = self._ask("GET", "/api/status")
@@ -137,7 +137,7 @@ class Kibana:
         wanted = ".".join(map(str, OLDEST))
         is_old = tuple(map(int, parts)) < OLDEST
         return (
-            [Refusal(f"Kibana {'.'.join(parts)}", f"is too old: {wanted} or newer is needed")]
+            [NotImported(f"Kibana {'.'.join(parts)}", f"is too old: {wanted} or newer is needed")]
             if is_old
             else []
         )
@@ -172,12 +172,12 @@ def _json(answer: bytes) -> Mapping[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _refusals(errors: object) -> Iterator[Refusal]:
+def _refusals(errors: object) -> Iterator[NotImported]:
     for one in errors[:_MOST_SHOWN] if isinstance(errors, list) else ():
         said = one if isinstance(one, dict) else {}
         meta = said.get("meta")
         title = said.get("title") or (meta.get("title") if isinstance(meta, dict) else None) or said.get("id")
-        yield Refusal(f"{_text(said.get('type'))} {_text(title)!r}", _reason(said.get("error")))
+        yield NotImported(f"{_text(said.get('type'))} {_text(title)!r}", _reason(said.get("error")))
 
 
 def _reason(error: object) -> str:
@@ -189,10 +189,9 @@ def _reason(error: object) -> str:
     return " ".join(_text(said[name]) for name in ("type", "message") if said.get(name)) or "no reason given"
 
 
-def _unexplained(is_success: bool) -> list[Refusal]:
-    return (
-        [] if is_success else [Refusal("the import", "failed without a reason; look into the log of Kibana")]
-    )
+def _unexplained(is_success: bool) -> list[NotImported]:
+    reason = "failed without a reason; look into the log of Kibana"
+    return [] if is_success else [NotImported("the import", reason)]
 
 
 def _text(value: object) -> str:
