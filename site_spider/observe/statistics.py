@@ -95,7 +95,7 @@ class Statistics:
             if time.monotonic() >= push_at:
                 push_at = time.monotonic() + self._plan.interval_seconds
                 await self._push("interval")
-            elif "idle" in self._plan.moments and self._has_fallen_idle():
+            if "idle" in self._plan.moments and self._has_fallen_idle():
                 await self._push("idle")
 
     def _has_fallen_idle(self) -> bool:
