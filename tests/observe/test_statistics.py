@@ -8,6 +8,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -19,7 +20,7 @@ from scrapy.http import Response
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.store import FILE_NAME
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
-from site_spider.errors import ConfigError, SinkUnavailable
+from site_spider.errors import ConfigError, LogUnavailable, SinkUnavailable
 from site_spider.observe.counters import (
     LONGEST_NAME,
     LONGEST_TEXT,
@@ -36,7 +37,7 @@ from site_spider.observe.tasks import Tasks
 from site_spider.service import observers, plugins
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
-from tests.in_process.engine import crawl, page, settings_for
+from tests.in_process.engine import Crawled, page, settings_for
 
 SEEDS = [{"url": f"http://h.test/{number}", "meta": {"task_id": "t"}} for number in range(5)]
 HERE = "tests.observe.test_statistics"
@@ -48,6 +49,11 @@ def answers() -> Iterator[None]:
     Store.reset()
     yield
     engine.ANSWERS.clear()
+
+
+def crawl(folder: Path, seeds: Sequence[Any], *spider: type[SeedSpider], **overrides: Any) -> Crawled:
+    """With the local store, unless a test names another: the environment may name servers."""
+    return engine.crawl(folder, seeds, *spider, **{"SITE_STATS_TO": "local", **overrides})
 
 
 class Counting(SeedSpider):
@@ -173,7 +179,7 @@ def test_keys_that_become_one_name_stay_apart_and_odd_values_are_left_out() -> N
         "a.b": 1, "a_b": 2, "yes": True, "large": 10**30, "huge": 10**400, "inf": float("inf"), "none": None,
     })  # fmt: skip
     assert found.numbers == {"a_b": 1, "a_b_2": 2, "yes": 1, "large": 1e30}
-    assert found.left_out == 3
+    assert found.left_out == 2
 
 
 # --- when and where ------------------------------------------------------------------------------
@@ -412,3 +418,71 @@ def test_a_topic_that_is_taken_is_refused(tmp_path: Path, topic: str) -> None:
 
     with pytest.raises(ConfigError, match="SITE_STATS_TOPIC"):
         ServiceSettings.read(settings_for(tmp_path, SITE_STATS_TOPIC=topic))
+
+
+class Forbidding(LocalSeedLog):
+    """A log whose statistics topic this process may neither make nor write to."""
+
+    def keep(self, topic: str, seconds: float) -> None:
+        raise LogUnavailable(f"Topic {topic}: Topic authorization failed")
+
+    def producer(self, purpose: str = "") -> Any:
+        made = super().producer(purpose)
+        return _Denied(made) if purpose else made
+
+
+class _Denied:
+    """Refuses each message, and has them wait at the end."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+
+    def send(self, *_message: Any) -> Future[None]:
+        future: Future[None] = Future()
+        future.set_exception(LogUnavailable("Topic authorization failed"))
+        return future
+
+    def flush(self, timeout_seconds: float) -> int:
+        return 0
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+def test_a_missing_right_on_the_topic_is_one_warning_and_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("site_spider.observe.stats_topic._KEEP_EVERY_SECONDS", 0.1)
+    classes = {"local": f"{HERE}.Forbidding"}
+    since: list[float] = []
+
+    def a_while(_crawler: Any) -> bool:
+        since.append(time.monotonic())
+        return since[-1] - since[0] > 1.0
+
+    with caplog.at_level(logging.WARNING):
+        found = crawl(tmp_path, SEEDS, until=a_while, SITE_SEED_LOG_CLASSES=classes)
+    assert (found.lag, len(found.documents), found.exit_code) == (0, 5, 0)
+    said = [record.getMessage() for record in caplog.records if "SITE_STATS_TOPIC" in record.getMessage()]
+    assert len(said) == 1
+    assert "authorization failed" in said[0]
+
+
+def test_messages_that_are_not_taken_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During an outage of the log only the first few wait: what they say is old soon."""
+    sent: list[Future[None]] = []
+
+    def send(_self: Any, *_message: Any) -> Future[None]:
+        sent.append(Future())
+        return sent[-1]
+
+    monkeypatch.setattr(_Denied, "send", send)
+    monkeypatch.setattr(Forbidding, "keep", LocalSeedLog.keep)
+    since: list[float] = []
+
+    def a_while(_crawler: Any) -> bool:
+        since.append(time.monotonic())
+        return since[-1] - since[0] > 1.5
+
+    crawl(tmp_path, SEEDS, until=a_while, SITE_SEED_LOG_CLASSES={"local": f"{HERE}.Forbidding"})
+    assert len(sent) == 3
