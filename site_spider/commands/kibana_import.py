@@ -176,8 +176,11 @@ def _refusals(errors: object) -> Iterator[NotImported]:
     for one in errors[:_MOST_SHOWN] if isinstance(errors, list) else ():
         said = one if isinstance(one, dict) else {}
         meta = said.get("meta")
-        title = said.get("title") or (meta.get("title") if isinstance(meta, dict) else None) or said.get("id")
-        yield NotImported(f"{_text(said.get('type'))} {_text(title)!r}", _reason(said.get("error")))
+        title = said.get("title") or (meta.get("title") if isinstance(meta, dict) else None)
+        name = f"{_text(title)!r} " if title else ""
+        yield NotImported(
+            f"{_text(said.get('type'))} {name}({_text(said.get('id'))})", _reason(said.get("error"))
+        )
 
 
 def _reason(error: object) -> str:

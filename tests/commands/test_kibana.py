@@ -151,10 +151,10 @@ def test_each_object_that_failed_is_said_with_its_reason(project: Project) -> No
         ran = project.scrapy("kibana", "import", "--url", url)
     assert ran.returncode == 1
     assert ran.stderr.splitlines() == [
-        "scrapy kibana: dashboard 'Crawl': conflict",
-        "scrapy kibana: dashboard 'R\\x1b[2J': it refers to x, which is not there",
-        "scrapy kibana: lens 'c': unknown too new",
-        "scrapy kibana: ? '?': no reason given",
+        "scrapy kibana: dashboard 'Crawl' (a): conflict",
+        "scrapy kibana: dashboard 'R\\x1b[2J' (b): it refers to x, which is not there",
+        "scrapy kibana: lens (c): unknown too new",
+        "scrapy kibana: ? (?): no reason given",
     ]
     assert ran.stdout == f"imported 3 of {len(OBJECTS)} objects\n"
 

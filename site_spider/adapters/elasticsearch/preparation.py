@@ -91,7 +91,8 @@ class IndexPreparation:
                 raise
             content = self._template.without_analysis()
             await client.indices.put_index_template(name=name, **content)
-            logger.warning(
+            logger.log(
+                logging.WARNING if has_text(content) else logging.INFO,  # said of results alone
                 "%s is %s, which lacks the module analysis-common (html_strip, asciifolding): indices of the"
                 " template %s are searched with mark-up and accents as they stand; results have a field %s"
                 " without both.",

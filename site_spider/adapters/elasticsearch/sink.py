@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -25,7 +25,7 @@ from site_spider.adapters.elasticsearch.answer import (
     refuses_content,
     verdicts_of,
 )
-from site_spider.adapters.elasticsearch.mapping import not_mapped
+from site_spider.adapters.elasticsearch.mapping import LATER, not_mapped
 from site_spider.adapters.elasticsearch.node import PiecewiseNode
 from site_spider.adapters.elasticsearch.options import ElasticsearchOptions, index_name, items_index
 from site_spider.adapters.elasticsearch.page_text import page_text
@@ -112,9 +112,11 @@ class ElasticsearchSink:
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in as few requests as the server takes. Raises SinkUnavailable."""
         verdicts = await self._write(records)
-        while fields := {field for one in verdicts if (field := not_mapped(one.reason))} - self._left_out:
-            self._leave_out(fields)
+        for _ in LATER:  # a refusal names one field
             again = [number for number, one in enumerate(verdicts) if not_mapped(one.reason)]
+            if not again:
+                break
+            self._leave_out({not_mapped(verdicts[number].reason) for number in again})
             for number, verdict in zip(again, await self._write([records[n] for n in again]), strict=True):
                 verdicts[number] = verdict
         return verdicts
@@ -140,14 +142,17 @@ class ElasticsearchSink:
         answers = iter(await self._bulk([one for one in encoded if isinstance(one, _Update)]))
         return [next(answers) if isinstance(one, _Update) else one for one in encoded]
 
-    def _leave_out(self, fields: Collection[str]) -> None:
+    def _leave_out(self, fields: Set[str | None]) -> None:
         """What a mapping refuses that was made for an earlier version; the rest of the result is stored."""
-        self._left_out |= frozenset(fields)
+        new = {field for field in fields if field} - self._left_out  # another batch may have met it, too
+        if not new:
+            return
+        self._left_out |= new
         logger.warning(
             "Index %s has a strict mapping without %s: results are written without. Add the field to the"
             " mapping, or leave it out with SITE_RESULT_FIELDS.",
             self._index,
-            ", ".join(sorted(fields)),
+            ", ".join(sorted(new)),
         )
 
     async def _over_stored(self, records: Sequence[Record]) -> Sequence[Record]:

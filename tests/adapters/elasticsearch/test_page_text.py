@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -152,6 +153,28 @@ def test_a_strict_mapping_that_may_not_be_changed_refuses_no_result(
     assert stored.keys().isdisjoint({"reason", "registered_domain", "absent", "body_text"})
     said = [one for one in caplog.records if "has a strict mapping without" in one.message]
     assert 1 <= len(said) <= 4
+
+
+@pytest.mark.servers
+def test_batches_at_the_same_time_meet_a_strict_mapping_together(settings: dict[str, Any]) -> None:
+    index = settings["SITE_RESULTS_INDEX"]
+
+    async def both() -> list[Any]:
+        sink = ElasticsearchSink.from_settings(settings)
+        await sink.open()
+        try:
+            return await asyncio.gather(
+                *(sink.write([failure(f"{n}"), page(f"p{n}", CAFE)]) for n in range(4))
+            )
+        finally:
+            await sink.close()
+
+    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        client.indices.create(index=index, mappings=old_mapping(dynamic="strict"))
+        client.indices.put_settings(index=index, settings={"index.blocks.metadata": True})
+        verdicts = asyncio.run(both())
+        client.indices.put_settings(index=index, settings={"index.blocks.metadata": False})
+    assert [answers(some) for some in verdicts] == [[Answer.ACKNOWLEDGED] * 2] * 4
 
 
 @pytest.mark.servers
