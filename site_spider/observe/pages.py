@@ -12,6 +12,7 @@ from site_spider.ledger.lineage import Job
 from site_spider.observe.histograms import Histogram
 from site_spider.observe.moments import iso
 from site_spider.observe.tasks import Tasks
+from site_spider.results.failure_name import failure_name
 from site_spider.results.name_counts import NameCounts
 from site_spider.results.reasons import REASONS, reason_of
 
@@ -66,7 +67,7 @@ class PageTally:
         self, said: str, reason: str, document: Mapping[str, Any], job: Job | None, task_id: str | None
     ) -> None:
         self.reasons[reason] += 1
-        self.names.add_failure(said)
+        self.names.add(str(document.get("reason") or failure_name(said)))
         url = document.get("url") or (job.url if job is not None else "")
         seed = None if job is None else job.entry
         self.newest.append(

@@ -21,7 +21,3 @@ class NameCounts:
         if name not in self.counts and len(self.counts) >= _MOST_NAMES:
             name = _OTHER
         self.counts[name] += 1
-
-    def add_failure(self, description: str) -> None:
-        """Count a failure by its reason: what stands before the first colon, or what was retried."""
-        self.add(description.partition(":")[0].partition(" (after ")[0])

@@ -23,6 +23,7 @@ class Result:
     url: str | None = None  # as asked for
     final_url: str | None = None  # as answered, after redirects
     host: str | None = None  # of `url`
+    registered_domain: str | None = None  # of `host`, by the public suffix list
     method: str | None = None
     task_id: str | None = None
     depth: int | None = None  # hops from the seed
@@ -37,6 +38,7 @@ class Result:
     latency_ms: float | None = None  # from sending the request to the end of the answer's head
     retries: int | None = None
     redirects: int | None = None
+    reason: str | None = None  # kind of the failure, without host and counts: `HTTP 404`; None on success
     fetched_at: str | None = None  # ISO 8601, UTC
     spider: str | None = None
     meta: dict[str, Any] = field(default_factory=dict)  # extra fields of the seed's meta

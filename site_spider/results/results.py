@@ -14,9 +14,11 @@ from site_spider.ledger.completion import Completion
 from site_spider.ledger.entry import Outcome
 from site_spider.ledger.lifecycle import SeedListener
 from site_spider.ledger.lineage import Job
+from site_spider.page.url import host_of, site_of
 from site_spider.results.commits import Commits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
+from site_spider.results.failure_name import failure_name
 from site_spider.results.fields import Fields, written
 from site_spider.results.items import refusal_of
 from site_spider.results.result import Result
@@ -61,6 +63,8 @@ class Results(SeedListener):
         """Send one document, which has a `url_id`, to every sink."""
         url_id = str(document["url_id"])
         description = document.get("description")
+        if description is not None and not document.get("reason"):
+            document = {**document, "reason": failure_name(str(description))}
         self._tally.page(document, job)
         document = written(document, self._fields)
         record = Record(url_id, document, _size_bytes(document))
@@ -161,6 +165,7 @@ class _Pending:
 def describe_job(result: Result, job: Job) -> None:
     """Fill in what is known of a result before anything was downloaded."""
     result.url = job.url
+    describe_host(result, host_of(job.url))
     result.depth = job.depth
     result.method = job.method
     seed = job.root.seed
@@ -172,6 +177,12 @@ def describe_job(result: Result, job: Job) -> None:
     else:
         result.parent_url_id = job.parent.url_id
         result.seed_url_id = seed.seed_url_id or job.root.url_id
+
+
+def describe_host(result: Result, host: str) -> None:
+    """Fill in what the host tells."""
+    result.host = host
+    result.registered_domain = site_of(host) or None
 
 
 def _size_bytes(document: Mapping[str, Any]) -> int:

@@ -32,7 +32,7 @@ from site_spider.page.url import SCOPES, host_of, in_scope, site_of
 from site_spider.results.callbacks import gives_page_result
 from site_spider.results.page_of import page_of
 from site_spider.results.result import Result
-from site_spider.results.results import describe_job
+from site_spider.results.results import describe_host, describe_job
 from site_spider.service import addon
 from site_spider.service.environment import apply_environment
 from site_spider.service.scrapy_settings import check_scrapy_settings
@@ -84,8 +84,7 @@ class SeedSpider(Spider):
         check_scrapy_settings(crawler.settings)
         spider = super().from_crawler(crawler, *args, **kwargs)
         spider.link_scope = options.choice(crawler.settings, "SITE_LINK_SCOPE", SCOPES)
-        if spider.link_scope == "domain":
-            site_of("example.com")  # reads the list of suffixes now, and not while crawling
+        site_of("example.com")  # reads the list of suffixes now, and not while crawling
         spider.follow_nofollow = options.boolean(crawler.settings, "SITE_FOLLOW_NOFOLLOW")
         spider.depth_limit = options.integer(crawler.settings, "DEPTH_LIMIT")
         spider.body_limits = BodyLimits(
@@ -255,10 +254,10 @@ class SeedSpider(Spider):
         result = Result(url_id=page_of(request).url_id if job is None else job.url_id)
         if job is None:
             result.url, result.method = request.url, request.method
+            describe_host(result, host_of(request.url))
         else:
             describe_job(result, job)
         meta = request.meta
-        result.host = host_of(result.url or request.url)
         result.retries = meta.get("retry_times", 0)
         result.redirects = meta.get("redirect_times", 0)
         result.final_url = request.url

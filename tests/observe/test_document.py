@@ -28,9 +28,11 @@ def taken(num: int, size: int, asked: int, robots: tuple[int, int, int] = (0, 0,
         **dict.fromkeys(statistics._AS_THEY_ARE),
         "at": "2023-11-14T22:13:20.250+00:00",
         "process": "p",
+        "hosts": {"waiting": 3, "busy": 2, "new": 1},
         "downloads": {"page": kind(num, size, asked), "robots": kind(*robots)},
         "oldest_in_flight_seconds": {"seeds/0": 1.5, "seeds/1": 0.5},
         "seeds_in_flight": {"seeds/0": 1, "seeds/1": 1},
+        "latency": {},
         "tasks": {"largest": [], "others": {}},
     }
 
@@ -50,6 +52,8 @@ def test_totals_run_on_and_intervals_are_differences() -> None:
     )
     assert made["interval_seconds"] == 10.0
     assert made["robots"] == {"num": 0, "response_size": 0, "request_size": 0}
+    none = dict.fromkeys(("ready", "delay", "back-off", "robots"), 0)
+    assert made["hosts"] == {**none, "waiting": 3, "busy": 2, "new": 1}
     assert (made["oldest_seconds"], made["partitions"]) == (1.5, 2)
 
 
@@ -96,9 +100,8 @@ def test_names_from_outside_cannot_blow_up_the_index() -> None:
     assert sum(counts.counts.values()) == 1002
     counts = NameCounts()
     counts.add("x" * 10_000)
-    counts.add_failure("Forbidden by robots.txt: no")
-    counts.add_failure("HTTP 503 Service Unavailable (after 2 retries: 2 x HTTP 503)")
-    assert list(counts.counts) == ["x" * 80, "Forbidden by robots_txt", "HTTP 503 Service Unavailable"]
+    counts.add("Forbidden by robots.txt")
+    assert list(counts.counts) == ["x" * 80, "Forbidden by robots_txt"]
 
 
 def test_levels_become_five_lengths() -> None:

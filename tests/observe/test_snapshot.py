@@ -91,7 +91,7 @@ def test_a_snapshot_says_where_every_seed_is_and_what_became_of_pages(tmp_path: 
         "callback": 1,
     }
     assert tuple(taken["reasons"]) == REASONS
-    assert taken["failures"] == {"HTTP 404 Not Found": 1, "ZeroDivisionError in the spider": 1}
+    assert taken["failures"] == {"HTTP 404": 1, "ZeroDivisionError in the spider": 1}
     assert {failed["url"] for failed in taken["newest_failures"]} == {
         "http://h.test/missing",
         "http://h.test/raises",

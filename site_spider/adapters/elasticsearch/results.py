@@ -12,6 +12,7 @@ from site_spider.adapters.elasticsearch.answer import UnexpectedResponse, explai
 from site_spider.adapters.elasticsearch.node import AnswerTooLarge, BoundedNode
 from site_spider.adapters.elasticsearch.options import ElasticsearchOptions, index_name, items_index
 from site_spider.adapters.elasticsearch.query import query
+from site_spider.adapters.elasticsearch.template import TEXT
 from site_spider.contracts.reader import ANY, Fields, StatusFilter
 from site_spider.options import SettingsView
 from site_spider.results.nulls import without_mark
@@ -135,7 +136,10 @@ class ElasticsearchResults:
         """Raises UnexpectedResponse. Somebody else's document may have no source."""
         source = hit.get("_source") if isinstance(hit, Mapping) else None
         key = "_id" if self._of_items else "url_id"
-        return {key: part(hit, "_id", str), **(without_mark(source) if isinstance(source, dict) else {})}
+        document = without_mark(source) if isinstance(source, dict) else {}
+        if not self._of_items:
+            document.pop(TEXT, None)  # body says the same
+        return {key: part(hit, "_id", str), **document}
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:

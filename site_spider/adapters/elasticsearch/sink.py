@@ -7,19 +7,15 @@ are written by themselves until the guilty record stands alone.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from elastic_transport import TlsError
 from elasticsearch import (
     ApiError,
     AsyncElasticsearch,
-    AuthenticationException,
     TransportError,
-    UnsupportedProductError,
 )
 
 from site_spider.adapters.elasticsearch.answer import (
@@ -27,16 +23,17 @@ from site_spider.adapters.elasticsearch.answer import (
     UnexpectedResponse,
     explained,
     refuses_content,
-    shown,
     verdicts_of,
-    version_of,
 )
-from site_spider.adapters.elasticsearch.mapping import closing_changes
+from site_spider.adapters.elasticsearch.mapping import LATER, not_mapped
 from site_spider.adapters.elasticsearch.node import PiecewiseNode
-from site_spider.adapters.elasticsearch.options import HOSTS, ElasticsearchOptions, index_name, items_index
+from site_spider.adapters.elasticsearch.options import ElasticsearchOptions, index_name, items_index
+from site_spider.adapters.elasticsearch.page_text import page_text
+from site_spider.adapters.elasticsearch.preparation import IndexPreparation
 from site_spider.adapters.elasticsearch.stored import id_of, over_stored
+from site_spider.adapters.elasticsearch.template import TEXT, IndexTemplate
 from site_spider.contracts.sink import Answer, Record, Verdict
-from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
+from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
 from site_spider.resources import resource
 from site_spider.results.document import encode
@@ -44,13 +41,9 @@ from site_spider.results.document import encode
 logger = logging.getLogger(__name__)
 
 TEMPLATES = resource("elasticsearch")
-META = "meta"  # the field for what producers send along
-HEALTH_WAIT = "5s"  # of the server, for its shards
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
 RETRY_ON_CONFLICT = 3
-REMEDY_CREDENTIALS = 'as {"basic_auth": ["name", "password"]} or {"api_key": "..."}, what it accepts'
-REMEDY_TLS = 'ca_certs, as {"ca_certs": "/path/ca.pem"}, to the CA that signed its certificate'
 ENCODE_PER_TURN_BYTES = 1_000_000  # then the event loop gets its turn: about 5 ms
 
 
@@ -79,8 +72,9 @@ class ElasticsearchSink:
         self._options = options
         self._action = action
         self._index = index
-        self._template_name = f"site_spider-{index}"
-        self._template = _template(template, index)
+        self._preparation = IndexPreparation(options, index, IndexTemplate(template, index))
+        self._writes_text = False  # of a page: the server cannot make it of the mark-up
+        self._left_out: frozenset[str] = frozenset()  # fields that the mapping does not take
         self._client: AsyncElasticsearch | None = None
         self._new_client()  # shows at once whether the options are right
 
@@ -109,16 +103,23 @@ class ElasticsearchSink:
         await self.close()
         self._client = self._new_client()
         try:
-            await self._prepare(self._client.options(request_timeout=OPEN_TIMEOUT_SECONDS))
+            client = self._client.options(request_timeout=OPEN_TIMEOUT_SECONDS)
+            self._writes_text = await self._preparation.run(client)
         except BaseException:
             await self.close()
             raise
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in as few requests as the server takes. Raises SinkUnavailable."""
-        encoded = await self._encoded(await self._over_stored(records))
-        answers = iter(await self._bulk([one for one in encoded if isinstance(one, _Update)]))
-        return [next(answers) if isinstance(one, _Update) else one for one in encoded]
+        verdicts = await self._write(records)
+        for _ in LATER:  # a refusal names one field
+            again = [number for number, one in enumerate(verdicts) if not_mapped(one.reason)]
+            if not again:
+                break
+            self._leave_out({not_mapped(verdicts[number].reason) for number in again})
+            for number, verdict in zip(again, await self._write([records[n] for n in again]), strict=True):
+                verdicts[number] = verdict
+        return verdicts
 
     async def close(self) -> None:
         """Close the connections. Never raises."""
@@ -134,61 +135,25 @@ class ElasticsearchSink:
     def _new_client(self) -> AsyncElasticsearch:
         return self._options.client(AsyncElasticsearch, node_class=PiecewiseNode)
 
-    async def _prepare(self, client: AsyncElasticsearch) -> None:
-        try:
-            await self._check_health(client)
-            await self._install_template(client)
-            await self._close_meta(client)
-        except UnsupportedProductError as error:
-            raise ConfigError(f"{HOSTS} is {self._options.address!r}: that is not Elasticsearch.") from error
-        except TlsError as error:
-            raise self._options.refused(explained(error), REMEDY_TLS) from error
-        except AuthenticationException as error:
-            raise self._options.refused(explained(error), REMEDY_CREDENTIALS) from error
-        except (ApiError, TransportError, RecursionError, UnexpectedResponse) as error:
-            raise self._options.unavailable(explained(error)) from error
-
-    async def _check_health(self, client: AsyncElasticsearch) -> None:
-        # GET / and HEAD / are refused by slim distributions and by some proxies.
-        try:
-            await client.cluster.health(wait_for_status="yellow", timeout=HEALTH_WAIT)
-        except ApiError as error:
-            if error.status_code not in (403, 408):  # 408: some shards are not ready, and need not be ours
-                raise
-            if error.status_code == 403:
-                logger.warning("%s refuses the request for its health: %s", HOSTS, explained(error))
-
-    async def _install_template(self, client: AsyncElasticsearch) -> None:
-        name, version = self._template_name, self._template["version"]
-        try:
-            found = await client.options(ignore_status=404).indices.get_index_template(name=name)
-            if any(version_of(one) >= version for one in _templates(found.body)):
-                return  # somebody may have changed it to his needs
-            await client.indices.put_index_template(name=name, **self._template)
-        except ApiError as error:
-            if error.status_code not in (400, 403):
-                raise
-            logger.warning(
-                "The index template %s could not be installed, so a new index gets guessed mappings: %s",
-                name,
-                explained(error),
-            )
-
-    async def _close_meta(self, client: AsyncElasticsearch) -> None:
-        wanted = self._template["template"]["mappings"]["properties"].get(META)
-        if wanted is None:
-            return
-        try:
-            found = await client.options(ignore_status=404).indices.get_mapping(index=self._index)
-            for index, change in closing_changes(found.body, META, wanted):
-                await client.indices.put_mapping(index=index, properties=change)
-                logger.info("Index %s makes no field of a new key in %s from now on.", shown(index), META)
-        except ApiError as error:
-            if error.status_code not in (400, 403):
-                raise
-            logger.info("New keys of %s in %s may become fields: %s", META, self._index, explained(error))
-
     # --- Writing ---
+
+    async def _write(self, records: Sequence[Record]) -> list[Verdict]:
+        encoded = await self._encoded(await self._over_stored(records))
+        answers = iter(await self._bulk([one for one in encoded if isinstance(one, _Update)]))
+        return [next(answers) if isinstance(one, _Update) else one for one in encoded]
+
+    def _leave_out(self, fields: Set[str | None]) -> None:
+        """What a mapping refuses that was made for an earlier version; the rest of the result is stored."""
+        new = {field for field in fields if field} - self._left_out  # another batch may have met it, too
+        if not new:
+            return
+        self._left_out |= new
+        logger.warning(
+            "Index %s has a strict mapping without %s: results are written without. Add the field to the"
+            " mapping, or leave it out with SITE_RESULT_FIELDS.",
+            self._index,
+            ", ".join(sorted(new)),
+        )
 
     async def _over_stored(self, records: Sequence[Record]) -> Sequence[Record]:
         if not self._is_shared or self._client is None:
@@ -203,16 +168,24 @@ class ElasticsearchSink:
         since_turn = 0
         for record in records:
             try:
-                update = _update(record, self._action)
+                update = _update(id_of(record), self._as_stored(record.document), self._action)
             except SinkRejected as error:
                 encoded.append(Verdict(Answer.REJECTED, str(error)))
                 continue
             encoded.append(update)
             since_turn += len(update.lines)
-            if since_turn >= ENCODE_PER_TURN_BYTES:
+            if since_turn >= ENCODE_PER_TURN_BYTES or self._writes_text:
                 since_turn = 0
                 await asyncio.sleep(0)
         return encoded
+
+    def _as_stored(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._writes_text:
+            body = document.get("body")
+            document = {**document, TEXT: page_text(body) if isinstance(body, str) else None}
+        if self._left_out:
+            document = {name: value for name, value in document.items() if name not in self._left_out}
+        return document
 
     async def _bulk(self, updates: Sequence[_Update]) -> list[Verdict]:
         if not updates:
@@ -242,31 +215,9 @@ class ElasticsearchSink:
         return verdicts_of(answer.body, [update.key for update in updates], self._action)
 
 
-def _update(record: Record, action: Action) -> _Update:
+def _update(key: str, document: Mapping[str, Any], action: Action) -> _Update:
     """Raises SinkRejected."""
-    key = id_of(record)
     if action == "index":
-        return _Update(key, b"%b\n%b\n" % (encode({"index": {"_id": key}}), encode(record.document)))
+        return _Update(key, b"%b\n%b\n" % (encode({"index": {"_id": key}}), encode(document)))
     update = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
-    return _Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (update, encode(record.document)))
-
-
-def _templates(answer: object) -> Sequence[object]:
-    """Those that the server has. Raises UnexpectedResponse."""
-    if not isinstance(answer, Mapping):
-        raise UnexpectedResponse("the answer about an index template is no object", answer)
-    found = answer.get("index_templates")
-    return found if isinstance(found, list) else []
-
-
-def _template(path: Path, index: str) -> dict[str, Any]:
-    template: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    # Two templates of one priority may not share a name. The longer name is the more
-    # specific one, and priorities that people choose themselves (100 and up) win over it.
-    return {
-        "index_patterns": [index, f"{index}-*"],
-        "priority": min(len(index), 99),
-        "version": template["version"],
-        "meta": template["_meta"],
-        "template": template["template"],
-    }
+    return _Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (update, encode(document)))

@@ -1,0 +1,105 @@
+"""The index template of one index, and what becomes of it on a server without the usual text analysis.
+
+Every complete Elasticsearch has the module analysis-common, with html_strip and asciifolding. A slim
+distribution refuses a template that names them. There the index of results has a further field, body_text,
+for the text of a page, which the sink fills.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from elasticsearch import ApiError
+
+from site_spider.adapters.elasticsearch.answer import UnexpectedResponse, explained, version_of
+
+TEXT: Final = "body_text"  # the text of `body`, where the server cannot make it
+_BODY: Final = "body"
+_ANALYZER: Final = "page_text"
+_REFUSALS: Final = ("char_filter", "failed to find filter")
+# by a query that names no field
+_SEARCHED: Final = [
+    TEXT,
+    "description",
+    "url",
+    "url_id",
+    "host",
+    "task_id",
+    "reason",
+]  # unless fields are named
+
+
+class IndexTemplate:
+    """The template as it is sent."""
+
+    def __init__(self, path: Path, index: str) -> None:
+        template: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        self.name = f"site_spider-{index}"
+        self.version: int = template["version"]
+        # Two templates of one priority may not share a name. The longer name is the more
+        # specific one, and priorities that people choose themselves (100 and up) win over it.
+        self.content: dict[str, Any] = {
+            "index_patterns": [index, f"{index}-*"],
+            "priority": min(len(index), 99),
+            "version": template["version"],
+            "meta": template["_meta"],
+            "template": template["template"],
+        }
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """The mapping of each field."""
+        found: Mapping[str, Any] = self.content["template"]["mappings"]["properties"]
+        return found
+
+    def without_analysis(self) -> dict[str, Any]:
+        """For a server that lacks the filters of texts."""
+        content = copy.deepcopy(self.content)
+        template = content["template"]
+        template["settings"].pop("analysis")
+        _forget_analyzer(template["mappings"])
+        if _BODY in self.properties:
+            template["mappings"]["properties"][TEXT] = {"type": "text"}
+            template["settings"]["index"]["query"] = {"default_field": _SEARCHED}
+        return content
+
+
+def lacks_filters(error: ApiError) -> bool:
+    """Whether a template was refused because the server does not know its filters."""
+    return error.status_code == 400 and any(said in explained(error) for said in _REFUSALS)
+
+
+def newest(answer: object, version: int) -> Mapping[str, Any] | None:
+    """The template on the server, if it has this version or a newer one. Raises UnexpectedResponse."""
+    found = next((one for one in _templates(answer) if version_of(one) >= version), None)
+    return found["index_template"] if isinstance(found, Mapping) else None
+
+
+def has_text(template: Mapping[str, Any]) -> bool:
+    """Whether indices of a template have the field for texts."""
+    inner: Any = template
+    for name in ("template", "mappings", "properties"):
+        inner = inner.get(name) if isinstance(inner, Mapping) else None
+    return isinstance(inner, Mapping) and TEXT in inner
+
+
+def _templates(answer: object) -> Sequence[object]:
+    if not isinstance(answer, Mapping):
+        raise UnexpectedResponse("the answer about an index template is no object", answer)
+    found = answer.get("index_templates")
+    return found if isinstance(found, list) else []
+
+
+def _forget_analyzer(mapping: Any) -> None:
+    if isinstance(mapping, dict):
+        if mapping.get("analyzer") == _ANALYZER:
+            del mapping["analyzer"]
+        for inner in mapping.values():
+            _forget_analyzer(inner)
+    elif isinstance(mapping, list):
+        for inner in mapping:
+            _forget_analyzer(inner)

@@ -1,0 +1,315 @@
+"""`scrapy kibana import` against a stand-in for Kibana, which looks closely at what it is sent."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from email.parser import BytesParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_spider.commands.kibana_import import Kibana
+from site_spider.errors import SinkUnavailable, SiteSpiderError
+from tests.adapters.raw_server import Asked, Said, answering, said
+from tests.commands.project import Project
+from tools.kibana.__main__ import FILE
+from tools.site.certificate import tls_for
+
+EXPORT = FILE.read_bytes()
+OBJECTS = [json.loads(line) for line in EXPORT.splitlines()[:-1]]
+KBN = b"kbn-name: stand-in\r\n"
+
+
+def uploaded(asked: Asked) -> bytes:
+    """The file of a request that Kibana would take, and no other."""
+    assert asked.method == "POST"
+    assert asked.path.endswith("/api/saved_objects/_import?overwrite=true")
+    assert asked.headers["kbn-xsrf"]
+    assert "transfer-encoding" not in asked.headers
+    kind = asked.headers["content-type"]
+    assert re.fullmatch(r"multipart/form-data; boundary=\S+", kind)
+    message = BytesParser().parsebytes(f"Content-Type: {kind}\r\n\r\n".encode() + asked.body)
+    (part,) = message.get_payload()
+    assert part.get_param("name", header="content-disposition") == "file"
+    assert part.get_filename().endswith(".ndjson")
+    content: bytes = part.get_payload(decode=True)
+    return content
+
+
+def imported(asked: Asked) -> bytes:
+    """As Kibana answers when all is well."""
+    objects = [json.loads(line) for line in uploaded(asked).splitlines() if b'"exportedCount"' not in line]
+    results = [{"type": one["type"], "id": one["id"], "overwrite": True} for one in objects]
+    answer = {"successCount": len(objects), "success": True, "warnings": [], "successResults": results}
+    return said(answer, more=KBN)
+
+
+def failing(*errors: Any, version: str = "8.19.0") -> Callable[[Asked], bytes]:
+    def answer(asked: Asked) -> bytes:
+        if asked.path.endswith("/api/status"):
+            return said({"name": "stand-in", "version": {"number": version}}, more=KBN)
+        uploaded(asked)
+        return said({"successCount": 3, "success": False, "errors": [*errors]}, more=KBN)
+
+    return answer
+
+
+def refused(status: int, body: Any, more: bytes = KBN) -> Callable[[Asked], bytes]:
+    return lambda asked: said(body, status, more=more)
+
+
+def test_all_objects_are_sent_as_they_are(project: Project) -> None:
+    heard: list[Asked] = []
+
+    def answer(asked: Asked) -> bytes:
+        heard.append(asked)
+        return imported(asked)
+
+    with answering(answer) as url:
+        ran = project.scrapy("kibana", "import", "--url", f"{url}/", "--api-key", "c2VjcmV0")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    (asked,) = heard
+    assert uploaded(asked) == EXPORT
+    assert asked.path == "/api/saved_objects/_import?overwrite=true"
+    assert asked.headers["authorization"] == "ApiKey c2VjcmV0"
+    assert ran.stdout.splitlines()[0] == f"imported {len(OBJECTS)} of {len(OBJECTS)} objects"
+    assert f"{url}/app/dashboards#/view/site-spider-dashboard-crawl" in ran.stdout
+    assert "c2VjcmV0" not in ran.stdout
+
+
+def heard_by(project: Project, path: str, *arguments: str, login: str = "") -> Asked:
+    heard: list[Asked] = []
+
+    def answer(asked: Asked) -> bytes:
+        heard.append(asked)
+        return imported(asked)
+
+    with answering(answer) as url:
+        address = url.replace("://", f"://{login}@") if login else url
+        ran = project.direct("kibana", "import", "--url", address + path, *arguments)
+    assert ran.returncode == 0, ran.stderr
+    assert "wort" not in ran.stdout
+    return heard[0]
+
+
+def test_a_space_and_a_path_of_kibana_are_in_the_address(project: Project) -> None:
+    asked = heard_by(project, "/base", "--space", "crawl_1")
+    assert asked.path == "/base/s/crawl_1/api/saved_objects/_import?overwrite=true"
+
+
+def test_a_user_is_in_the_url_or_an_option_or_a_file(project: Project, tmp_path: Path) -> None:
+    wanted = "Basic " + base64.b64encode("elästic:p@ss:wort".encode()).decode()
+    file = tmp_path / "user"
+    file.write_text("elästic:p@ss:wort\n")
+    assert heard_by(project, "", "--user", "elästic:p@ss:wort").headers["authorization"] == wanted
+    assert heard_by(project, "", "--user", f"@{file}").headers["authorization"] == wanted
+    asked = heard_by(project, "", login="el%C3%A4stic:p%40ss:wort")
+    assert asked.headers["authorization"] == wanted
+    assert "authorization" not in heard_by(project, "").headers
+
+
+def test_data_views_have_the_indices_of_the_settings(project: Project) -> None:
+    heard: list[bytes] = []
+
+    def answer(asked: Asked) -> bytes:
+        heard.append(uploaded(asked))
+        return imported(asked)
+
+    with answering(answer) as url:
+        ran = project.scrapy("kibana", "import", "--url", url, "-s", "SITE_RESULTS_INDEX=mine")
+    assert ran.returncode == 0, ran.stderr
+    before, after = EXPORT.decode().splitlines(), heard[0].decode().splitlines()
+    ((old, new),) = [
+        (json.loads(old), json.loads(new)) for old, new in zip(before, after, strict=True) if old != new
+    ]
+    assert new["attributes"].pop("title") == "mine*"
+    assert old["attributes"].pop("title") == "site_results*"
+    assert old == new
+
+
+def test_each_object_that_failed_is_said_with_its_reason(project: Project) -> None:
+    errors = [
+        {"id": "a", "type": "dashboard", "title": "Crawl", "error": {"type": "conflict"}},
+        {
+            "id": "b", "type": "dashboard", "meta": {"title": "R\x1b[2J"},
+            "error": {"type": "missing_references", "references": [{"type": "index-pattern", "id": "x"}]},
+        },
+        {"id": "c", "type": "lens", "error": {"type": "unknown", "message": "too new", "statusCode": 422}},
+        None,
+    ]  # fmt: skip
+    with answering(failing(*errors)) as url:
+        ran = project.scrapy("kibana", "import", "--url", url)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines() == [
+        "scrapy kibana: dashboard 'Crawl' (a): conflict",
+        "scrapy kibana: dashboard 'R\\x1b[2J' (b): it refers to x, which is not there",
+        "scrapy kibana: lens (c): unknown too new",
+        "scrapy kibana: ? (?): no reason given",
+    ]
+    assert ran.stdout == f"imported 3 of {len(OBJECTS)} objects\n"
+
+
+def test_an_old_kibana_is_named(project: Project) -> None:
+    error = {"id": "c", "type": "dashboard", "error": {"type": "unknown", "message": "more recent version"}}
+    with answering(failing(error, version="7.17.9")) as url:
+        ran = project.direct("kibana", "import", "--url", url)
+    assert ran.returncode == 1
+    assert "Kibana 7.17: is too old: 8.9 or newer is needed" in ran.stderr
+
+
+@pytest.mark.parametrize("version", ["8.9.0", "9.1.2", "", "x.y", "9" * 10_000 + ".1", "8"])
+def test_a_kibana_that_is_not_too_old_is_not_called_so(project: Project, version: str) -> None:
+    with answering(failing(version=version)) as url:
+        ran = project.direct("kibana", "import", "--url", url)
+    assert ran.returncode == 1
+    assert "too old" not in ran.stderr
+    assert "failed without a reason" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (refused(401, {"statusCode": 401, "message": "no"}), "HTTP 401 (no): give --api-key KEY or --user"),
+        (refused(403, {"statusCode": 403, "message": "no"}), "Saved Objects Management"),
+        (refused(404, {"statusCode": 404, "message": "[space/crawl] not found"}), "no space 'crawl'"),
+        (refused(413, {}), "maxImportPayloadBytes"),
+        (refused(503, b"Kibana server is not ready yet"), "is not ready; try again later"),
+        (refused(500, {"statusCode": 500, "message": "broken"}), "HTTP 500 (broken): look into the log"),
+        (refused(302, b"", b"Location: /login\r\n"), "leads to '/login'"),
+        (refused(404, b"<html>nginx", b""), "that is not Kibana"),
+        (refused(200, b"<html>hello", b""), "that is not Kibana"),
+        (refused(200, {"acknowledged": True}, b""), "that is not Kibana"),
+        (refused(200, b"[" * 100_000, b""), "that is not Kibana"),
+        (refused(200, {"successCount": True, "success": "x"}, b""), "that is not Kibana"),
+        (refused(400, {"error": {"type": "x"}, "status": 400}, b""), "that is not Kibana"),
+        (lambda asked: b"\x16\x03\x01 no HTTP\r\n\r\n", "cannot be asked"),
+        (lambda asked: b"", "cannot be asked"),
+        (lambda asked: b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{", "cannot be asked"),
+    ],
+)
+def test_an_answer_that_is_no_success_is_one_line(
+    project: Project, answer: Callable[[Asked], Said], words: str
+) -> None:
+    with answering(answer) as url, pytest.raises(SiteSpiderError) as caught:
+        project.direct("kibana", "import", "--url", url, "--space", "crawl")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1_000
+
+
+def endless(_asked: Asked) -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\n\r\n"
+    while True:
+        yield b" " * 65_536
+
+
+def test_an_endless_answer_ends() -> None:
+    with answering(endless) as url, pytest.raises(SinkUnavailable, match="no end within"):
+        Kibana(url).send(b"{}\n")
+
+
+def test_a_server_that_is_not_there_is_one_line_without_the_password(project: Project) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{closed.getsockname()[1]}"
+        ran = project.scrapy("kibana", "import", "--url", f"http://me:geheim-{place[-5:]}@{place}")
+    assert ran.returncode == 1
+    assert ran.stderr.count("\n") == 1
+    assert f"http://{place} cannot be asked: it refuses connections" in ran.stderr
+    assert "geheim" not in ran.stderr + ran.stdout
+
+
+def test_a_server_cannot_say_the_secret(project: Project) -> None:
+    """One that repeats what it was sent, as some proxies do."""
+
+    def answer(asked: Asked) -> bytes:
+        return said({"statusCode": 401, "message": f"bad {asked.headers['authorization']}"}, 401)
+
+    encoded = base64.b64encode(b"me:geheim").decode()
+    with answering(answer) as url:
+        ran = project.scrapy("kibana", "import", "--url", url, "--user", "me:geheim")
+    assert ran.returncode == 1
+    assert encoded not in ran.stderr
+    assert "bad Basic ***" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "say import"),
+        (("export",), "unknown verb 'export': say import"),
+        (("import",), "--url is missing"),
+        (("import", "--url", "127.0.0.1:5601"), "--url must be http://host:port"),
+        (("import", "--url", "ftp://host"), "--url must be http://host:port"),
+        (("import", "--url", "http://host:99999"), "--url must be http://host:port"),
+        (("import", "--url", "http://"), "--url must be http://host:port"),
+        (("import", "--url", "http://h/a?b=c"), "--url must be http://host:port"),
+        (("import", "--url", "http://h/a\nb"), "--url must be http://host:port"),
+        (("import", "--url", "http://h", "--space", "../x"), "--space is '../x'"),
+        (("import", "--url", "http://h", "--space", ""), "--space is ''"),
+        (("import", "--url", "http://h", "--user", "me"), "--user must be NAME:PASSWORD"),
+        (("import", "--url", "http://h", "--api-key", "ключ"), "no API key has"),
+        (("import", "--url", "http://a:b@h", "--api-key", "k"), "two ways to log in"),
+    ],
+)
+def test_wrong_arguments_end_with_two(project: Project, arguments: tuple[str, ...], words: str) -> None:
+    ran = project.direct("kibana", *arguments)
+    assert ran.returncode == 2
+    assert words in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--api-key", "@/nowhere"), ("--api-key", ""), ("--user", "a:b\r\nc"), ("--ca-cert", "/nowhere")],
+)
+def test_what_cannot_be_used_is_said(project: Project, arguments: tuple[str, str]) -> None:
+    with pytest.raises(SiteSpiderError, match=arguments[0]):
+        project.direct("kibana", "import", "--url", "http://127.0.0.1:1", *arguments)
+
+
+class Greeting(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        body = b'{"successCount": 0, "success": true}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Quiet."""
+
+
+@contextmanager
+def over_tls(context: ssl.SSLContext) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Greeting)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"https://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_certificate_is_checked_against_the_authority_that_is_given(tmp_path: Path) -> None:
+    context, trusted = tls_for("127.0.0.1", tmp_path)
+    with over_tls(context) as url:
+        assert Kibana(url, ca_cert=str(trusted)).send(b"{}\n") == (0, [])
+        with pytest.raises(SinkUnavailable, match="--ca-cert FILE"):
+            Kibana(url).send(b"{}\n")
+    wrong = tmp_path / "wrong.pem"
+    wrong.write_text("no certificate")
+    with pytest.raises(SinkUnavailable, match="cannot be asked"):
+        Kibana("https://127.0.0.1:1", ca_cert=str(wrong)).send(b"{}\n")

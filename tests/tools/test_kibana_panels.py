@@ -1,0 +1,166 @@
+"""Every panel is asked of a real Elasticsearch, over what a real crawl wrote there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from elasticsearch import Elasticsearch
+from scrapy.http import Response
+
+from site_spider import settings as project
+from site_spider.spiders.crawl_spider import SeedSpider
+from tests.contracts.sinks import drop_index
+from tests.in_process.engine import crawl
+from tests.tools.kibana_aggregations import empty_columns, fields_of, request_of
+from tests.tools.kibana_structure import panels
+from tools.kibana.__main__ import FILE
+
+EXPORT = FILE.read_text(encoding="utf-8")
+LENS = [pytest.param(lens, id=f"{board}: {lens['title']}") for board, lens in panels(EXPORT)]
+SETTINGS = {
+    "site_results*": "SITE_RESULTS_INDEX",
+    "site_items*": "SITE_ITEMS_INDEX",
+    "site_stats*": "SITE_STATS_INDEX",
+}
+VIEWS = {
+    one["id"]: SETTINGS.get(one["attributes"]["title"])
+    for one in map(json.loads, EXPORT.splitlines()[:-1])
+    if one["type"] == "index-pattern"
+}
+
+
+class Pages(BaseHTTPRequestHandler):
+    """Pages with links, a redirect, and failures of each kind."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        status = int(self.path[1:4]) if self.path[1:4].isdigit() else 200
+        links = "".join(f'<a href="/{name}">x</a>' for name in ("a", "b", "404", "302"))
+        body = (
+            b"User-agent: *\nDisallow: /private"
+            if self.path == "/robots.txt"
+            else f"<p>Café {links}".encode()
+        )
+        self.send_response(status)
+        self.send_header("Location", "/a")
+        self.send_header(
+            "Content-Type", "text/plain" if self.path == "/robots.txt" else "text/html; charset=utf-8"
+        )
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Quiet."""
+
+
+class WithItems(SeedSpider):
+    """Gives the result of each page, an item, and the links; slow enough for some documents of statistics."""
+
+    async def parse(self, response: Response) -> list[Any]:
+        await asyncio.sleep(0.05)
+        return [*await super().parse(response), {"title": "Café", "price": 1}]
+
+
+@pytest.fixture(scope="module")
+def crawled(tmp_path_factory: pytest.TempPathFactory, elasticsearch_hosts: str) -> Iterator[dict[str, str]]:
+    """The names of the indices that a crawl of a loopback site has written."""
+    indices = {name: f"kibana-{name.split('_')[1].lower()}-{uuid.uuid4().hex}" for name in SETTINGS.values()}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        site, nobody = f"http://127.0.0.1:{server.server_port}", f"http://127.0.0.1:{closed.getsockname()[1]}"
+        seeds: list[Any] = [
+            {"url": url, "meta": {"task_id": "spring"}}
+            for url in (
+                f"{site}/start",
+                f"{site}/503",
+                f"{site}/private",
+                f"{nobody}/",
+                "http://nohost.invalid/",
+            )
+        ]
+        found = crawl(
+            tmp_path_factory.mktemp("crawl"),
+            [*seeds, b"no seed"],
+            WithItems,
+            DOWNLOAD_HANDLERS=project.DOWNLOAD_HANDLERS,
+            ROBOTSTXT_OBEY=True,
+            SITE_ROBOTS_WAIT_SECONDS=0.5,
+            SITE_ALLOW_PRIVATE_HOSTS=True,
+            SITE_SINKS="elasticsearch",
+            SITE_ELASTICSEARCH_HOSTS=elasticsearch_hosts,
+            **indices,
+        )
+    server.shutdown()
+    server.server_close()
+    assert found.exit_code == 0
+    with Elasticsearch(elasticsearch_hosts) as client:
+        client.indices.refresh(index=",".join(indices.values()))
+    yield {**indices, "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts}
+    for index in indices.values():
+        drop_index({"SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts, "SITE_RESULTS_INDEX": index})
+
+
+def index_of(lens: dict[str, Any], crawled: dict[str, str]) -> str:
+    name = VIEWS[lens["references"][0]["id"]]
+    assert name is not None
+    return crawled[name]
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("lens", LENS)
+def test_a_panel_has_figures(lens: dict[str, Any], crawled: dict[str, str]) -> None:
+    """No column of it is empty, and each field is mapped as the column needs it."""
+    with Elasticsearch(crawled["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        index = index_of(lens, crawled)
+        for field, kinds in fields_of(lens):
+            known = client.field_caps(index=index, fields=field)["fields"].get(field)
+            assert known, f"{field} is not mapped"
+            assert all(one["aggregatable"] for one in known.values()), f"{field} cannot be aggregated"
+            assert not kinds or known.keys() <= kinds, f"{field} is {[*known]}"
+        answer = client.search(index=index, **request_of(lens))
+        assert answer["_shards"]["failed"] == 0
+        assert empty_columns(lens, answer) == []
+
+
+@pytest.mark.servers
+def test_the_columns_of_a_search_are_fields(crawled: dict[str, str]) -> None:
+    searches = [one for one in map(json.loads, EXPORT.splitlines()[:-1]) if one["type"] == "search"]
+    assert searches
+    with Elasticsearch(crawled["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        for search in searches:
+            index = crawled[VIEWS[search["references"][0]["id"]] or ""]
+            ((field, order),) = search["attributes"]["sort"]
+            asked = search["attributes"]["columns"]
+            assert client.field_caps(index=index, fields=asked)["fields"].keys() >= set(asked)
+            answer = client.search(
+                index=index,
+                query={"simple_query_string": {"query": "cafe"}},
+                sort=[{field: order}],
+                fields=asked,
+            )
+            assert answer["hits"]["total"]["value"] > 0
+            for column in asked:
+                assert client.count(index=index, query={"exists": {"field": column}})["count"] > 0, column
+
+
+@pytest.mark.servers
+def test_the_crawl_had_what_the_panels_are_about(crawled: dict[str, str]) -> None:
+    """Else an empty panel would be none of their faults."""
+    with Elasticsearch(crawled["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        index = crawled["SITE_RESULTS_INDEX"]
+        reasons = client.search(index=index, size=0, aggs={"r": {"terms": {"field": "reason", "size": 50}}})
+        found = {bucket["key"] for bucket in reasons["aggregations"]["r"]["buckets"]}
+        unreached = "robots.txt could not be fetched"
+        assert found == {"HTTP 404", "HTTP 503", "Forbidden by robots.txt", unreached}

@@ -1,0 +1,1 @@
+"""The objects for Kibana: made of a short description, checked strictly."""
