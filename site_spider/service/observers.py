@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from site_spider import options
 from site_spider.contracts.sink import Sink
+from site_spider.observe.metrics.measurements import Measurements
 from site_spider.observe.server import FrontierServer
 from site_spider.observe.statistics import Statistics
 from site_spider.observe.watched import Watched
@@ -14,9 +15,10 @@ from site_spider.service.ending import Ending
 class Observers:
     """All of them take their numbers from `observe.snapshot`. None holds up the crawl."""
 
-    def __init__(self, watched: Watched, store: Sink, ending: Ending) -> None:
+    def __init__(self, watched: Watched, measurements: Measurements, store: Sink, ending: Ending) -> None:
         settings = watched.crawler.settings
         self._watched = watched
+        self._log = measurements.log
         self._statistics = Statistics(
             watched,
             Delivery(store, on_failure=ending.fail),
@@ -24,10 +26,11 @@ class Observers:
             ending.background,
         )
         has_socket = options.boolean(settings, "SITE_FRONTIER_SOCKET")
-        self._server = FrontierServer(watched) if has_socket else None
+        self._server = FrontierServer(watched, measurements.measured) if has_socket else None
 
     async def open(self) -> None:
         """Show from now on."""
+        self._log.open()
         self._watched.loop_lag.start()
         self._statistics.start()
         if self._server is not None:
@@ -39,3 +42,4 @@ class Observers:
             await self._server.close()
         await self._statistics.close()
         self._watched.loop_lag.stop()
+        self._log.close()

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from scrapy.core.scheduler import BaseScheduler
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 
@@ -33,7 +32,7 @@ from site_spider.frontier.sourced import checked, robots_free
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.spill import Spill, SpilledPages
 from site_spider.frontier.spill.writer import SeedWriter
-from site_spider.frontier.waiting_room import WaitingRoom, build_load
+from site_spider.frontier.waiting_room import Times, WaitingRoom, build_load
 from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.handover import SINK_SECONDS, Handover
 from site_spider.intake.intake import Intake
@@ -44,11 +43,14 @@ from site_spider.intake.quarantine.quarantine import Quarantine
 from site_spider.intake.seed_queue import SeedQueue
 from site_spider.intake.seed_weights import SeedWeights
 from site_spider.intake.seeds import Seeds
+from site_spider.intake.soft_limit import SoftLimit
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.lifecycle import Lifecycle
 from site_spider.observe.identity import Identity
 from site_spider.observe.loop_lag import LoopLag
+from site_spider.observe.memory import rss_bytes
+from site_spider.observe.metrics.measurements import Measurements
 from site_spider.observe.pauses import Pauses
 from site_spider.observe.watched import Counted, Watched
 from site_spider.results.at_least_once import OffsetCommits
@@ -96,6 +98,7 @@ class Parts:
     dupefilter: BaseDupeFilter
     dispatcher: Dispatcher
     watched: Watched
+    measurements: Measurements
     observers: Observers
     extractor: Extractor
     mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
@@ -125,7 +128,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     assert engine is not None
     assert spider is not None
     assert stats is not None
-    dupefilter = _dupefilter_of(engine.scheduler)
+    dupefilter = engine.scheduler.df  # type: ignore[union-attr] # of Scrapy's scheduler, which ours is
+    assert isinstance(dupefilter, BaseDupeFilter)
     is_stopping = lambda: stop.has_begun  # noqa: E731
     wake = partial(engine_hooks.wake, engine)
     background = ending.background
@@ -173,7 +177,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     # intake
     load = build_load(settings)
     handover = Handover(engine, sinks, config.revoke_grace_seconds)
-    back_pressure = BackPressure(load, sinks, commits, handover, is_stopping, lambda: bodies.has_room)
+    soft_limit = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
+    has_memory = lambda: bodies.has_room  # noqa: E731
+    back_pressure = BackPressure(load, sinks, commits, handover, is_stopping, has_memory, soft_limit)
     poll_room = PollRoom(ledger, load, config.limits, back_pressure.may_poll)
     own_requests = OwnRequests(spider)
     seed_queue = SeedQueue(wake, own_requests)
@@ -187,9 +193,11 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     politeness = build_politeness(
         crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
     )
-    took = counted.histograms.download_seconds.observe
+    times = Times(
+        counted.histograms.download_seconds.observe, counted.histograms.kept_waiting_seconds.observe
+    )
     room = WaitingRoom(
-        frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake, took
+        frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake, times
     )
     cookies = SeedCookies(crawler)
     hosts = (
@@ -210,9 +218,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, next_suspect)
     all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
     pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
-    crawl = CrawlParts(engine, spider, stats)
     dispatcher = Dispatcher(
-        crawl,
+        CrawlParts(engine, spider, stats),
         queues,
         completion,
         results,
@@ -225,10 +232,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     # the thread of the consumer
     has_died = lambda: ending.is_death  # noqa: E731
     seeds = Seeds(completion, seed_queue, quarantine, dead_letters, poll_room, handover, queues, has_died)
-    callbacks = frozenset(spider.seed_callbacks)  # type: ignore[attr-defined]
     read_seed = partial(
         parse_seed,
-        callbacks=callbacks,
+        callbacks=frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
         keys=config.spill_keys,
         by_task=config.by_task,
         needs_url=not own_requests.are_made,
@@ -256,7 +262,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     watched = Watched(
         crawler, identity, ledger, queues, seeds, intake, sinks, bodies, pauses, loop_lag, counted
     )
-    observers = Observers(watched, stores.statistics, ending)
+    measurements = Measurements(watched, commits, quarantine, dupefilter)
+    observers = Observers(watched, measurements, stores.statistics, ending)
 
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)
@@ -286,13 +293,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         dupefilter=dupefilter,
         dispatcher=dispatcher,
         watched=watched,
+        measurements=measurements,
         observers=observers,
         extractor=extractor,
         mishaps=mishaps,
     )
-
-
-def _dupefilter_of(scheduler: BaseScheduler | None) -> BaseDupeFilter:
-    dupefilter = scheduler.df  # type: ignore[union-attr] # of Scrapy's scheduler, which ours is
-    assert isinstance(dupefilter, BaseDupeFilter)
-    return dupefilter

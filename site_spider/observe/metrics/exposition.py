@@ -62,7 +62,7 @@ def exposition(snapshots: Sequence[Document], form: Form = PLAIN, *, of_host: bo
 
 
 def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, str], Document]:
-    """By group and slot. Where two processes have the same, the later one gets another: no series comes twice."""
+    """By group and slot. Where two have the same, the later one gets another: no series comes twice."""
     found: dict[tuple[str, str], Document] = {}
     for snapshot in snapshots:
         if not isinstance(snapshot, Mapping):
