@@ -163,6 +163,14 @@ SITE_DUPEFILTER_WAIT_SECONDS = 10  # during an outage of redis or local; then li
 
 # --- Service -----------------------------------------------------------------------------
 SITE_STATS_INTERVAL_SECONDS = 10
+SITE_STATS_TO = (
+    ""  # elasticsearch, kafka, redis, local or dotted paths; empty: elasticsearch if set, else local
+)
+SITE_STATS_WHEN = "interval,close"  # and idle: when nothing is in flight any more
+SITE_STATS_ID = (
+    "{host}-{process}-{start}"  # the name in documents; also {spider}, {group}, {topic}, or a path
+)
+SITE_STATS_TOPIC = ""  # what consoles read; empty: the seed topic with .stats behind it
 SITE_FRONTIER_SOCKET = True  # lets `scrapy frontier` of the same user ask what waits
 SITE_METRICS_ADDRESS = ""  # host:port of process 1; process N of crawl_spider.sh has port + N - 1. Empty: off
 SITE_MEMORY_SOFT_BYTES = 0  # of resident memory, above which no seeds are polled; 0: no limit
@@ -184,6 +192,11 @@ SITE_SINK_CLASSES = {
     "elasticsearch": "site_spider.adapters.elasticsearch.sink.ElasticsearchSink",
     "hbase": "site_spider.adapters.hbase.sink.HBaseSink",
     "kafka": "site_spider.adapters.kafka.sink.KafkaSink",
+}
+SITE_STATS_CLASSES = {  # with kafka, which is SITE_STATS_TOPIC
+    "local": "site_spider.adapters.local.results.LocalSink",
+    "elasticsearch": "site_spider.adapters.elasticsearch.sink.ElasticsearchSink",
+    "redis": "site_spider.adapters.redis.statistics.RedisStatistics",
 }
 SITE_READER_CLASSES = {  # what `scrapy results` reads from
     "local": "site_spider.adapters.local.results.LocalResults",

@@ -167,8 +167,14 @@ class SeedLog(Protocol):
     def consumer(self, topic: str, group: str, listener: Listener) -> Consumer:
         """A new member of `group`; new groups start at the beginning of the topic."""
 
-    def producer(self) -> Producer:
-        """A new producer."""
+    def producer(self, purpose: str = "") -> Producer:
+        """A new producer. With a purpose it is one besides another: it warns of no outage."""
+
+    def keep(self, topic: str, seconds: float) -> None:
+        """Make a topic whose messages are kept so long; to be called now and then, for old ones to go.
+
+        A topic that is there keeps its own retention where the log has one. Raises LogUnavailable.
+        """
 
     def transactional_consumer(self, topic: str, group: str, listener: Listener) -> TransactionalConsumer:
         """A new member that stores results with positions. Raises ConfigError in a log without that."""

@@ -30,8 +30,11 @@ class Entry:
         self.live = True  # False once its partition was revoked
         self.outcome: Outcome | None = None
 
+    @property
+    def position(self) -> str:
+        """Where it stands in the log, for people."""
+        return f"{self.partition.topic}/{self.partition.number}@{self.offset}"
+
     def __repr__(self) -> str:
         state = "live" if self.live else "fenced"
-        return (
-            f"<seed {self.partition.topic}/{self.partition.number}@{self.offset} {state} {self.holds} holds>"
-        )
+        return f"<seed {self.position} {state} {self.holds} holds>"

@@ -1,14 +1,30 @@
-"""The statistics document: totals of this process, and of the last interval."""
+"""The statistics document: a snapshot of this process with what was added since the document before.
+
+Its fields are fit for an index: none is named after a host, a partition or a task. Names from outside stand
+only in `failures`, `unknown_fields`, `counters` and `texts`, which are bounded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from site_spider.ledger.entry import Outcome
 from site_spider.ledger.ledger import Ledger
+from site_spider.observe.counters import counters
+
+MOMENTS: Final = ("interval", "idle", "close")
+
+_TASKS_SECONDS: Final = 60.0  # from one document with the counts of tasks to the next: they are large
+_AS_THEY_ARE: Final = (  # in the snapshot
+    "spider", "group", "topic", "process", "slot", "host_name", "pid", "started_at", "version",
+    "uptime_seconds", "seeds", "conserved", "seconds_since_completion", "unknown_fields", "reasons",
+    "failures", "retries", "links", "latency", "queues", "waiting", "waiting_for_their_moment", "hosts",
+    "requests_out", "requests_in_progress", "pause", "paused_seconds", "log_is_away", "sinks", "proxies",
+    "frontier", "bodies", "loop_lag_max_seconds", "memory",
+)  # fmt: skip
+_NAMED_BY_OTHERS: Final = frozenset({"failures", "unknown_fields", "counters", "texts"})
 
 
 @dataclass(slots=True)
@@ -26,20 +42,6 @@ class Totals:
             self.response_size - other.response_size,
             self.request_size - other.request_size,
         )
-
-
-@dataclass(slots=True)
-class Snapshot:
-    """The state of a process at one moment."""
-
-    totals: Totals  # of links, without robots.txt
-    robots: Totals = field(default_factory=Totals)  # of robots.txt
-    responses: Mapping[str, int] = field(default_factory=dict)  # to links, by status
-    failures: Mapping[str, int] = field(default_factory=dict)  # by reason
-    seeds: Mapping[str, int] = field(default_factory=dict)
-    queues: Mapping[str, int] = field(default_factory=dict)
-    hosts: Mapping[str, int] = field(default_factory=dict)  # of which something waits, by reason
-    unknown_fields: Mapping[str, int] = field(default_factory=dict)  # of seeds: ignored, by name
 
 
 def seed_counts(ledger: Ledger) -> dict[str, int]:
@@ -66,40 +68,73 @@ def is_conserved(seeds: Mapping[str, int]) -> bool:
     return seeds["consumed"] == sum(seeds[name] for name in ended) + seeds["in_flight"]
 
 
-def document(
-    names: Mapping[str, str], number: int, now: float, seconds: float, state: Snapshot, before: Totals
-) -> dict[str, Any]:
-    """One statistics document.
+class Series:
+    """Makes the documents of one receiver: numbers them, and tells what was added since the one before."""
 
-    `names` are spider, group and process; `number` counts the intervals, `now` is a Unix
-    time, `seconds` the length of the interval, `before` the totals at its beginning.
-    """
-    interval = state.totals.minus(before)
-    return {
-        "@timestamp": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds"),
-        **names,
-        "interval": number,
-        "interval_seconds": round(seconds, 3),
-        "total_num": state.totals.num,
-        "total_response_size": state.totals.response_size,
-        "total_request_size": state.totals.request_size,
-        "interval_num": interval.num,
-        "interval_response_size": interval.response_size,
-        "interval_request_size": interval.request_size,
-        "robots": {
-            "num": state.robots.num,
-            "response_size": state.robots.response_size,
-            "request_size": state.robots.request_size,
-        },
-        "responses": dict(state.responses),
-        "failures": dict(state.failures),
-        "seeds": dict(state.seeds),
-        "queues": dict(state.queues),
-        "hosts": dict(state.hosts),
-        "unknown_fields": dict(state.unknown_fields),
-    }
+    def __init__(self, statistics_id: str, now: float) -> None:
+        self._id = statistics_id
+        self._number = 0
+        self._before = Totals()
+        self._since = now  # monotonic
+        self._tasks_at = -_TASKS_SECONDS
+
+    def next(self, taken: Mapping[str, Any], stats: Mapping[Any, Any], moment: str, now: float) -> Made:
+        """The document of a snapshot. `moment` is one of MOMENTS, `now` of the monotonic clock."""
+        pages = totals_in(taken["downloads"]["page"])
+        found = {
+            "@timestamp": taken["at"],
+            "id": self._id,
+            "moment": moment,
+            "interval": self._number,
+            "interval_seconds": round(now - self._since, 3),
+            **_sums("total", pages),
+            **_sums("interval", pages.minus(self._before)),
+            "robots": _sums("", totals_in(taken["downloads"]["robots"])),
+            "responses": taken["downloads"]["page"]["statuses"],
+            "oldest_seconds": max(taken["oldest_in_flight_seconds"].values(), default=0.0),
+            "partitions": len(taken["seeds_in_flight"]),
+            **{name: taken[name] for name in _AS_THEY_ARE},
+            **_counted(stats),
+        }
+        if moment != "interval" or now - self._tasks_at >= _TASKS_SECONDS:
+            self._tasks_at = now
+            found["tasks"] = taken["tasks"]
+        made = Made(document_id(taken["process"], self._number), found)
+        self._number, self._since, self._before = self._number + 1, now, pages
+        return made
+
+
+class Made(NamedTuple):
+    """A document and its `_id`: one that is sent again overwrites itself."""
+
+    key: str
+    document: dict[str, Any]
+
+
+def totals_in(kind: Mapping[str, Any]) -> Totals:
+    """Of one kind of download in a snapshot."""
+    return Totals(kind["answers"], kind["response_bytes"], kind["request_bytes"])
+
+
+def without_names(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the fields that take their names from outside: for an index that has too many fields."""
+    return {name: value for name, value in document.items() if name not in _NAMED_BY_OTHERS}
 
 
 def document_id(process: str, number: int) -> str:
-    """The `_id`: a document that is sent again overwrites itself."""
+    """The `_id` of a document."""
     return f"{process}-{number}"
+
+
+def _sums(prefix: str, sums: Totals) -> dict[str, int]:
+    before = f"{prefix}_" if prefix else ""
+    return {
+        f"{before}num": sums.num,
+        f"{before}response_size": sums.response_size,
+        f"{before}request_size": sums.request_size,
+    }
+
+
+def _counted(stats: Mapping[Any, Any]) -> dict[str, Any]:
+    found = counters(stats)
+    return {"counters": found.numbers, "texts": found.texts, "counters_left_out": found.left_out}

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from site_spider.histogram import Histogram
+from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job
 from site_spider.observe.moments import iso
 from site_spider.observe.tasks import Tasks
@@ -27,11 +28,11 @@ class FailedPage(NamedTuple):
     description: str
     at: float  # Unix time
     task_id: str | None
-    seed: str  # topic/partition@offset; empty without a seed
+    seed: Entry | None
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        return {**self._asdict(), "at": iso(self.at)}
+        return {**self._asdict(), "at": iso(self.at), "seed": self.seed and self.seed.position}
 
 
 class PageTally:
@@ -67,20 +68,15 @@ class PageTally:
         self.reasons[reason] += 1
         self.names.add_failure(said)
         url = document.get("url") or (job.url if job is not None else "")
-        seed = "" if job is None else position_of(job)
-        failed = FailedPage(str(url)[:_LONGEST_URL], reason, said[:_LONGEST_SAID], time.time(), task_id, seed)
-        self.newest.append(failed)
+        seed = None if job is None else job.entry
+        self.newest.append(
+            FailedPage(str(url)[:_LONGEST_URL], reason, said[:_LONGEST_SAID], time.time(), task_id, seed)
+        )
 
     def document(self) -> dict[str, Any]:
         """Counts and newest failures, the latest first."""
         return {
-            "by_reason": dict(self.reasons),
-            "by_name": dict(self.names.counts),
-            "newest": [failed.document() for failed in reversed(self.newest)],
+            "reasons": dict(self.reasons),
+            "failures": dict(self.names.counts),
+            "newest_failures": [failed.document() for failed in reversed(self.newest)],
         }
-
-
-def position_of(job: Job) -> str:
-    """Where the seed of a job stands in the log."""
-    entry = job.entry
-    return f"{entry.partition.topic}/{entry.partition.number}@{entry.offset}"

@@ -36,7 +36,9 @@ class SeedTimes(SeedListener):
         now = self.last_completion_at = self._clock()
         self._durations.observe(now - began, entry)
         if entry.outcome is not None:
-            self._tasks.of(task_id).outcomes[entry.outcome.value] += 1
+            self._tasks.of(task_id).ended(
+                entry.outcome._value_
+            )  # the same as `value`, in a quarter of the time
 
     def fenced(self, entry: Entry) -> None:
         """As in SeedListener."""

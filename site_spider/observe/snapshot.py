@@ -94,7 +94,7 @@ def _pages(watched: Watched) -> Snapshot:
     stats, counted = stats_of(watched), watched.counted
     return {
         "downloads": scrapy_stats.downloads(stats),
-        "failures": counted.pages.document(),
+        **counted.pages.document(),
         "retries": scrapy_stats.retries(stats),
         "links": scrapy_stats.links(stats),
         "latency": counted.histograms.document(),

@@ -32,6 +32,10 @@ class TaskCounts:
         self.pages += 1
         self.bytes += size_bytes
 
+    def ended(self, outcome: str) -> None:
+        """One of its seeds is complete."""
+        self.outcomes[outcome] += 1
+
     def add(self, other: TaskCounts) -> None:
         """Those of other tasks, too."""
         self.tasks += other.tasks

@@ -6,6 +6,7 @@ REASONS and never anything from outside.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -66,6 +67,7 @@ _BY_WORDS: Final = (  # the first that is found
 )
 
 
+@lru_cache(maxsize=1_000)  # what is looked at longest says the same each time
 def reason_of(description: str) -> str:
     """One of REASONS, for the description of a failure or for the name of an exception."""
     said = description[:_LOOKED_AT]

@@ -16,4 +16,4 @@ def check_crawl(settings: Settings, spider: type[Spider]) -> None:
     spider.from_crawler(crawler)
     ServiceSettings.read(crawler.settings)
     plugins.sinks(crawler.settings)
-    plugins.statistics_sink(crawler.settings)
+    plugins.statistics_stores(crawler.settings)

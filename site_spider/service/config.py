@@ -15,6 +15,8 @@ from site_spider.results.exactly_once.held import LONGEST_SPAN_OFFSETS
 from site_spider.seed.seed import FORBIDDEN_META
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
+STATS_TO = "SITE_STATS_TO"
+KAFKA = "kafka"  # in SITE_STATS_TO: the topic of statistics, at more moments
 _IDLE_SHARE = 5  # a sink with nothing to do gets its next batch so many times sooner
 _SHORTEST_KEY_BYTES = 16
 
@@ -26,6 +28,7 @@ class ServiceSettings:
     seed_topic: str
     consumer_group: str
     dead_letter_topic: str
+    stats_topic: str
     limits: SeedLimits
     spill: SpillRules
     host_ownership: bool
@@ -56,6 +59,7 @@ class ServiceSettings:
             seed_topic=topic,
             consumer_group=options.text(settings, "SITE_CONSUMER_GROUP", required=True),
             dead_letter_topic=dead_letter_topic,
+            stats_topic=_stats_topic(settings, topic, dead_letter_topic),
             limits=_limits(settings),
             spill=SpillRules(
                 topic,
@@ -78,6 +82,16 @@ class ServiceSettings:
             seed_meta_keys=_seed_meta_keys(settings),
             spill_keys=spill_keys(settings),
         )
+
+
+def _stats_topic(settings: SettingsView, *taken: str) -> str:
+    name = "SITE_STATS_TOPIC"
+    topic = options.topic(settings, name, f"{taken[0]}.stats")
+    if topic in taken:
+        raise ConfigError(
+            f"{name} is {topic!r}, which is the topic of seeds or of dead letters; name another."
+        )
+    return topic
 
 
 def _batch(settings: SettingsView) -> BatchLimits:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Mapping
 from typing import Final
 
@@ -47,6 +48,12 @@ def processes_of(environ: Mapping[str, str] = os.environ) -> int:
 def is_first_process(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether this process is the one that says what is said once for all of them."""
     return environ.get(SLOT, "1") == "1"
+
+
+def slot_name(environ: Mapping[str, str] = os.environ) -> str:
+    """A name that a process which crawl_spider.sh starts anew has again; empty without it."""
+    slot = environ.get(SLOT, "")
+    return f"site_spider-{socket.gethostname()}-{slot}" if slot.isdecimal() else ""
 
 
 def shorten_start(settings: BaseSettings) -> None:

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 from site_spider import options
+from site_spider.contracts.seed_log import SeedLog
 from site_spider.contracts.sink import Sink
+from site_spider.contracts.statistics_store import StatisticsStore
+from site_spider.errors import ConfigError
+from site_spider.observe.document import MOMENTS
 from site_spider.observe.metrics.measurements import Measurements
 from site_spider.observe.server import FrontierServer
-from site_spider.observe.statistics import Statistics
+from site_spider.observe.statistics import Statistics, StatisticsPlan
+from site_spider.observe.statistics_id import statistics_id
+from site_spider.observe.stats_topic import StatsTopic
 from site_spider.observe.watched import Watched
+from site_spider.options import SettingsView
 from site_spider.results.delivery import Delivery
+from site_spider.service.config import KAFKA, STATS_TO, ServiceSettings
 from site_spider.service.ending import Ending
+
+_WHEN = "SITE_STATS_WHEN"
+_ALWAYS = frozenset({"interval", "close"})  # for the topic: a console shows each process, and its end
 
 
 class Observers:
     """All of them take their numbers from `observe.snapshot`. None holds up the crawl."""
 
-    def __init__(self, watched: Watched, measurements: Measurements, store: Sink, ending: Ending) -> None:
+    def __init__(
+        self,
+        watched: Watched,
+        measurements: Measurements,
+        stores: Sequence[StatisticsStore],
+        log: SeedLog,
+        config: ServiceSettings,
+        ending: Ending,
+    ) -> None:
         settings = watched.crawler.settings
         self._watched = watched
         self._log = measurements.log
-        self._statistics = Statistics(
-            watched,
-            Delivery(store, on_failure=ending.fail),
-            options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1),
-            ending.background,
-        )
+        # made as a sink is, but by another class method: nothing else differs
+        deliveries = [Delivery(cast(Sink, store)) for store in stores]
+        plan = statistics_plan(settings, statistics_id(settings, watched.identity))
+        topic = StatsTopic(log, config.stats_topic)
+        self._statistics = Statistics(watched, deliveries, topic, plan, ending.background)
         has_socket = options.boolean(settings, "SITE_FRONTIER_SOCKET")
         self._server = FrontierServer(watched, measurements.measured) if has_socket else None
 
@@ -43,3 +64,19 @@ class Observers:
         await self._statistics.close()
         self._watched.loop_lag.stop()
         self._log.close()
+
+
+def statistics_plan(settings: SettingsView, own_id: str) -> StatisticsPlan:
+    """What SITE_STATS_* say. Raises ConfigError."""
+    moments = frozenset(options.names(settings, _WHEN))
+    if not moments or not moments.issubset(MOMENTS):
+        raise ConfigError(
+            f"{_WHEN} is {settings.get(_WHEN)!r}, but must name one or several of {', '.join(MOMENTS)}."
+        )
+    has_topic = KAFKA in options.names(settings, STATS_TO)
+    return StatisticsPlan(
+        own_id,
+        options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1),
+        moments,
+        _ALWAYS | moments if has_topic else _ALWAYS,
+    )

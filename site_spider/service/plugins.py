@@ -1,4 +1,4 @@
-"""Loads the classes that settings name: seed log, sinks, reader."""
+"""Loads the classes that settings name: seed log, sinks, stores of statistics, reader."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from site_spider import options
 from site_spider.contracts.reader import ResultReader
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.contracts.sink import Sink
+from site_spider.contracts.statistics_store import StatisticsStore
 from site_spider.engine.loading import load_class
 from site_spider.errors import ConfigError
 from site_spider.results.on_demand import OnDemand
-from site_spider.service.config import exactly_once
+from site_spider.service.config import KAFKA, STATS_TO, exactly_once
 
 
 def seed_log(settings: BaseSettings) -> SeedLog:
@@ -48,11 +49,25 @@ def item_sinks(settings: BaseSettings) -> list[Sink]:
     return list(found.values())
 
 
-def statistics_sink(settings: BaseSettings) -> Sink:
-    """Where statistics go: Elasticsearch when its hosts are set, else the local store. Raises ConfigError."""
-    kind = "elasticsearch" if options.text(settings, "SITE_ELASTICSEARCH_HOSTS") else "local"
-    path = options.mapping(settings, "SITE_SINK_CLASSES")[kind]
-    return cast(Sink, load_class("SITE_SINK_CLASSES", path).for_statistics(settings))
+def statistics_stores(settings: BaseSettings) -> list[StatisticsStore]:
+    """Those of SITE_STATS_TO in their order, but for the topic of kafka. Raises ConfigError.
+
+    Empty: Elasticsearch when its hosts are set, else the local store.
+    """
+    usual = "elasticsearch" if options.text(settings, "SITE_ELASTICSEARCH_HOSTS") else "local"
+    names = options.names(settings, STATS_TO) or [usual]
+    if KAFKA in names and not options.text(settings, "SITE_KAFKA_BROKERS"):
+        raise ConfigError(f"{STATS_TO} names {KAFKA}, but SITE_KAFKA_BROKERS is empty; name the brokers.")
+    return [_statistics_store(settings, name) for name in names if name != KAFKA]
+
+
+def _statistics_store(settings: BaseSettings, name: str) -> StatisticsStore:
+    kind = _class_named(settings, STATS_TO, "SITE_STATS_CLASSES", name)
+    if not hasattr(kind, "for_statistics"):
+        raise ConfigError(
+            f"{STATS_TO} names {name!r}, which has no class method for_statistics: see docs/observability.md."
+        )
+    return cast(StatisticsStore, kind.for_statistics(settings))
 
 
 def reader(settings: BaseSettings, *, of_items: bool = False) -> ResultReader:

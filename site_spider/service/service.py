@@ -136,7 +136,7 @@ class SeedService:
         """What the settings name, when the seed log is there."""
         settings = self._crawler.settings
         sinks, item_sinks = plugins.sinks(settings), plugins.item_sinks(settings)
-        statistics, log = plugins.statistics_sink(settings), plugins.seed_log(settings)
+        statistics, log = plugins.statistics_stores(settings), plugins.seed_log(settings)
         away = Outage(logger, f"Waiting{up_to(wait_seconds)}", "The seed log is there")
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
         return Stores(log, sinks, item_sinks, statistics, self._sources, self._obeys_robots)

@@ -17,6 +17,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from site_spider import options
 from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.contracts.sink import Sink
+from site_spider.contracts.statistics_store import StatisticsStore
 from site_spider.download.bodies import Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks
 from site_spider.dupefilter.seed_filter import pages_of
@@ -67,6 +68,7 @@ from site_spider.results.urgency import Urgency
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
+from site_spider.service.log_lines import slot_name
 from site_spider.service.observers import Observers
 from site_spider.service.stop import Stop
 from site_spider.sources.extractor import Extractor
@@ -111,7 +113,7 @@ class Stores:
     log: SeedLog
     sinks: Sequence[Sink]
     item_sinks: Sequence[Sink]
-    statistics: Sink
+    statistics: Sequence[StatisticsStore]
     sources: SourceFolder
     obeys_robots: bool  # where no source says otherwise
 
@@ -256,14 +258,14 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times)
 
     # what can be seen
-    identity = Identity(spider.name, member.group, member.topic, lambda: intake.member_name)
+    identity = Identity(spider.name, member.group, member.topic, lambda: intake.member_name or slot_name())
     pauses = Pauses(seeds, quarantine, back_pressure, sinks)
     loop_lag = LoopLag(counted.histograms.loop_lag_seconds)
     watched = Watched(
         crawler, identity, ledger, queues, seeds, intake, sinks, bodies, pauses, loop_lag, counted
     )
     measurements = Measurements(watched, commits, quarantine, dupefilter)
-    observers = Observers(watched, measurements, stores.statistics, ending)
+    observers = Observers(watched, measurements, stores.statistics, stores.log, config, ending)
 
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from site_spider.contracts.seed_log import Partition
 from site_spider.frontier.levels import PROXY_LEVEL, queue_lengths
 from site_spider.ledger.entry import Outcome
 from site_spider.ledger.ledger import Ledger
 from site_spider.observe import document as statistics
-from site_spider.observe.document import Snapshot, Totals
+from site_spider.observe.document import Series
 from site_spider.results.name_counts import NameCounts
 
-NAMES = {"spider": "s", "group": "g", "process": "p"}
+
+def taken(num: int, size: int, asked: int, robots: tuple[int, int, int] = (0, 0, 0)) -> dict[str, Any]:
+    """A snapshot with these downloads: answers, and bytes of responses and requests."""
+
+    def kind(answers: int, response_bytes: int, request_bytes: int) -> dict[str, Any]:
+        return {
+            "answers": answers,
+            "response_bytes": response_bytes,
+            "request_bytes": request_bytes,
+            "statuses": {"200": answers},
+        }
+
+    return {
+        **dict.fromkeys(statistics._AS_THEY_ARE),
+        "at": "2023-11-14T22:13:20.250+00:00",
+        "process": "p",
+        "downloads": {"page": kind(num, size, asked), "robots": kind(*robots)},
+        "oldest_in_flight_seconds": {"seeds/0": 1.5, "seeds/1": 0.5},
+        "seeds_in_flight": {"seeds/0": 1, "seeds/1": 1},
+        "tasks": {"largest": [], "others": {}},
+    }
 
 
 def test_totals_run_on_and_intervals_are_differences() -> None:
     """A document has the totals of the process and what was added since the one before."""
-    state = Snapshot(Totals(10, 1000, 100), responses={"200": 10})
-    made = statistics.document(NAMES, 3, 1_700_000_000.25, 9.9996, state, Totals(4, 300, 60))
+    series = Series("mine", now=100.0)
+    series.next(taken(4, 300, 60), {}, "interval", now=100.0)
+    key, made = series.next(taken(10, 1000, 100), {}, "interval", now=109.9996)
+    assert (key, made["id"], made["interval"]) == ("p-1", "mine", 1)
     assert made["@timestamp"] == "2023-11-14T22:13:20.250+00:00"
     assert (made["total_num"], made["total_response_size"], made["total_request_size"]) == (10, 1000, 100)
     assert (made["interval_num"], made["interval_response_size"], made["interval_request_size"]) == (
@@ -26,14 +50,22 @@ def test_totals_run_on_and_intervals_are_differences() -> None:
     )
     assert made["interval_seconds"] == 10.0
     assert made["robots"] == {"num": 0, "response_size": 0, "request_size": 0}
-    assert statistics.document_id("p", 3) == "p-3"
+    assert (made["oldest_seconds"], made["partitions"]) == (1.5, 2)
 
 
 def test_robots_txt_is_counted_beside_the_links() -> None:
     """Its fetches are no links downloaded, and its bytes are not theirs."""
-    made = statistics.document(NAMES, 0, 0, 1, Snapshot(Totals(3, 30, 9), robots=Totals(2, 20, 6)), Totals())
+    _, made = Series("mine", 0.0).next(taken(3, 30, 9, robots=(2, 20, 6)), {}, "interval", 1.0)
     assert (made["total_num"], made["interval_response_size"], made["total_request_size"]) == (3, 30, 9)
     assert made["robots"] == {"num": 2, "response_size": 20, "request_size": 6}
+
+
+def test_tasks_stand_in_one_document_a_minute_and_in_those_of_the_end() -> None:
+    """They are the largest part, and change slowly."""
+    series = Series("mine", 0.0)
+    moments = [("interval", 0.0), ("interval", 10.0), ("interval", 61.0), ("interval", 62.0), ("close", 63.0)]
+    found = ["tasks" in series.next(taken(1, 1, 1), {}, moment, now).document for moment, now in moments]
+    assert found == [True, False, True, False, True]
 
 
 def test_every_seed_is_accounted_for() -> None:

@@ -275,7 +275,7 @@ def test_statistics_have_the_waiting_hosts_by_reason(tmp_path: Path, monkeypatch
         documents.append(found.counts())
         return found
 
-    monkeypatch.setattr("site_spider.observe.statistics.survey", kept)
+    monkeypatch.setattr("site_spider.observe.snapshot.survey", kept)
     while_crawling(tmp_path / "data", lambda: time.sleep(0.5))
     assert {"waiting": 1, "busy": 1} in documents
     assert documents[-1] == {"waiting": 0}

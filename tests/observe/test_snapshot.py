@@ -86,17 +86,19 @@ def test_a_snapshot_says_where_every_seed_is_and_what_became_of_pages(tmp_path: 
     assert (pages["attempts"], pages["answers"]) == (6, 6)
     assert pages["statuses"] == {"200": 4, "404": 1, "302": 1}
     assert pages["response_bytes"] > 0
-    failures = taken["failures"]
-    assert {name: count for name, count in failures["by_reason"].items() if count} == {
+    assert {name: count for name, count in taken["reasons"].items() if count} == {
         "http_status": 1,
         "callback": 1,
     }
-    assert tuple(failures["by_reason"]) == REASONS
-    assert {failed["url"] for failed in failures["newest"]} == {
+    assert tuple(taken["reasons"]) == REASONS
+    assert taken["failures"] == {"HTTP 404 Not Found": 1, "ZeroDivisionError in the spider": 1}
+    assert {failed["url"] for failed in taken["newest_failures"]} == {
         "http://h.test/missing",
         "http://h.test/raises",
     }
-    assert all(failed["seed"].startswith("seeds/") and "@" in failed["seed"] for failed in failures["newest"])
+    assert all(
+        failed["seed"].startswith("seeds/") and "@" in failed["seed"] for failed in taken["newest_failures"]
+    )
 
 
 def test_a_snapshot_counts_tasks_and_times(tmp_path: Path) -> None:

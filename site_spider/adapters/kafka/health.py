@@ -36,7 +36,10 @@ class BrokerHealth:
     whose connection it is, since a process has several.
     """
 
-    def __init__(self, brokers: str, who: str, question: Callable[[float], object]) -> None:
+    def __init__(
+        self, brokers: str, who: str, question: Callable[[float], object], level: int = logging.WARNING
+    ) -> None:
+        self._level = level  # of the line that says that they are away
         self.away = False
         self.detail = ""  # the client's last words about a connection
         self._where = f"Kafka at {brokers} (SITE_KAFKA_BROKERS)"
@@ -80,8 +83,12 @@ class BrokerHealth:
 
     def _went_away(self) -> None:
         if not self.away:
-            logger.warning(
-                "%s does not answer %s, which tries until it does: %s", self._where, self._who, self.detail
+            logger.log(
+                self._level,
+                "%s does not answer %s, which tries until it does: %s",
+                self._where,
+                self._who,
+                self.detail,
             )
         self.away = True
 

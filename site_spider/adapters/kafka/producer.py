@@ -63,7 +63,7 @@ class KafkaProducer:
     Raises ConfigError when the client refuses its options.
     """
 
-    def __init__(self, config: KafkaConfig) -> None:
+    def __init__(self, config: KafkaConfig, purpose: str = "") -> None:
         self._config = config
         self._lock = threading.RLock()  # a future's callback may send the next message from within
         self._overflow: deque[_ProducerRecord] = deque()
@@ -71,7 +71,12 @@ class KafkaProducer:
         self._topic = ""  # the last one used: a topic to ask about that exists for certain
         self._broken = False
         self._closed = threading.Event()
-        self._health = BrokerHealth(config.brokers, "the producer", self._ask)
+        self._health = BrokerHealth(
+            config.brokers,
+            f"the producer{purpose and f' of {purpose}'}",
+            self._ask,
+            level=logging.INFO if purpose else logging.WARNING,
+        )
         self._client = self._new_client()
         self._thread = threading.Thread(target=self._serve, name="site-kafka-producer", daemon=True)
         self._thread.start()

@@ -15,7 +15,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka import Message as RawMessage
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # not in its stubs
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined] # not in its stubs
 
 from site_spider import options
 from site_spider.adapters.kafka.assignment import to_position
@@ -65,6 +65,7 @@ class KafkaSeedLog:
         self._items_topic = items_topic
         self._config = config
         self._trouble = ""  # the client's last words
+        self._kept: set[str] = set()  # topics that are there, with a retention
         self._admin = self._new_admin()
 
     @classmethod
@@ -97,9 +98,25 @@ class KafkaSeedLog:
 
         return KafkaConsumer(self._config, topic, group, listener, transactions)
 
-    def producer(self) -> KafkaProducer:
+    def producer(self, purpose: str = "") -> KafkaProducer:
         """See `site_spider.contracts.seed_log.SeedLog`."""
-        return KafkaProducer(self._config)
+        return KafkaProducer(self._config, purpose)
+
+    def keep(self, topic: str, seconds: float) -> None:
+        """See `site_spider.contracts.seed_log.SeedLog`: Kafka itself lets old messages go."""
+        if topic in self._kept or self.partitions(topic):
+            self._kept.add(topic)
+            return
+        kept_ms = int(seconds * 1000)
+        # the segment that is written to is never let go
+        config = {"retention.ms": str(kept_ms), "segment.ms": str(max(60_000, kept_ms // 4))}
+        wanted = NewTopic(topic, num_partitions=1, replication_factor=-1, config=config)
+        try:
+            self._admin.create_topics([wanted], request_timeout=_ANSWER_SECONDS)[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self._unavailable(error) from error
+        self._kept.add(topic)
 
     def progress(self, topic: str, group: str) -> list[PartitionProgress]:
         """See `site_spider.contracts.seed_log.SeedLog`. Asks the servers three questions."""

@@ -6,6 +6,7 @@ any process; a power failure may take back the last ones, which costs a repeat.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -32,6 +33,7 @@ from site_spider.contracts.seed_log import (
 from site_spider.errors import ConfigError, TopicMissing
 
 PARTITIONS = 4  # of a new topic; as many members of a group find work
+_KEEP_BUSY_SECONDS = 1.0  # that a write of others may take; else old messages go next time
 _PAGE = 50  # messages read at a time; each may have megabytes
 
 
@@ -68,9 +70,20 @@ class LocalSeedLog:
         """See `site_spider.contracts.seed_log.SeedLog`: there are no transactions here."""
         raise ConfigError("SITE_KAFKA_EXACTLY_ONCE needs SITE_KAFKA_BROKERS; this log has no transactions.")
 
-    def producer(self) -> LocalProducer:
+    def producer(self, purpose: str = "") -> LocalProducer:  # noqa: ARG002
         """See `site_spider.contracts.seed_log.SeedLog`."""
         return LocalProducer(self._folder, self._partitions)
+
+    def keep(self, topic: str, seconds: float) -> None:
+        """See `site_spider.contracts.seed_log.SeedLog`: the first message makes the topic."""
+        before_ms = int((time.time() - seconds) * 1000)
+        with closing(LogFile(self._folder, busy_seconds=_KEEP_BUSY_SECONDS)) as file:
+            rows = file.query("SELECT id FROM partitions WHERE topic = ?", (topic,))
+            with file.transaction() as connection:
+                connection.executemany(
+                    "DELETE FROM messages WHERE id >= ? AND id < ? AND timestamp_ms < ?",
+                    [(message_id(one, 0), message_id(one + 1, 0), before_ms) for (one,) in rows],
+                )
 
     def progress(self, topic: str, group: str) -> list[PartitionProgress]:
         """See `site_spider.contracts.seed_log.SeedLog`."""

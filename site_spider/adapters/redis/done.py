@@ -12,14 +12,12 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
-from urllib.parse import urlsplit
 
 from redis import Redis, RedisError, ResponseError
-from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
-from redis.retry import Retry
 
 from site_spider import options
+from site_spider.adapters.redis.client import address_of, client_of
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable, bloom_limits
 from site_spider.errors import ConfigError
 from site_spider.escape import cut, escaped
@@ -31,9 +29,6 @@ T = TypeVar("T")
 
 _MARK = b"1"  # a small number takes no memory of its own in the server
 _LONGEST_REASON = 300  # characters
-_SCHEMES = ("redis", "rediss", "unix")
-_CONNECT_SECONDS = 2.0
-_ANSWER_SECONDS = 5.0
 _BATCH = 1000  # fingerprints in one command or pipeline: keeps the server from being busy for long
 _CACHE_SECONDS = 60.0  # so much longer than its time to live a fingerprint may count as done
 
@@ -112,9 +107,9 @@ class RedisDone(DoneStore):
     name = "redis"
 
     def __init__(self, url: str, exact: Exact, filters: Filters | None = None) -> None:
-        self.address = _address(url)
+        self.address = address_of(url)
         self.cache_seconds = min(_CACHE_SECONDS, exact.ttl_seconds / 10 or _CACHE_SECONDS)
-        self._client = _client(url, self.address)
+        self._client = client_of(url, self.address)
         self._exact = exact
         self._filters = filters
         self._way: Way | None = None  # settled when the server first answers
@@ -198,41 +193,6 @@ def _checked(answer: object, count: int, allowed: Sequence[object]) -> list[Any]
     if not isinstance(answer, list) or len(answer) != count or any(one not in allowed for one in answer):
         raise ResponseError(f"an answer that makes no sense: {answer!r:.100}")
     return answer
-
-
-def _client(url: str, address: str) -> Redis:
-    try:
-        return Redis.from_url(
-            url,
-            socket_connect_timeout=_CONNECT_SECONDS,
-            socket_timeout=_ANSWER_SECONDS,
-            retry=Retry(NoBackoff(), 1),  # once, for connections that the server has closed meanwhile
-            protocol=2,  # all that is needed here, and known to every server
-        )
-    except (ValueError, TypeError):
-        raise ConfigError(
-            f"SITE_REDIS_URL leads to {address!r}, but has options behind a question mark that the client "
-            "does not take, or with values of a wrong type. Leave them out."
-        ) from None
-
-
-def _address(url: str) -> str:
-    """The URL without what may be secret: user, password, and options. Raises ConfigError."""
-    try:
-        parts = urlsplit(url)
-        port, needs_host = parts.port, parts.scheme != "unix"  # asking for the port checks it
-    except ValueError:
-        raise _refused() from None
-    if parts.scheme not in _SCHEMES or port == 0 or (needs_host and not parts.hostname):
-        raise _refused()
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-
-
-def _refused() -> ConfigError:
-    return ConfigError(
-        "SITE_REDIS_URL cannot be used (its value, which may hold a password, is not shown): "
-        "set it to redis://host:port/0, redis://user:password@host:port/0 or rediss://... for TLS."
-    )
 
 
 def _batches(fingerprints: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
