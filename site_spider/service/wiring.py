@@ -132,7 +132,6 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     assert stats is not None
     dupefilter = engine.scheduler.df  # type: ignore[union-attr] # of Scrapy's scheduler, which ours is
     assert isinstance(dupefilter, BaseDupeFilter)
-    is_stopping = lambda: stop.has_begun  # noqa: E731
     wake = partial(engine_hooks.wake, engine)
     background = ending.background
     tell = LoopCalls(background)
@@ -179,9 +178,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     # intake
     load = build_load(settings)
     handover = Handover(engine, sinks, config.revoke_grace_seconds)
-    soft_limit = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
+    soft = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
     has_memory = lambda: bodies.has_room  # noqa: E731
-    back_pressure = BackPressure(load, sinks, commits, handover, is_stopping, has_memory, soft_limit)
+    back_pressure = BackPressure(load, sinks, commits, handover, lambda: stop.has_begun, has_memory, soft)
     poll_room = PollRoom(ledger, load, config.limits, back_pressure.may_poll)
     own_requests = OwnRequests(spider)
     seed_queue = SeedQueue(wake, own_requests)
@@ -195,9 +194,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     politeness = build_politeness(
         crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
     )
-    times = Times(
-        counted.histograms.download_seconds.observe, counted.histograms.kept_waiting_seconds.observe
-    )
+    took = counted.histograms
+    times = Times(took.download_seconds.observe, took.kept_waiting_seconds.observe)
     room = WaitingRoom(
         frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake, times
     )
@@ -216,8 +214,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         stats.inc_value,
         background,
     )
-    next_suspect = quarantine.isolation.proceed
-    queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, next_suspect)
+    proceed = quarantine.isolation.proceed
+    queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, proceed)
     all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
     pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
     dispatcher = Dispatcher(

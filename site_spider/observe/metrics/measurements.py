@@ -116,14 +116,14 @@ class Measurements:
     def _histograms(self) -> dict[str, Any]:
         counted = self._watched.counted.histograms
         return {
-            "seed_duration_seconds": _histogram(counted.seed_seconds),
-            "download_duration_seconds": {"page": _histogram(counted.download_seconds)},
-            "schedule_delay_seconds": _histogram(counted.kept_waiting_seconds),
-            "response_size_bytes": _histogram(counted.response_bytes),
-            "event_loop_lag_seconds": _histogram(counted.loop_lag_seconds),
-            "dns_duration_seconds": _histogram(LOOKUPS.seconds),
+            "seed_duration_seconds": histogram_document(counted.seed_seconds),
+            "download_duration_seconds": {"page": histogram_document(counted.download_seconds)},
+            "schedule_delay_seconds": histogram_document(counted.kept_waiting_seconds),
+            "response_size_bytes": histogram_document(counted.response_bytes),
+            "event_loop_lag_seconds": histogram_document(counted.loop_lag_seconds),
+            "dns_duration_seconds": histogram_document(LOOKUPS.seconds),
             "sink_batch_duration_seconds": {
-                each.sink.name: _histogram(each.tally.seconds) for each in self._watched.sinks
+                each.sink.name: histogram_document(each.tally.seconds) for each in self._watched.sinks
             },
         }
 
@@ -142,7 +142,8 @@ class Measurements:
         return {} if proxies is None else dict(proxies.outcomes)
 
 
-def _histogram(measured: Histogram) -> dict[str, Any]:
+def histogram_document(measured: Histogram) -> dict[str, Any]:
+    """As JSON, with every bucket. An exemplar is the seed in whose work the value was measured."""
     return {
         "bounds": list(measured.bounds),
         "counts": list(measured.counts),
@@ -152,9 +153,7 @@ def _histogram(measured: Histogram) -> dict[str, Any]:
 
 
 def _seed(of_whom: object) -> str:
-    if isinstance(of_whom, Entry):
-        return f"{of_whom.partition.topic}/{of_whom.partition.number}@{of_whom.offset}"
-    return ""
+    return of_whom.position if isinstance(of_whom, Entry) else ""
 
 
 def _process() -> dict[str, Any]:
