@@ -105,12 +105,12 @@ class Exporter:
 
     def _snapshot(self) -> Snapshot | None:
         """The present one; the last one, with how long the loop is silent, when there is no present one."""
-        if self._measured is not None:
+        silent = self._pulse.silent_seconds()
+        if self._measured is not None and silent < _SNAPSHOT_SECONDS:
             self._last = self._asked(self._measured) or self._last
         if self._last is None:
             return None
-        silent, group = self._pulse.silent_seconds(), self._of_group()
-        own = {**self._last[OWN], "loop_silent_seconds": silent, "group": group}
+        own = {**self._last[OWN], "loop_silent_seconds": silent, "group": self._of_group()}
         return {**self._last, OWN: own}
 
     def _asked(self, measured: Measured) -> Snapshot | None:
