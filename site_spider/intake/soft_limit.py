@@ -25,9 +25,10 @@ class SoftLimit:
         self.limit_bytes = limit_bytes
         self._used_bytes = used_bytes
         self._in_flight = in_flight
-        said = f"SITE_MEMORY_SOFT_BYTES={limit_bytes}"
         self._over = Outage(
-            logger, f"Memory is above {said}, no seeds are polled", f"Memory is below {said} again"
+            logger,
+            f"Memory is above SITE_MEMORY_SOFT_BYTES={limit_bytes}, no seeds are polled",
+            f"Memory is below SITE_MEMORY_SOFT_BYTES={limit_bytes} again",
         )
 
     def look(self) -> None:

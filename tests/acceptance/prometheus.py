@@ -19,7 +19,7 @@ from tools.deployment.deployment import wait_until
 
 RULES = Path(__file__).resolve().parents[2] / "resources" / "prometheus"
 _RANGE = re.compile(r"\[\d+[mh]\]")
-_SHORT_RANGE = "[6s]"
+_SHORT_RANGE = "[12s]"
 
 
 def free_ports(count: int) -> int:
@@ -61,7 +61,7 @@ class Prometheus:
 
 @contextmanager
 def prometheus(folder: Path, targets: Sequence[str]) -> Iterator[Prometheus]:
-    """Scrapes these twice a second."""
+    """Scrapes these once a second."""
     folder.mkdir()
     for name in ("rules.yml", "alerts.yml"):
         rules = yaml.safe_load((RULES / name).read_text(encoding="utf-8"))
@@ -70,7 +70,7 @@ def prometheus(folder: Path, targets: Sequence[str]) -> Iterator[Prometheus]:
             rule["expr"] = _RANGE.sub(_SHORT_RANGE, rule["expr"])
         (folder / name).write_text(yaml.safe_dump(rules), encoding="utf-8")
     config = {
-        "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "500ms"},
         "rule_files": ["rules.yml", "alerts.yml"],
         "scrape_configs": [{"job_name": "site_spider", "static_configs": [{"targets": list(targets)}]}],
     }

@@ -60,7 +60,7 @@ class _BoundedServer(HTTPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.routes = routes
         self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        super().__init__((host, port), _Handler)
+        super().__init__((host, port), _MetricsHandler)
 
     def server_bind(self) -> None:
         # as HTTPServer's, without asking a name server who we are
@@ -108,7 +108,7 @@ def _break(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _MetricsHandler(BaseHTTPRequestHandler):
     timeout = _SILENCE_SECONDS
     server_version = "site_spider"
     sys_version = ""

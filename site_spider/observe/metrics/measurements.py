@@ -36,7 +36,7 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Launch:
     """What crawl_spider.sh says of this process: its number, of how many, and how it has ended before."""
 
     slot: str = "1"
@@ -44,7 +44,7 @@ class Place:
     restarts: str = ""  # such as `137:2,70:1`: exit codes with how often
 
     @classmethod
-    def read(cls, environ: Mapping[str, str] = os.environ) -> Place:
+    def read(cls, environ: Mapping[str, str] = os.environ) -> Launch:
         """From the environment."""
         processes = environ.get("CRAWL_SPIDER_PROCESSES", "")
         return cls(
@@ -74,7 +74,7 @@ class Measurements:
         self._commits = commits
         self._quarantine = quarantine
         self._dupefilter = dupefilter
-        self._place = Place.read()
+        self._launch = Launch.read()
 
     async def measured(self, hosts: int = 0) -> Snapshot:
         """A snapshot, with all that metrics are made of."""
@@ -83,8 +83,8 @@ class Measurements:
     def _document(self) -> dict[str, Any]:
         watched = self._watched
         return {
-            "slot": self._place.slot,
-            "processes": self._place.processes,
+            "slot": self._launch.slot,
+            "processes": self._launch.processes,
             "versions": {
                 "version": watched.identity.version,
                 "scrapy": scrapy_version,
@@ -103,7 +103,7 @@ class Measurements:
             "seen_bytes": self._seen_bytes(),
             "concurrency_limit": watched.crawler.settings.getint("CONCURRENT_REQUESTS"),
             "log_messages": self.log.document(),
-            "restarts": self._place.restarts_by_code(),
+            "restarts": self._launch.restarts_by_code(),
             "process": _process(),
             "proxy_requests": self._proxy_requests(),
             "dns_lookups": dict(LOOKUPS.outcomes),

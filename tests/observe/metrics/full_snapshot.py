@@ -7,7 +7,7 @@ from typing import Any
 from site_spider.histogram import Histogram
 from site_spider.observe.histograms import BYTES, LAG_SECONDS
 from site_spider.observe.log_tally import MOST_LOGGERS
-from site_spider.observe.metrics.measurements import Place, histogram_document
+from site_spider.observe.metrics.measurements import Launch, histogram_document
 from site_spider.observe.pauses import CAUSES
 from site_spider.results.reasons import REASONS
 
@@ -84,7 +84,7 @@ def full_snapshot(slot: str = "1", group: str = "g") -> dict[str, Any]:
                 for level in ("warning", "error")
                 for number in range(MOST_LOGGERS + 1)
             ],
-            "restarts": Place(restarts="137:2,42:1").restarts_by_code(),
+            "restarts": Launch(restarts="137:2,42:1").restarts_by_code(),
             "process": {"cpu_seconds": 1.0, "open_fds": 2, "max_fds": 3},
             "proxy_requests": {"answered": 1, "failed": 0, "silent": 0},
             "dns_lookups": {"cached": 1, "resolved": 1, "failed": 0, "refused": 0},
