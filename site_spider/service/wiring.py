@@ -33,7 +33,7 @@ from site_spider.frontier.sourced import checked, robots_free
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.spill import Spill, SpilledPages
 from site_spider.frontier.spill.writer import SeedWriter
-from site_spider.frontier.waiting_room import Times, WaitingRoom, build_load
+from site_spider.frontier.waiting_room import WaitingRoom, build_load
 from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.handover import SINK_SECONDS, Handover
 from site_spider.intake.intake import Intake
@@ -71,6 +71,7 @@ from site_spider.service.ending import Ending
 from site_spider.service.log_lines import slot_name
 from site_spider.service.observers import Observers
 from site_spider.service.stop import Stop
+from site_spider.service.tracing import seed_traces, times_of
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
 
@@ -188,14 +189,13 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     urgency.add(quarantine.is_cautious, lambda: handover.active)
 
     # frontier
-    sources = stores.sources
-    library = lambda: sources.library  # noqa: E731
+    library = lambda: stores.sources.library  # noqa: E731
     frontier = build_frontier(settings, library)
     politeness = build_politeness(
         crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
     )
-    took = counted.histograms
-    times = Times(took.download_seconds.observe, took.kept_waiting_seconds.observe)
+    traces = seed_traces(settings, member)
+    times = times_of(counted.histograms, traces)
     room = WaitingRoom(
         frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake, times
     )
@@ -242,7 +242,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     intake = Intake(
         stores.log,
         seeds,
-        lambda value: checked(read_seed(value), sources.library),
+        lambda value: checked(read_seed(value), library()),
         config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
         commits.thread,
         tell,
@@ -253,7 +253,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     lifecycle.add(SeedWeights(load), results, cookies)
     if isinstance(dupefilter, SeenDupeFilter):
         lifecycle.add(SeenMarks(dupefilter.seen))
-    lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times)
+    lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times, *traces)
 
     # what can be seen
     identity = Identity(spider.name, member.group, member.topic, lambda: intake.member_name or slot_name())
@@ -263,12 +263,12 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         crawler, identity, ledger, queues, seeds, intake, sinks, bodies, pauses, loop_lag, counted
     )
     measurements = Measurements(watched, commits, quarantine, dupefilter)
-    observers = Observers(watched, measurements, stores.statistics, stores.log, config, ending)
+    observers = Observers(watched, measurements, traces, stores.statistics, stores.log, config, ending)
 
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)
     registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
-    registry.provide(crawler, sources, extractor)
+    registry.provide(crawler, stores.sources, extractor)
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)
