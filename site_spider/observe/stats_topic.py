@@ -70,8 +70,8 @@ class StatsTopic:
         """Let the last message through, if that does not take long."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            closing = asyncio.create_task(asyncio.to_thread(_close, producer, seconds))
-            await asyncio.wait([closing], timeout=seconds + 1)
+            closing = asyncio.create_task(asyncio.to_thread(_close, producer))
+            await asyncio.wait([closing], timeout=seconds)
 
     def _done(self, future: Future[None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
@@ -100,9 +100,8 @@ def bounded(document: Mapping[str, Any], most: int = LARGEST_BYTES) -> bytes:
     return value
 
 
-def _close(producer: Producer, seconds: float) -> None:
+def _close(producer: Producer) -> None:
     try:
-        producer.flush(seconds)
         producer.close()
     except Exception:
         logger.exception("The producer of statistics could not be closed")
