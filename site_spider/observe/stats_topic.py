@@ -70,8 +70,9 @@ class StatsTopic:
         """Let the last message through, if that does not take long."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            closing = asyncio.create_task(asyncio.to_thread(_close, producer))
-            await asyncio.wait([closing], timeout=seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await asyncio.to_thread(_close, producer)
 
     def _done(self, future: Future[None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
