@@ -41,7 +41,7 @@ def counters(stats: Mapping[Any, Any]) -> Counters:
             numbers[_free(field_name(key), numbers)] = number
         elif number is None and text is not None and len(texts) < MOST_TEXTS:
             texts[_free(field_name(key), texts)] = text
-        else:
+        elif value is not None:
             left_out += 1
     return Counters(numbers, texts, left_out)
 

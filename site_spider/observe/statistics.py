@@ -3,7 +3,7 @@
 Theory: a document is made every interval, when the crawl falls idle, and at its end. SITE_STATS_WHEN says
 which of these the stores get; the topic gets each interval and the end, for whoever watches the fleet.
 Each store has a delivery of its own, which retries in the background. One that is away gets a bounded
-backlog; beyond it documents are dropped, which is said once for an outage. Nothing here can end or slow the
+backlog; beyond it documents are dropped, which is said once for an outage. No store can end or slow the
 crawl.
 """
 
@@ -95,7 +95,7 @@ class Statistics:
             if time.monotonic() >= push_at:
                 push_at = time.monotonic() + self._plan.interval_seconds
                 await self._push("interval")
-            elif "idle" in self._plan.moments and self._has_fallen_idle():
+            if "idle" in self._plan.moments and self._has_fallen_idle():
                 await self._push("idle")
 
     def _has_fallen_idle(self) -> bool:
@@ -113,7 +113,7 @@ class Statistics:
         stats, now = stats_of(self._watched), time.monotonic()
         if moment in self._plan.topic_moments:
             made = self._topic_series.next(taken, stats, moment, now)
-            self._topic.send(taken["process"], {**taken, **made.document})
+            self._topic.send(taken["process"], {**made.document, **taken})
         if moment in self._plan.moments:
             made = self._series.next(taken, stats, moment, now)
             for store in self._stores:

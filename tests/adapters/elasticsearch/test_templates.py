@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.adapters.elasticsearch.sinks import record, settings, write
 from tests.contracts.trials import (
     answers,
 )
+from tests.in_process.engine import crawl
 
 __all__ = ["settings"]
 
@@ -151,3 +153,36 @@ def test_an_index_that_was_there_keeps_its_mappings(settings: dict[str, Any]) ->
     expected = {"url_id": "a", "mine": "x", "task_id": "Job One", "status": 200, "body": "text"}
     assert list(reader.search(task_id="Job One")) == [expected]
     reader.close()
+
+
+@pytest.mark.servers
+def test_an_index_with_too_many_fields_takes_statistics_all_the_same(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Without counters by name; and a counter whose type changes costs nothing at all."""
+    hosts, index = settings["SITE_ELASTICSEARCH_HOSTS"], settings["SITE_STATS_INDEX"]
+    with Elasticsearch(hosts) as client:
+        asyncio.run(opened(ElasticsearchSink.for_statistics(settings)))
+        client.indices.create(index=index)
+        fields = len(fields_of(client.indices.get_mapping(index=index)[index]["mappings"]))
+        limit = {"index.mapping.total_fields.limit": fields + 20}
+        client.indices.put_settings(index=index, settings=limit)
+        crawl(tmp_path, [{"url": "http://h.test/"}], **settings, SITE_STATS_TO="elasticsearch")
+        client.indices.refresh(index=index)
+        hits = client.search(index=index, size=100)["hits"]["hits"]
+    [last] = [hit["_source"] for hit in hits if hit["_source"]["moment"] == "close"]
+    assert last["seeds"]["completed"] == 1
+    assert "counters" not in last
+
+
+async def opened(sink: ElasticsearchSink) -> None:
+    await sink.open()
+    await sink.close()
+
+
+def fields_of(mapping: dict[str, Any]) -> list[str]:
+    """Objects and leaves, as the limit counts them."""
+    found = []
+    for name, field in mapping.get("properties", {}).items():
+        found += [name, *fields_of(field)]
+    return found
