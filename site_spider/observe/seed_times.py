@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import SeedError
+from site_spider.histogram import Histogram
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lifecycle import SeedListener
-from site_spider.observe.histograms import Histogram
 from site_spider.observe.tasks import Tasks
 from site_spider.seed.seed import Seed
 
@@ -32,8 +32,8 @@ class SeedTimes(SeedListener):
 
     def ended(self, entry: Entry) -> None:
         """As in SeedListener."""
-        began, task_id = self._open.pop(entry)
         now = self.last_completion_at = self._clock()
+        began, task_id = self._open.pop(entry, (now, None))
         self._durations.observe(now - began, entry)
         if entry.outcome is not None:
             self._tasks.of(task_id).ended(

@@ -202,7 +202,7 @@ def test_that_it_cannot_listen_does_not_stop_a_crawl(tmp_path: Path, sockets: Pa
 def test_a_question_that_is_none_is_refused(tmp_path: Path, question: bytes) -> None:
     """With what could be asked."""
     answer, _ = while_crawling(tmp_path / "data", lambda: asked(question))
-    assert json.loads(answer) == {"error": "the question is a number of hosts, 0 to 1000"}
+    assert json.loads(answer) == {"error": "the question is a number of hosts, 0 to 1000, or metrics"}
 
 
 def test_hostile_clients_do_not_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

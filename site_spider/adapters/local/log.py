@@ -22,7 +22,14 @@ from site_spider.adapters.local.log_file import (
     offset_of,
 )
 from site_spider.adapters.local.log_producer import LocalProducer
-from site_spider.contracts.seed_log import Listener, Message, Partition, PartitionProgress, Position
+from site_spider.contracts.seed_log import (
+    Listener,
+    LogFacts,
+    Message,
+    Partition,
+    PartitionProgress,
+    Position,
+)
 from site_spider.errors import ConfigError, TopicMissing
 
 PARTITIONS = 4  # of a new topic; as many members of a group find work
@@ -91,6 +98,21 @@ class LocalSeedLog:
                 for partition, identifier, start, end in _extents(file, topic)
             ]
 
+    def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
+        """See `site_spider.contracts.seed_log.SeedLog`; nothing is ever deleted."""
+        with closing(LogFile(self._folder)) as file:
+            found = {at.partition: at for at in _extents(file, topic)}
+            written_at = {
+                partition: timestamp_ms / 1000
+                for partition, offset in offsets.items()
+                if partition in found
+                for timestamp_ms in _first_written(file, found[partition], offset)
+            }
+            [(members,)] = file.query(
+                "SELECT count(*) FROM members WHERE consumer_group = ? AND topic = ?", (group, topic)
+            )
+        return LogFacts(members=int(members), retention_seconds=None, written_at=written_at)
+
     def partitions(self, topic: str) -> int:
         """See `site_spider.contracts.seed_log.SeedLog`."""
         with closing(LogFile(self._folder)) as file:
@@ -150,6 +172,12 @@ def _written_since(file: LogFile, extent: _Extent, since_ms: int) -> int:
         else:
             high = middle
     return low
+
+
+def _first_written(file: LogFile, extent: _Extent, offset: int) -> Iterator[int]:
+    bounds = message_id(extent.partition_id, offset), message_id(extent.partition_id, extent.end)
+    one = "SELECT timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1"
+    yield from (timestamp_ms for (timestamp_ms,) in file.query(one, bounds))
 
 
 def _messages(file: LogFile, extent: _Extent) -> Iterator[Message]:

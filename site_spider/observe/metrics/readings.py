@@ -203,7 +203,7 @@ READINGS: Final[Mapping[str, Read]] = {
     "downloads": _statuses,
     "received_bytes": _of_kinds("response_bytes"),
     "sent_bytes": _of_kinds("request_bytes"),
-    "failures": by_name("failures", "by_reason"),
+    "failures": by_name("reasons"),
     "retries": by_name("retries", "by_reason"),
     "links": by_name("links"),
     "redirects": by_name(OWN, "redirects"),
