@@ -60,9 +60,8 @@ class Parking:
         if state is None:  # it was forgotten meanwhile
             self._send_on(parked)
             return
-        state.parked += 1
-        state.is_news = True
-        self._unproved.setdefault(parked.task_id, deque()).append(parked._replace(number=state.parked))
+        numbered = parked._replace(number=state.count_parked())
+        self._unproved.setdefault(parked.task_id, deque()).append(numbered)
         self._states.tell_soon()
 
     def changed(self, task_ids: Collection[str]) -> None:
@@ -78,6 +77,8 @@ class Parking:
                 if state is not None and state.phase.name == "paused":
                     parked.done.set_result(None)
                 else:
+                    if state is not None:
+                        state.count_sent_on()
                     self._send_on(parked)
             if not waiting:
                 del self._unproved[task_id]
