@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -164,3 +165,18 @@ def test_depth_of_a_task_goes_beyond_that_of_the_crawl(
     declare(tmp_path, depth=5)
     crawl(tmp_path, [{"url": "http://host.test/", "meta": {"task_id": "t"}}], DEPTH_LIMIT=2)
     assert len(fetched) == 6
+
+
+def test_progress_of_a_task_is_counted_in_the_topics(tmp_path: Path) -> None:
+    from tests.commands.project import Project
+
+    project = Project(tmp_path)
+    declare(tmp_path, state="paused")
+    crawl(tmp_path, [*seeds(4), *seeds(3, None)])
+    engine.produce(LocalSeedLog(tmp_path), "seeds", seeds(2))
+    ran = project.direct("progress", "--task-id", "t", "--format", "json")
+    found = json.loads(ran.stdout)
+    assert (found["waiting"], found["parked"], found["state"]) == (2, 4, "paused")
+    assert json.loads(project.direct("progress", "--task-id", "x", "--format", "json").stdout)["waiting"] == 0
+    dry = project.direct("task", "set", "t", "deny=t/[01]$", "--dry-run", "--json")
+    assert json.loads(dry.stdout)["would_filter"] == 4
