@@ -43,7 +43,7 @@ DOWNLOADER_MIDDLEWARES = {
 SPIDER_MIDDLEWARES = {
     "site_spider.dupefilter.lookup.SeenLookup": 20,  # for a dupefilter outside the process
     "scrapy.spidermiddlewares.depth.DepthMiddleware": None,
-    "site_spider.frontier.depth.PageDepth": 900,  # instead: pages of one list have one depth
+    "site_spider.tasks.depth.TaskDepth": 900,  # instead: tasks have limits, pages of one list one depth
 }
 ITEM_PIPELINES = {"site_spider.results.pipeline.ResultPipeline": 900}
 
@@ -86,6 +86,8 @@ SITE_KAFKA_GROUP_PROTOCOL = (
 SITE_SEED_TOPIC = "seeds"
 SITE_CONSUMER_GROUP = "site_spider"
 SITE_DEAD_LETTER_TOPIC = ""  # empty: <SITE_SEED_TOPIC>.dead-letters
+SITE_TASK_TOPIC = ""  # empty: <SITE_SEED_TOPIC>.tasks
+SITE_CANCELLED_RESULTS = False  # true: a failure result for each seed and link of a cancelled task
 SITE_SEED_META_KEYS = ""  # comma list: keys of a seed's meta that reach request.meta, such as playwright
 SITE_MAX_SEEDS_IN_FLIGHT = 20_000  # a process; over 1,000 only while all wait for busy or delayed hosts
 SITE_SEED_MAX_OPEN_SECONDS = 600  # then the waiting links of the tree are spilled to the seed topic

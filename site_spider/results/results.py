@@ -66,6 +66,8 @@ class Results(SeedListener):
         if description is not None and not document.get("reason"):
             document = {**document, "reason": failure_name(str(description))}
         self._tally.page(document, job)
+        if job is not None:
+            self._completion.written(job, document)
         document = written(document, self._fields)
         record = Record(url_id, document, _size_bytes(document))
         if job is not None:

@@ -13,6 +13,7 @@ from site_spider.options import SettingsView
 from site_spider.results.batch import BatchLimits
 from site_spider.results.exactly_once.held import LONGEST_SPAN_OFFSETS
 from site_spider.seed.seed import FORBIDDEN_META
+from site_spider.tasks.topics import TaskTopics
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
 STATS_TO = "SITE_STATS_TO"
@@ -29,6 +30,8 @@ class ServiceSettings:
     consumer_group: str
     dead_letter_topic: str
     stats_topic: str
+    task_topics: TaskTopics
+    cancelled_results: bool
     limits: SeedLimits
     spill: SpillRules
     host_ownership: bool
@@ -60,6 +63,8 @@ class ServiceSettings:
             consumer_group=options.text(settings, "SITE_CONSUMER_GROUP", required=True),
             dead_letter_topic=dead_letter_topic,
             stats_topic=_stats_topic(settings, topic, dead_letter_topic),
+            task_topics=TaskTopics.read(settings),
+            cancelled_results=options.boolean(settings, "SITE_CANCELLED_RESULTS"),
             limits=_limits(settings),
             spill=SpillRules(
                 topic,

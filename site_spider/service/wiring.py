@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 
@@ -33,6 +34,7 @@ from site_spider.frontier.sourced import checked, robots_free
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.spill import Spill, SpilledPages
 from site_spider.frontier.spill.writer import SeedWriter
+from site_spider.frontier.waiter import Waiter
 from site_spider.frontier.waiting_room import WaitingRoom, build_load
 from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.handover import SINK_SECONDS, Handover
@@ -48,6 +50,7 @@ from site_spider.intake.soft_limit import SoftLimit
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.lifecycle import Lifecycle
+from site_spider.ledger.lineage import Job
 from site_spider.observe.identity import Identity
 from site_spider.observe.loop_lag import LoopLag
 from site_spider.observe.memory import rss_bytes
@@ -74,6 +77,16 @@ from site_spider.service.stop import Stop
 from site_spider.service.tracing import seed_traces, times_of
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
+from site_spider.tasks.board import Board
+from site_spider.tasks.follower import Follower
+from site_spider.tasks.gate import TaskGate
+from site_spider.tasks.leaving import Leaving
+from site_spider.tasks.pages import TaskPages
+from site_spider.tasks.parking import Parking
+from site_spider.tasks.return_watch import ReturnWatch
+from site_spider.tasks.sourced import with_source
+from site_spider.tasks.states import TaskStates
+from site_spider.tasks.tasks import Tasks, process_name
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
 
@@ -104,6 +117,7 @@ class Parts:
     measurements: Measurements
     observers: Observers
     extractor: Extractor
+    tasks: Tasks
     mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
 
 
@@ -166,6 +180,12 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     results = Results(of_results, of_items, commits, completion, dead_letters, counted.pages, urgency, fields)
     mishaps = Mishaps(crawler.signals)
 
+    # tasks
+    topics = config.task_topics
+    board = Board()
+    states = TaskStates(board, process_name(), partial(producer.send, topics.tasks), background)
+    parking = Parking(producer, topics, states, background)
+
     # bodies in memory
     bodies = Bodies(
         config.bodies_bytes,
@@ -196,8 +216,20 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     )
     traces = seed_traces(settings, member)
     times = times_of(counted.histograms, traces)
+
+    def takes(waiter: Waiter) -> bool:
+        return gate.takes(waiter)
+
     room = WaitingRoom(
-        frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake, times
+        frontier,
+        politeness,
+        load,
+        completion,
+        lifecycle.may_begin,
+        poll_room.starved,
+        wake,
+        times=times,
+        takes=takes,
     )
     cookies = SeedCookies(crawler)
     hosts = (
@@ -213,20 +245,48 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         hosts,
         stats.inc_value,
         background,
+        parking,
     )
     proceed = quarantine.isolation.proceed
     queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, proceed)
     all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
     pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
+    leaving = Leaving(
+        spider,
+        completion,
+        room,
+        spill,
+        parking,
+        results,
+        dead_letters,
+        background,
+        writes_cancelled=config.cancelled_results,
+    )
+    gate = TaskGate(states, queues, leaving, background)
+    tasks = Tasks(
+        states,
+        parking,
+        gate,
+        ReturnWatch(stores.log, topics, board, ledger.partitions, background),
+        lambda heard: Follower(stores.log, topics.tasks, board, tell, heard),
+    )
+    preparation = Preparation(
+        Callbacks(spider, config.callback_timeout_seconds), config.seed_meta_keys, library
+    )
+
+    def prepare(request: Request, job: Job) -> None:
+        preparation(request, job)
+        gate.begins(request, job)
+
     dispatcher = Dispatcher(
         CrawlParts(engine, spider, stats),
         queues,
         completion,
         results,
         dead_letters,
-        pages,
+        TaskPages(pages, gate, topics.parked, stats.inc_value),
         back_pressure,
-        Preparation(Callbacks(spider, config.callback_timeout_seconds), config.seed_meta_keys, library),
+        prepare,
     )
 
     # the thread of the consumer
@@ -242,7 +302,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     intake = Intake(
         stores.log,
         seeds,
-        lambda value: checked(read_seed(value), stores.sources.library),
+        lambda value: checked(with_source(read_seed(value), board), stores.sources.library),
         config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
         commits.thread,
         tell,
@@ -250,7 +310,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     )
 
     # who follows the life-cycle of a seed, in this order
-    lifecycle.add(SeedWeights(load), results, cookies)
+    lifecycle.add(SeedWeights(load), results, cookies, states)
     if isinstance(dupefilter, SeenDupeFilter):
         lifecycle.add(SeenMarks(dupefilter.seen))
     lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times, *traces)
@@ -268,7 +328,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)
     registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
-    registry.provide(crawler, stores.sources, extractor)
+    registry.provide(crawler, stores.sources, extractor, states)
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)
@@ -296,5 +356,6 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         measurements=measurements,
         observers=observers,
         extractor=extractor,
+        tasks=tasks,
         mishaps=mishaps,
     )

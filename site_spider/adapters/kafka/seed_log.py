@@ -15,7 +15,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka import Message as RawMessage
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined] # not in its stubs
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its stubs
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+)
 
 from site_spider import options
 from site_spider.adapters.kafka.assignment import to_position
@@ -24,6 +28,7 @@ from site_spider.adapters.kafka.consumer import KafkaConsumer, to_message
 from site_spider.adapters.kafka.facts import facts
 from site_spider.adapters.kafka.items import Topics
 from site_spider.adapters.kafka.producer import KafkaProducer
+from site_spider.adapters.kafka.reader import KafkaTopicReader
 from site_spider.adapters.kafka.transactions import KafkaTransactions
 from site_spider.contracts.seed_log import (
     Listener,
@@ -139,6 +144,22 @@ class KafkaSeedLog:
             return len(self._partitions(topic))
         except TopicMissing:
             return 0
+
+    def make_topic(self, topic: str, partitions: int, *, compacted: bool) -> None:
+        """See `site_spider.contracts.seed_log.SeedLog`."""
+        if self.partitions(topic):
+            return
+        kept = {"cleanup.policy": "compact"} if compacted else {"retention.ms": "-1"}
+        wanted = NewTopic(topic, partitions or -1, -1, config=kept)
+        try:
+            self._answer(self._admin.create_topics([wanted], operation_timeout=_ANSWER_SECONDS)[topic])
+        except LogUnavailable:
+            if not self.partitions(topic):  # another process may have been quicker
+                raise
+
+    def reader(self, topic: str, *, compacted: bool) -> KafkaTopicReader:  # noqa: ARG002 - the servers know
+        """See `site_spider.contracts.seed_log.SeedLog`."""
+        return KafkaTopicReader(self._config, topic)
 
     def read(
         self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0

@@ -62,6 +62,15 @@ class SpilledPages(Protocol):
         """It stays after all."""
 
 
+class ParkedTopic(Protocol):
+    """Where requests of a paused task wait."""
+
+    topic: str
+
+    def send(self, task_id: str, key: bytes | None, value: bytes) -> Future[None]:
+        """Done when the message is safe there, or in the seed topic if the task goes on."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpillRules:
     """What leaves besides what is too much."""
@@ -85,7 +94,9 @@ class Spill:
         hosts: Ownership | None,
         count: Callable[[str], None],
         background: Background,
+        parked: ParkedTopic | None = None,
     ) -> None:
+        self._parked = parked
         self._guarded = background.guarded
         self._rules = rules
         self._commits = commits
@@ -207,13 +218,24 @@ class Spill:
         self._load.add_sending(weight_bytes)
         if self._pages is not None:
             self._pages.spilled(request, job)
-        future = self._commits.spill(job, key, value, request.meta.get(meta_keys.TO_TOPIC))
+        future = self._begin_to_send(request.meta.get(meta_keys.TO_TOPIC), job, key, value)
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(
                 self._guarded(self._sent), done, request, job, weight_bytes
             )
         )
         return True
+
+    def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[None]:
+        task_id = job.root.seed.task_id
+        if (
+            topic is not None
+            and task_id is not None
+            and self._parked is not None
+            and topic == self._parked.topic
+        ):
+            return self._parked.send(task_id, key, value)
+        return self._commits.spill(job, key, value, topic)
 
     def _sent(self, future: Future[None], request: Request, job: Job, weight_bytes: int) -> None:
         self._load.remove_sending(weight_bytes)
@@ -223,6 +245,8 @@ class Spill:
             if self._pages is not None:
                 self._pages.not_spilled(request, job)
             if job.entry.live:
+                request.meta.pop(meta_keys.TO_TOPIC, None)
+                request.meta[meta_keys.STAYS] = True
                 self._room.put_request(request)
             else:
                 self._completion.ended(request)
