@@ -135,6 +135,23 @@ class Producer(Protocol):
         """Flush for a short while and release everything."""
 
 
+class TopicReader(Protocol):
+    """Reads a topic from its beginning on, without a group, and follows it. One thread uses it."""
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether everything was handed out that was there when it was made."""
+
+    def poll(self, timeout_seconds: float) -> list[Message]:
+        """What has come, or none after the timeout, also while there is no such topic.
+
+        Raises LogUnavailable.
+        """
+
+    def close(self) -> None:
+        """Release everything."""
+
+
 class SeedLog(Protocol):
     """The way into a log: makes consumers and producers, tells about topics and groups."""
 
@@ -161,6 +178,15 @@ class SeedLog(Protocol):
 
     def partitions(self, topic: str) -> int:
         """How many the topic has, 0 while it does not exist. Raises LogUnavailable."""
+
+    def make_topic(self, topic: str, partitions: int, *, compacted: bool) -> None:
+        """Make a topic that keeps the latest of each key (`compacted`) or everything, unless it exists.
+
+        0 partitions: as many as usual. Raises LogUnavailable.
+        """
+
+    def reader(self, topic: str, *, compacted: bool) -> TopicReader:
+        """A new reader. Raises LogUnavailable."""
 
     def read(self, topic: str) -> Iterator[Message]:
         """All messages from the beginning up to the present end, without a group.

@@ -1,4 +1,5 @@
-"""Tasks: the seeds that share one `task_id`, and when a task has ended.
+"""Tasks: what was declared of the seeds with one `task_id`, how they are controlled, and when they have ended.
 
-It owns the control log of tasks and the rule of the end. It never polls seeds.
+It owns the records of the task topic and of the control log of tasks, and whoever reads and writes them. It never
+decides when a seed begins or is complete: it answers those that do, and hears of seeds as a listener.
 """

@@ -15,7 +15,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka import Message as RawMessage
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined] # not in its stubs
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its stubs
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+)
 
 from site_spider import options
 from site_spider.adapters.kafka.assignment import to_position
@@ -23,6 +27,7 @@ from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer, to_message
 from site_spider.adapters.kafka.items import Topics
 from site_spider.adapters.kafka.producer import KafkaProducer
+from site_spider.adapters.kafka.reader import KafkaTopicReader
 from site_spider.adapters.kafka.transactions import KafkaTransactions
 from site_spider.contracts.seed_log import Listener, Message, Partition, PartitionProgress, Position
 from site_spider.errors import LogUnavailable, TopicMissing
@@ -109,6 +114,22 @@ class KafkaSeedLog:
             return len(self._partitions(topic))
         except TopicMissing:
             return 0
+
+    def make_topic(self, topic: str, partitions: int, *, compacted: bool) -> None:
+        """See `site_spider.contracts.seed_log.SeedLog`."""
+        if self.partitions(topic):
+            return
+        kept = {"cleanup.policy": "compact"} if compacted else {"retention.ms": "-1"}
+        wanted = NewTopic(topic, partitions or -1, -1, config=kept)
+        try:
+            self._answer(self._admin.create_topics([wanted], operation_timeout=_ANSWER_SECONDS)[topic])
+        except LogUnavailable:
+            if not self.partitions(topic):  # another process may have been quicker
+                raise
+
+    def reader(self, topic: str, *, compacted: bool) -> KafkaTopicReader:  # noqa: ARG002 - the servers know
+        """See `site_spider.contracts.seed_log.SeedLog`."""
+        return KafkaTopicReader(self._config, topic)
 
     def read(self, topic: str) -> Iterator[Message]:
         """See `site_spider.contracts.seed_log.SeedLog`."""

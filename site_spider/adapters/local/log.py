@@ -20,7 +20,8 @@ from site_spider.adapters.local.log_file import (
     message_id,
     offset_of,
 )
-from site_spider.adapters.local.log_producer import LocalProducer
+from site_spider.adapters.local.log_producer import LocalProducer, make_topic
+from site_spider.adapters.local.log_reader import LocalTopicReader
 from site_spider.contracts.seed_log import Listener, Message, Partition, PartitionProgress, Position
 from site_spider.errors import ConfigError, TopicMissing
 
@@ -82,6 +83,15 @@ class LocalSeedLog:
         with closing(LogFile(self._folder)) as file:
             [(count,)] = file.query("SELECT count(*) FROM partitions WHERE topic = ?", (topic,))
         return int(count)
+
+    def make_topic(self, topic: str, partitions: int, *, compacted: bool) -> None:  # noqa: ARG002 - the reader's
+        """See `site_spider.contracts.seed_log.SeedLog`."""
+        with closing(LogFile(self._folder, durable=True)) as file, file.transaction() as connection:
+            make_topic(connection, topic, partitions or self._partitions)
+
+    def reader(self, topic: str, *, compacted: bool) -> LocalTopicReader:
+        """See `site_spider.contracts.seed_log.SeedLog`."""
+        return LocalTopicReader(self._folder, topic, compacted=compacted)
 
     def read(self, topic: str) -> Iterator[Message]:
         """See `site_spider.contracts.seed_log.SeedLog`."""

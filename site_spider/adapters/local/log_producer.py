@@ -142,7 +142,10 @@ class LocalProducer:
 
     def _write(self, batch: Sequence[_UnwrittenMessage]) -> None:
         with self._file.transaction() as connection:
-            topics = {topic: self._topic(connection, topic) for topic in {one.topic for one in batch}}
+            topics = {
+                topic: make_topic(connection, topic, self._partitions)
+                for topic in {one.topic for one in batch}
+            }
             rows = [(self._place(topics[one.topic], one.key), *one[1:5]) for one in batch]
             connection.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?)", rows)
             ends = [(end, identifier) for places in topics.values() for identifier, end in places]
@@ -156,17 +159,18 @@ class LocalProducer:
         partitions[number][1] += 1
         return message_id(identifier, offset)
 
-    def _topic(self, connection: sqlite3.Connection, topic: str) -> list[list[int]]:
-        """The id and the next offset of each partition, in order; makes the topic when it is missing."""
-        select = "SELECT id, next_offset FROM partitions WHERE topic = ? ORDER BY number"
+
+def make_topic(connection: sqlite3.Connection, topic: str, partitions: int) -> list[list[int]]:
+    """The id and the next offset of each partition, in order; makes the topic when it is missing."""
+    select = "SELECT id, next_offset FROM partitions WHERE topic = ? ORDER BY number"
+    rows = connection.execute(select, (topic,)).fetchall()
+    if not rows:
+        connection.executemany(
+            "INSERT INTO partitions (topic, number) VALUES (?, ?)",
+            [(topic, number) for number in range(partitions)],
+        )
         rows = connection.execute(select, (topic,)).fetchall()
-        if not rows:
-            connection.executemany(
-                "INSERT INTO partitions (topic, number) VALUES (?, ?)",
-                [(topic, number) for number in range(self._partitions)],
-            )
-            rows = connection.execute(select, (topic,)).fetchall()
-        return [list(row) for row in rows]
+    return [list(row) for row in rows]
 
 
 def _refusal(topic: str, size_bytes: int) -> SinkRejected | LogUnavailable | None:

@@ -1,0 +1,82 @@
+"""Reads a Kafka topic from its beginning on, without a group, and follows it."""
+
+from __future__ import annotations
+
+import uuid
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as RawMessage
+
+from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.consumer import to_message
+from site_spider.contracts.seed_log import Message
+from site_spider.errors import LogUnavailable
+
+_ANSWER_SECONDS = 10.0
+_BATCH = 500
+
+
+class KafkaTopicReader:
+    """Fulfils `site_spider.contracts.seed_log.TopicReader`. Partitions that are added later are not read."""
+
+    def __init__(self, config: KafkaConfig, topic: str) -> None:
+        self._address = config.brokers
+        self._topic = topic
+        self._trouble = ""
+        self._client = Consumer(config.reader(f"site_spider-read-{uuid.uuid4().hex}", self._note_trouble))
+        self._ends: dict[int, int] | None = None  # those not reached; None: there is no such topic yet
+        self._begin()
+
+    @property
+    def is_at_end(self) -> bool:
+        """See `site_spider.contracts.seed_log.TopicReader`."""
+        return not self._ends
+
+    def poll(self, timeout_seconds: float) -> list[Message]:
+        """See `site_spider.contracts.seed_log.TopicReader`."""
+        if self._ends is None:
+            self._client.poll(timeout_seconds)  # waits, and lets the client say what is wrong
+            self._begin()
+        if self._ends is None:
+            return []
+        first = self._client.poll(timeout_seconds)
+        if first is None:
+            return []
+        return [message for raw in (first, *self._client.consume(_BATCH, 0)) if (message := self._taken(raw))]
+
+    def close(self) -> None:
+        """See `site_spider.contracts.seed_log.TopicReader`."""
+        self._client.close()
+
+    def _begin(self) -> None:
+        try:
+            found = self._client.list_topics(self._topic, timeout=_ANSWER_SECONDS).topics[self._topic]
+            if found.error is not None or not found.partitions:
+                return
+            parts = [TopicPartition(self._topic, number, 0) for number in found.partitions]
+            bounds = [self._client.get_watermark_offsets(part, timeout=_ANSWER_SECONDS) for part in parts]
+        except KafkaException as error:
+            why = self._trouble or error.args[0].str()
+            raise LogUnavailable(
+                f"Kafka at {self._address} (SITE_KAFKA_BROKERS) did not answer: {why}."
+            ) from error
+        lows = {part.partition: low for part, (low, _) in zip(parts, bounds, strict=True)}
+        self._ends = {
+            part.partition: high for part, (low, high) in zip(parts, bounds, strict=True) if high > low
+        }
+        self._client.assign([TopicPartition(self._topic, *start) for start in lows.items()])
+
+    def _taken(self, raw: RawMessage) -> Message | None:
+        error = raw.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            return None  # the client goes on by itself
+        number, offset = raw.partition() or 0, raw.offset() or 0
+        assert self._ends is not None
+        # the last offsets may hold no messages, so the end counts too
+        if number in self._ends and (error is not None or offset + 1 >= self._ends[number]):
+            del self._ends[number]
+        return to_message(raw) if error is None else None
+
+    def _note_trouble(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._trouble = error.str()

@@ -1,0 +1,76 @@
+"""`scrapy task`: declares tasks, shows them, and controls them while they run."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import closing
+
+from site_spider.commands.site_command import SiteCommand
+from site_spider.commands.tasks.verb import Call
+from site_spider.commands.tasks.verbs import VERBS
+from site_spider.errors import SeedError
+from site_spider.seed.fields import identifier
+from site_spider.service import plugins as parts
+from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.record import BadTask
+from site_spider.tasks.topics import TaskTopics
+
+_CHECK_SECONDS = 10.0
+
+
+class Command(SiteCommand):
+    """Writes a record of the task topic, which every process follows."""
+
+    max_arguments = 60
+    description = (
+        "Declares a task (start), shows tasks (list, show), changes one (set), and controls it while it runs "
+        "(pause, resume, cancel). A task is all seeds with one meta.task_id. All processes of the crawl "
+        "follow within two seconds. A task need not be declared to be paused or cancelled."
+    )
+    examples = """
+        scrapy task start spring --weight 5 --max-pages 100000 --deny '/calendar/'
+        scrapy task list
+        scrapy task show spring --json
+        scrapy task set spring weight=1 max_pages=200000
+        scrapy task set spring deny=/calendar/ --dry-run
+        scrapy task pause spring
+        scrapy task resume spring
+        scrapy task cancel spring
+    """
+
+    def syntax(self) -> str:
+        """As Scrapy asks."""
+        return f"{'|'.join(VERBS)} [ID] [options]"
+
+    def short_desc(self) -> str:
+        """As Scrapy asks."""
+        return "Declare, show and control tasks"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As Scrapy asks."""
+        super().add_options(parser)
+        parser.add_argument("--json", action="store_true", help="one JSON object a line instead of text")
+        for verb in VERBS.values():
+            verb.add_options(parser)
+
+    def work(self, opts: argparse.Namespace) -> None:
+        """Do what the verb says. Raises SiteSpiderError."""
+        name, *words = opts.args or [""]
+        verb = VERBS.get(name)
+        if verb is None:
+            self.refuse(f"unknown verb {name!r}: say one of {', '.join(VERBS)}")
+        takes_id = " ID" in verb.usage
+        if bool(words) < takes_id or len(words) > takes_id + verb.most_words:
+            self.refuse(f"say: scrapy task {verb.usage}")
+        task_id = _task_id(words[0]) if takes_id else ""
+        topics = TaskTopics.read(self.options)
+        with closing(parts.seed_log(self.options)) as log:
+            log.check(_CHECK_SECONDS)
+            verb.work(Call(self, TaskDesk(log, topics), task_id, opts))
+
+
+def _task_id(text: str) -> str:
+    try:
+        return identifier("the task's id", text) or ""
+    except SeedError as error:
+        raise BadTask(error.reason) from None

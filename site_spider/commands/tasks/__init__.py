@@ -1,0 +1,4 @@
+"""The verbs of `scrapy task`, one module for those that belong together.
+
+They own the words and options of a verb and what it prints. They decide nothing about tasks.
+"""

@@ -1,0 +1,138 @@
+"""`scrapy task start` and `set`: declare a task, and change what was declared."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from site_spider.commands.tasks.preview import preview
+from site_spider.commands.tasks.verb import Call
+from site_spider.tasks.changes import changed, declared
+from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task
+
+# option -> field, what it takes, help
+_OPTIONS: Mapping[str, tuple[str, Any, str, str]] = {
+    "--weight": ("weight", float, "N", "its share beside other tasks (default: 1)"),
+    "--max-pages": ("max_pages", int, "N", "pages of the task; then it is paused"),
+    "--max-pages-host": ("max_pages_host", int, "N", "pages of one host; then its links are filtered"),
+    "--max-bytes": ("max_bytes", int, "N", "bytes of its pages; then it is paused"),
+    "--max-time": ("max_time", str, "T", "90s, 15m, 2h or 7d from now; then it is paused"),
+    "--depth": ("depth", int, "N", "hops from the seed (default: DEPTH_LIMIT)"),
+    "--scope": ("scope", str, "S", "host, domain or any (default: SITE_LINK_SCOPE)"),
+    "--rate": ("rate", str, "R", "pages of all processes together, such as 50/s or 300/m"),
+    "--expires": ("expires", str, "T", "90s, 2h, 7d or a moment in ISO 8601; then it is cancelled"),
+    "--source": ("source", str, "NAME", "the source of its seeds, if they name none"),
+    "--webhook": ("webhook", str, "URL", "is told of its end"),
+}
+
+
+class Start:
+    """Declares a task, once."""
+
+    usage = "start ID [--file FILE] [options]"
+    most_words = 0
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As in Verb."""
+        parser.add_argument("--file", metavar="FILE", help="start: fields of the task as YAML or JSON")
+        for option, (name, kind, metavar, text) in _OPTIONS.items():
+            parser.add_argument(option, dest=name, type=kind, metavar=metavar, help=f"start: {text}")
+        for name, text in (
+            ("allow", "links are followed only if one"),
+            ("deny", "nothing is fetched if one"),
+        ):
+            parser.add_argument(
+                f"--{name}",
+                metavar="RE",
+                action="append",
+                help=f"start: {text} is found in the URL; may be repeated",
+            )
+
+    def work(self, call: Call) -> None:
+        """As in Verb."""
+        known = call.desk.board.task(call.task_id)
+        if known is not None and not call.desk.board.phase(call.task_id, _now().timestamp()).is_over:
+            raise BadTask(f"{call.task_id!r} is declared already; change it with: scrapy task set")
+        task = declared(call.task_id, _fields(call.opts), _now())
+        call.desk.write(task)
+        call.answer(f"task {call.task_id} is declared", state=task.state)
+
+
+class Set:
+    """Changes fields."""
+
+    usage = "set ID NAME=VALUE ... [--dry-run]"
+    most_words = 50
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As in Verb."""
+        parser.add_argument(
+            "--dry-run", action="store_true", help="set: say what of the waiting seeds it would filter"
+        )
+
+    def work(self, call: Call) -> None:
+        """As in Verb."""
+        if not call.words:
+            raise BadTask("set needs a change, such as weight=2")
+        task = changed(task_or_usual(call), call.words, _now())
+        if call.opts.dry_run:
+            preview(call, task)
+            return
+        call.desk.write(task)
+        back = 0 if task.state == "paused" else call.desk.put_back(call.task_id)
+        call.answer(f"task {call.task_id} is changed, {back} parked messages put back", returned=back)
+
+
+def task_or_usual(call: Call) -> Task:
+    """What is declared; for a task that was not, what goes for such a task."""
+    return call.desk.board.task(call.task_id) or declared(call.task_id, {}, _now())
+
+
+def _fields(opts: argparse.Namespace) -> dict[str, Any]:
+    names = [name for name, *_ in _OPTIONS.values()]
+    given = {name: getattr(opts, name) for name in (*names, "allow", "deny")}
+    return {
+        **(_read(Path(opts.file)) if opts.file else {}),
+        **{name: value for name, value in given.items() if value is not None},
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_RECORD_BYTES + 1)
+        if len(raw) > MAX_RECORD_BYTES:
+            raise BadTask(f"{path} is larger than {MAX_RECORD_BYTES} bytes")
+        fields = yaml.load(raw, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        raise BadTask(f"{path} cannot be read: {error.strerror or error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadTask(f"{path} is no YAML: {' '.join(str(error).split())[:300]}") from None
+    if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
+        raise BadTask(f"{path} must be a mapping with fields of a task, such as weight")
+    return fields
+
+
+class _Loader(yaml.SafeLoader):
+    """Without aliases, which could repeat a value without end; dates stay texts."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """As in yaml.Composer."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not taken")
+        return super().compose_node(parent, index)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

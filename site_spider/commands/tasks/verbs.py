@@ -1,0 +1,20 @@
+"""All verbs of `scrapy task`; a new one is a module and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from site_spider.commands.tasks.control import Cancel, Pause, Resume
+from site_spider.commands.tasks.declare import Set, Start
+from site_spider.commands.tasks.tell import List, Show
+from site_spider.commands.tasks.verb import Verb
+
+VERBS: Mapping[str, Verb] = {
+    "start": Start(),
+    "list": List(),
+    "show": Show(),
+    "set": Set(),
+    "pause": Pause(),
+    "resume": Resume(),
+    "cancel": Cancel(),
+}

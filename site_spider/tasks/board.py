@@ -1,0 +1,125 @@
+"""All that the task topic says: declared tasks, what each process has done for them, what was put back.
+
+Theory. The topic has one partition, so that every process sees its records in one order. The key of a
+task's record is its id. What a process tells of a task has the id, a separator that no id holds, and the
+name of the process as key; what was put back of parked messages the same with `RETURNED` for a name. So
+compaction keeps the latest of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from site_spider.contracts.seed_log import Message
+from site_spider.tasks.phase import Phase, phase_of
+from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task, read_task
+from site_spider.tasks.usage import NOTHING, Returned, Usage, total
+
+_SEPARATOR = "\x1f"
+RETURNED = "returned"
+MOST_TASKS = 100_000
+
+K = TypeVar("K", Usage, Returned)
+
+
+def note_key(task_id: str, name: str) -> bytes:
+    """The key of what a process tells of a task, or of what was put back."""
+    return f"{task_id}{_SEPARATOR}{name}".encode()
+
+
+class Board:
+    """Taken from records, one after the other. One thread changes it; any may read."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Task] = {}
+        self._usages: dict[str, dict[str, Usage]] = {}
+        self._totals: dict[str, Usage] = {}
+        self._returned: dict[str, Returned] = {}
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(list(self._tasks.values()))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def task(self, task_id: str | None) -> Task | None:
+        """What is declared; None for a task that was not."""
+        return None if task_id is None else self._tasks.get(task_id)
+
+    def weight_of(self, task_id: str | None) -> float:
+        """Its share beside others; 1 for a task that was not declared."""
+        task = self.task(task_id)
+        return 1.0 if task is None else task.weight
+
+    def used(self, task_id: str) -> Usage:
+        """By all processes."""
+        return self._totals.get(task_id, NOTHING)
+
+    def usages(self, task_id: str) -> dict[str, Usage]:
+        """By each process that told of it."""
+        return dict(self._usages.get(task_id, {}))
+
+    def returned(self, task_id: str) -> Returned:
+        """What was put back of its parked messages."""
+        return self._returned.get(task_id, Returned())
+
+    def has_parked(self, task_id: str) -> bool:
+        """Whether messages were parked that nobody has put back."""
+        back = self.returned(task_id).parked
+        return any(usage.parked > back.get(name, 0) for name, usage in self.usages(task_id).items())
+
+    def phase(self, task_id: str, now: float) -> Phase:
+        """See phase.phase_of."""
+        return phase_of(self._tasks.get(task_id), self.used(task_id), now)
+
+    def take(self, message: Message) -> str:
+        """The id of the task that a record is about. Raises BadTask when it is none."""
+        try:
+            task_id, separator, name = (message.key or b"").decode().partition(_SEPARATOR)
+        except UnicodeDecodeError:
+            raise BadTask("its key is not UTF-8") from None
+        value = message.value
+        if value is not None and len(value) > MAX_RECORD_BYTES:
+            raise BadTask(f"it has {len(value)} bytes, but at most {MAX_RECORD_BYTES} are taken")
+        if not separator:
+            self._take_task(task_id, value)
+        elif name == RETURNED:
+            self._take_returned(task_id, value)
+        else:
+            self._take_usage(task_id, name, value)
+        return task_id
+
+    def _take_task(self, task_id: str, value: bytes | None) -> None:
+        if value is None:
+            self._tasks.pop(task_id, None)
+            return
+        task = read_task(value)
+        if task.task_id != task_id:
+            raise BadTask(f"its key is {task_id[:100]!r}, but it is about {task.task_id[:100]!r}")
+        if len(self._tasks) >= MOST_TASKS and task_id not in self._tasks:
+            raise BadTask(f"there are {MOST_TASKS} tasks already")
+        self._tasks[task_id] = task
+
+    def _take_usage(self, task_id: str, name: str, value: bytes | None) -> None:
+        usages = self._usages.setdefault(task_id, {})
+        if value is None:
+            usages.pop(name, None)
+        else:
+            usages[name] = _read(Usage, value)
+        self._totals[task_id] = total(usages.values())
+
+    def _take_returned(self, task_id: str, value: bytes | None) -> None:
+        if value is None:
+            self._returned.pop(task_id, None)
+        else:
+            self._returned[task_id] = _read(Returned, value)
+
+
+def _read(kind: type[K], value: bytes) -> K:
+    try:
+        return kind.model_validate_json(value)
+    except ValidationError as error:
+        raise BadTask(f"it is no {kind.__name__.lower()}: {error.errors()[0]['msg']}") from None

@@ -1,0 +1,81 @@
+"""Reads and writes the task topic for a person: for commands, without a crawl."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+from site_spider.contracts.seed_log import SeedLog
+from site_spider.errors import ConfigError
+from site_spider.tasks.board import Board
+from site_spider.tasks.follower import Follower
+from site_spider.tasks.record import Task
+from site_spider.tasks.returning import Backlog, Returning
+from site_spider.tasks.topics import TaskTopics
+
+_READ_SECONDS = 30.0
+_LOOK_SECONDS = 0.2
+
+
+class TaskDesk:
+    """With all that the topic says at the moment in which it was opened. Raises LogUnavailable."""
+
+    def __init__(self, log: SeedLog, topics: TaskTopics) -> None:
+        self.log = log
+        self.topics = topics
+        self.board = Board()
+        self.read()
+
+    def read(self) -> None:
+        """Read the topic anew."""
+        board = Board()
+        follower = Follower(self.log, self.topics.tasks, board, _nobody, _nobody)
+        try:
+            follower.open(_READ_SECONDS)
+        finally:
+            follower.close()
+        self.board = board
+
+    def write(self, task: Task) -> None:
+        """Make the topics, unless they are there, and write a record. Durable when it returns."""
+        self._make_topics()
+        self.send(task.key, task.value())
+
+    def send(self, key: bytes, value: bytes | None) -> None:
+        """Write any record of the task topic. Durable when it returns."""
+        with closing(self.log.producer()) as producer:
+            producer.send(self.topics.tasks, key, value).result()
+
+    def put_back(self, task_id: str) -> int:
+        """Put the parked seeds of a task back; how many. To be called when its new state is written."""
+        self.read()
+        backlog = Backlog(
+            {name: usage.parked for name, usage in self.board.usages(task_id).items()},
+            self.board.returned(task_id).offsets,
+        )
+        return Returning(self.log, self.topics, task_id).run(backlog)
+
+    def watch(self, is_enough: Callable[[Board], bool], timeout_seconds: float) -> bool:
+        """Read again and again until it is enough; False when it is not in time."""
+        deadline = time.monotonic() + timeout_seconds
+        while not is_enough(self.board):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
+            self.read()
+        return True
+
+    def _make_topics(self) -> None:
+        self.log.make_topic(self.topics.tasks, 1, compacted=True)
+        partitions = self.log.partitions(self.topics.tasks)
+        if partitions != 1:
+            raise ConfigError(
+                f"SITE_TASK_TOPIC is {self.topics.tasks!r}, which has {partitions} partitions, but must have "
+                "one, so that all processes see its records in one order. Name another topic."
+            )
+        self.log.make_topic(self.topics.parked, self.log.partitions(self.topics.seeds), compacted=False)
+
+
+def _nobody(*_arguments: object) -> None:
+    """Nobody is told: the board is asked."""

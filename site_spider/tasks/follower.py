@@ -1,0 +1,95 @@
+"""Follows the task topic: reads it to its end before seeds are polled, and what comes later as it comes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+
+from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
+from site_spider.errors import LogUnavailable
+from site_spider.outage import Outage
+from site_spider.tasks.board import Board
+from site_spider.tasks.record import BadTask
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2
+_PAUSE_SECONDS = 0.5  # while the log does not answer
+_MOST_SAID = 20  # records that are malformed
+
+Changed = Callable[[Collection[str]], None]  # is told the ids of tasks
+Tell = Callable[..., None]  # calls on the event loop's thread
+
+
+class Follower:
+    """`open` and the thread read; the board changes on the thread that opens, then on the event loop's."""
+
+    def __init__(self, log: SeedLog, topic: str, board: Board, tell: Tell, changed: Changed) -> None:
+        self._log = log
+        self._topic = topic
+        self._board = board
+        self._tell = tell
+        self._changed = changed
+        self._said = 0
+        self._reader: TopicReader | None = None
+        self._stopping = threading.Event()
+        self._away = Outage(logger, "The task topic cannot be read, trying again", "It is read again")
+        self._thread = threading.Thread(target=self._run, name="site-tasks", daemon=True)
+
+    def open(self, timeout_seconds: float) -> None:
+        """Read all that is there. Blocks; raises LogUnavailable."""
+        self._reader = reader = self._log.reader(self._topic, compacted=True)
+        deadline = time.monotonic() + timeout_seconds
+        while not reader.is_at_end:
+            self._take(reader.poll(_POLL_SECONDS))
+            if time.monotonic() > deadline and not reader.is_at_end:
+                raise LogUnavailable(
+                    f"The task topic {self._topic} at {self._log.address} could not be read to its end "
+                    f"within {timeout_seconds:g} s (SITE_STARTUP_WAIT_SECONDS)."
+                )
+
+    def start(self) -> None:
+        """Follow from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Follow no more. Blocks for a moment."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._reader is not None:
+            self._reader.close()
+
+    def _run(self) -> None:
+        assert self._reader is not None
+        while not self._stopping.is_set():
+            try:
+                messages = self._reader.poll(_POLL_SECONDS)
+            except LogUnavailable as error:
+                self._away.goes_on(error)
+                self._stopping.wait(_PAUSE_SECONDS)
+                continue
+            self._away.is_over()
+            if messages:
+                self._tell(self._arrive, messages)
+
+    def _arrive(self, messages: list[Message]) -> None:
+        self._changed(self._take(messages))
+
+    def _take(self, messages: list[Message]) -> set[str]:
+        found = set()
+        for message in messages:
+            try:
+                found.add(self._board.take(message))
+            except BadTask as error:
+                self._say(message, error)
+        return found
+
+    def _say(self, message: Message, error: BadTask) -> None:
+        self._said += 1
+        if self._said <= _MOST_SAID:
+            logger.warning("Skipped in %s: offset %d: %s", self._topic, message.offset, error)
+        if self._said == _MOST_SAID:
+            logger.warning("Further malformed records of %s are not said", self._topic)

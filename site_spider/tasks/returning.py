@@ -1,0 +1,98 @@
+"""Puts the parked messages of a task back into the seed topic, in their order.
+
+Theory. Messages are sent and durable before the record that says so is written. So what is cut short does
+some of it again, and leaves nothing out. Which messages a process had parked is read before the ends of the
+topic: what is parked later is not counted as put back, and somebody does this once more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from typing import NamedTuple
+
+from site_spider.contracts.seed_log import Message, Producer, SeedLog
+from site_spider.errors import SinkRejected, TopicMissing
+from site_spider.tasks.board import RETURNED, note_key
+from site_spider.tasks.topics import TASK_HEADER, TaskTopics
+from site_spider.tasks.usage import Numbers, Returned
+
+_MOST_UNDER_WAY = 2_000
+_NOTE_EVERY = 5_000  # messages
+
+
+class Backlog(NamedTuple):
+    """What is known of a task's parked messages, before they are put back."""
+
+    parked: Numbers  # of each process
+    offsets: Numbers  # of each partition: the first that was not looked at
+
+
+class Returning:
+    """One run for one task. It blocks."""
+
+    def __init__(self, log: SeedLog, topics: TaskTopics, task_id: str) -> None:
+        self._log = log
+        self._topics = topics
+        self._key = note_key(task_id, RETURNED)
+        self._header = task_id.encode()
+        self._under_way: deque[tuple[Message, Future[None]]] = deque()
+        self._offsets: dict[str, int] = {}
+
+    def run(self, backlog: Backlog) -> int:
+        """How many were put back, up to the present end. Raises LogUnavailable."""
+        self._offsets = dict(backlog.offsets)
+        count = 0
+        with closing(self._log.producer()) as producer:
+            for message in self._new():
+                if dict(message.headers).get(TASK_HEADER) == self._header:
+                    self._send(producer, message)
+                    count += 1
+                    if count % _NOTE_EVERY == 0:
+                        self._settle_all()
+                        self._note(producer, {})
+                else:
+                    self._pass(message)
+            self._settle_all()
+            self._note(producer, backlog.parked)
+        return count
+
+    def _new(self) -> Iterator[Message]:
+        try:
+            messages = self._log.read(self._topics.parked)
+        except TopicMissing:
+            return iter(())
+        known = dict(self._offsets)
+        return (
+            message for message in messages if message.offset >= known.get(str(message.partition.number), 0)
+        )
+
+    def _send(self, producer: Producer, message: Message) -> None:
+        self._under_way.append((message, producer.send(self._topics.seeds, message.key, message.value)))
+        if len(self._under_way) >= _MOST_UNDER_WAY:
+            self._settle()
+
+    def _settle_all(self) -> None:
+        while self._under_way:
+            self._settle()
+
+    def _settle(self) -> None:
+        message, future = self._under_way.popleft()
+        try:
+            future.result()
+        except SinkRejected as error:
+            raise SinkRejected(
+                f"{message.partition} offset {message.offset} cannot be put back: {error}"
+            ) from error
+        self._pass(message)
+
+    def _pass(self, message: Message) -> None:
+        if not self._under_way:
+            number = str(message.partition.number)
+            self._offsets[number] = max(self._offsets.get(number, 0), message.offset + 1)
+
+    def _note(self, producer: Producer, parked: Numbers) -> None:
+        note = Returned(parked=parked, offsets=self._offsets)
+        producer.send(self._topics.tasks, self._key, note.model_dump_json().encode()).result()

@@ -1,0 +1,31 @@
+"""The topics of tasks beside a seed topic."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+from site_spider import options
+from site_spider.errors import ConfigError
+from site_spider.options import SettingsView
+
+TASK_HEADER = "task_id"  # of a parked message
+
+
+class TaskTopics(NamedTuple):
+    """Their names, and that of the seed topic."""
+
+    seeds: str
+    tasks: str
+    parked: str
+
+    @classmethod
+    def read(cls, settings: SettingsView) -> Self:
+        """SITE_SEED_TOPIC and SITE_TASK_TOPIC. Raises ConfigError."""
+        seeds = options.topic(settings, "SITE_SEED_TOPIC")
+        tasks = options.topic(settings, "SITE_TASK_TOPIC", f"{seeds}.tasks")
+        if tasks == seeds:
+            raise ConfigError(
+                f"SITE_TASK_TOPIC is {tasks!r} as SITE_SEED_TOPIC is: each task would be read as a seed. "
+                "Name another topic, or leave it empty."
+            )
+        return cls(seeds, tasks, f"{seeds}.parked")
