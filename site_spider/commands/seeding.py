@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from site_spider.commands.seed_lines import Line
-from site_spider.contracts.seed_log import Producer
+from site_spider.contracts.seed_log import Place, Producer
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.seed.line import seed_message
 
@@ -20,7 +20,7 @@ MOST_BYTES_UNDER_WAY = 32_000_000
 class _Sent(NamedTuple):
     number: int
     size_bytes: int
-    future: Future[None]
+    future: Future[Place]
 
 
 class Seeding:

@@ -1,5 +1,6 @@
-"""Tasks: what was declared of the seeds with one `task_id`, how they are controlled, and when they have ended.
+"""Tasks: which rules the seeds of one `task_id` go by, and which of them may begin.
 
-It owns the records of the task topic and of the control log of tasks, and whoever reads and writes them. It never
-decides when a seed begins or is complete: it answers those that do, and hears of seeds as a listener.
+It owns the records of the task topic, from a person's words to the phase of a task, and what is done with
+seeds of a task that is paused, cancelled or over its budget. It never downloads, and decides nothing about
+seeds whose task was not declared.
 """

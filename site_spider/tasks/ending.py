@@ -84,7 +84,13 @@ class Ended(NamedTuple):
     event: Mapping[str, Any]
 
 
-Fact = Producing | High | Tally | Ended
+class Noticed(NamedTuple):
+    """The event of a generation is in the topic of events."""
+
+    generation: int
+
+
+Fact = Producing | High | Tally | Ended | Noticed
 
 
 @dataclass(slots=True)
@@ -97,6 +103,7 @@ class Ending:
     sending: set[str] = field(default_factory=set)  # producers that have begun and not ended
     highs: dict[Partition, int] = field(default_factory=dict)
     tallies: dict[Partition, Tally] = field(default_factory=dict)
+    noticed: int = 0  # the last generation whose event is out
     read_to: int = 0  # the position in the control log
     _words: dict[str, tuple[int, Producing]] = field(default_factory=dict)  # the last of each producer
 
@@ -108,8 +115,10 @@ class Ending:
             self._raise(fact.partition, fact.position)
         elif isinstance(fact, Tally):
             self._tallied(fact)
-        else:
+        elif isinstance(fact, Ended):
             self._was_told(fact)
+        else:
+            self.noticed = max(self.noticed, fact.generation)
         self.read_to = offset + 1
 
     @property

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import closing
 from typing import NamedTuple
 
-from site_spider.contracts.seed_log import Message, Producer, SeedLog
+from site_spider.contracts.seed_log import Message, Place, Producer, SeedLog
 from site_spider.errors import SinkRejected, TopicMissing
 from site_spider.tasks.board import RETURNED, note_key
 from site_spider.tasks.topics import TASK_HEADER, TaskTopics
@@ -38,7 +38,7 @@ class Returning:
         self._topics = topics
         self._key = note_key(task_id, RETURNED)
         self._header = task_id.encode()
-        self._under_way: deque[tuple[Message, Future[None]]] = deque()
+        self._under_way: deque[tuple[Message, Future[Place]]] = deque()
         self._offsets: dict[str, int] = {}
 
     def run(self, backlog: Backlog) -> int:

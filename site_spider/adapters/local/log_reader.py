@@ -36,6 +36,10 @@ class LocalTopicReader:
         """See `site_spider.contracts.seed_log.TopicReader`."""
         return all(self._offsets.get(identifier, 0) >= end for identifier, end in self._ends.items())
 
+    def mark_end(self) -> None:
+        """See `site_spider.contracts.seed_log.TopicReader`."""
+        self._ends = {identifier: end for identifier, _, end in self._extents()}
+
     def poll(self, timeout_seconds: float) -> list[Message]:
         """See `site_spider.contracts.seed_log.TopicReader`."""
         deadline = time.monotonic() + timeout_seconds

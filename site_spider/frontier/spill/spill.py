@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from scrapy import Request
 
@@ -215,7 +215,7 @@ class Spill:
         )
         return True
 
-    def _sent(self, future: Future[None], request: Request, job: Job, weight_bytes: int) -> None:
+    def _sent(self, future: Future[Any], request: Request, job: Job, weight_bytes: int) -> None:
         self._load.remove_sending(weight_bytes)
         error = future.exception()
         if error is not None:
