@@ -43,7 +43,7 @@ DOWNLOADER_MIDDLEWARES = {
 SPIDER_MIDDLEWARES = {
     "site_spider.dupefilter.lookup.SeenLookup": 20,  # for a dupefilter outside the process
     "scrapy.spidermiddlewares.depth.DepthMiddleware": None,
-    "site_spider.frontier.depth.PageDepth": 900,  # instead: pages of one list have one depth
+    "site_spider.tasks.depth.TaskDepth": 900,  # instead: tasks have limits, pages of one list one depth
 }
 ITEM_PIPELINES = {"site_spider.results.pipeline.ResultPipeline": 900}
 

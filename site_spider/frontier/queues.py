@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from scrapy import Request
 
 from site_spider.engine.turns import Turns
 from site_spider.frontier.levels import queue_lengths
 from site_spider.frontier.spill.spill import Spill
+from site_spider.frontier.waiter import Waiter
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.seed_queue import SeedQueue, Waiting
 from site_spider.ledger.completion import Completion
@@ -80,6 +81,15 @@ class Queues:
             logger.exception("A seed could not be queued: %s", waiting.seed.url)
             reason = f"the seed could not be queued: {error!r}"
             self._dead_letters.set_aside(waiting.message, reason, waiting.entry)
+
+    def take_out(self, unwanted: Callable[[Waiter], bool]) -> Iterator[list[Waiter]]:
+        """Take out what `unwanted` picks of all that waits, some at a time; the oldest seeds first."""
+        yield from self.room.remove(unwanted)
+        kept_back = [*self._withdrawn, *self.room.take_kept_back()]
+        picked = {id(waiting) for waiting in kept_back if unwanted(waiting)}
+        self._withdrawn = [waiting for waiting in kept_back if id(waiting) not in picked]
+        yield [waiting for waiting in kept_back if id(waiting) in picked]
+        yield [*self.seeds.remove(unwanted)]
 
     def withdraw_seeds(self) -> None:
         """Those that wait among the requests and have not begun are kept back until `admit_seeds`."""

@@ -20,8 +20,9 @@ _MENTIONED = b'"source"'
 
 
 def source_name(seed: Seed) -> object:
-    """What the seed names as its source; None when it names none."""
-    return seed.extra.get(KEY) if _MENTIONED in seed.extra_json else None
+    """What the seed names as its source, else its task; None when neither does."""
+    named = seed.extra.get(KEY) if _MENTIONED in seed.extra_json else None
+    return seed.task_source if named is None else named
 
 
 def source_of(library: Library, job: Job | None, url: str) -> Source | None:

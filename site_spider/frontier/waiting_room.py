@@ -47,7 +47,9 @@ class WaitingRoom(HostAnswers):
         may_begin: Callable[[Entry], bool],
         starved: Callable[[], None],
         wake: Callable[[], None],
+        takes: Callable[[Waiter], bool] = lambda _waiter: False,
     ) -> None:
+        self._takes = takes  # what is not to begin here, though it is its turn
         self.frontier = frontier
         self.load = load
         self._politeness = politeness
@@ -89,6 +91,10 @@ class WaitingRoom(HostAnswers):
         """A seed waits at level 0, or where a priority of its own belongs."""
         self._put(waiting, -inf)
 
+    def put_back(self, waiter: Waiter) -> None:
+        """What was taken out waits again, behind the others of its host."""
+        self._put(waiter, -inf)
+
     def _put(self, waiter: Waiter, not_before: float) -> None:
         priority = waiter.seed.priority if isinstance(waiter, Waiting) else waiter.priority
         if isinstance(waiter, Waiting):
@@ -118,15 +124,14 @@ class WaitingRoom(HostAnswers):
 
     def _is_set_aside(self, waiter: Waiter) -> bool:
         """True when what was popped is not to begin, or not yet: it has left the frontier."""
-        is_foreign = self.has_fenced and is_fenced(waiter)
-        if not is_foreign and (not isinstance(waiter, Waiting) or self._may_begin(waiter.entry)):
+        if self.has_fenced and is_fenced(waiter):
+            self.drop(waiter)
+        elif isinstance(waiter, Waiting) and not self._may_begin(waiter.entry):
+            self._kept_back.append(waiter)
+        elif not self._takes(waiter):
             return False
         self.frontier.forgo(self._loop.time())
         self._left(waiter)
-        if is_foreign:
-            self.drop(waiter)
-        elif isinstance(waiter, Waiting):
-            self._kept_back.append(waiter)
         return True
 
     def _begun(self, waiter: Waiter, host: str, builder: Builder) -> Request | None:

@@ -60,9 +60,15 @@ class SeedQueue:
         """The next seed; None when none is here at the moment."""
         return self._waiting.popleft() if self._waiting else None
 
-    def remove(self, unwanted: Callable[[Waiting], bool]) -> None:
+    def remove(self, unwanted: Callable[[Waiting], bool]) -> list[Waiting]:
         """Take out the seeds that `unwanted` picks."""
-        self._waiting = deque(waiting for waiting in self._waiting if not unwanted(waiting))
+        removed: list[Waiting] = []
+        kept: deque[Waiting] = deque()
+        for waiting in self._waiting:
+            (removed if unwanted(waiting) else kept).append(waiting)
+        if removed:
+            self._waiting = kept
+        return removed
 
 
 def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 from scrapy import Request
 
@@ -74,6 +75,10 @@ class Completion:
             else:
                 self.repeats.broken(job.entry)
         self.release(job.entry)
+
+    def written(self, job: Job, document: Mapping[str, Any]) -> None:
+        """The document of a job's page goes to the sinks."""
+        self._lifecycle.written(job, document)
 
     def broken_off(self, request: Request) -> None:
         """A request is cancelled on its way, at the end of the process: its seed is not complete here."""

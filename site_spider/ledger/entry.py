@@ -15,6 +15,7 @@ class Outcome(Enum):
     FILTERED = "filtered"  # it had been done before
     DEAD_LETTER = "dead_letter"  # set aside with a reason
     SPILLED = "spilled"  # handed on to the log as other seeds
+    CANCELLED = "cancelled"  # it had not begun when its task was cancelled or expired
 
 
 class Entry:

@@ -35,6 +35,8 @@ from site_spider.ledger.books import NOTHING, Books
 from site_spider.ledger.entry import Entry, Outcome
 from site_spider.ledger.suspicion import Suspicion
 
+_FINAL = (Outcome.DEAD_LETTER, Outcome.CANCELLED)
+
 
 class Ledger:
     """Seeds in flight over all assigned partitions; see the module's theory of operation."""
@@ -116,13 +118,14 @@ class Ledger:
         entry.holds += 1
 
     def decide(self, entry: Entry, outcome: Outcome) -> None:
-        """Say how the seed ends; a dead letter outweighs what was said before or comes later.
+        """Say how the seed ends; a dead letter outweighs what was said before or comes later, and after it
+        that it is cancelled.
 
         Raises LedgerError when the seed is complete.
         """
         if entry.holds == 0:
             raise LedgerError(f"{entry!r} is complete, its outcome stands")
-        if entry.outcome is not Outcome.DEAD_LETTER:
+        if outcome is Outcome.DEAD_LETTER or entry.outcome not in _FINAL:
             entry.outcome = outcome
 
     def release(self, entry: Entry) -> bool:

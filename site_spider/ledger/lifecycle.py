@@ -10,6 +10,9 @@ fenced exactly once, and nothing is told of it afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import SeedError
 from site_spider.ledger.entry import Entry
@@ -32,6 +35,9 @@ class SeedListener:
 
     def unwritten(self, job: Job) -> None:
         """All requests of one of its jobs have ended without a result. The seed is held meanwhile."""
+
+    def written(self, job: Job, document: Mapping[str, Any]) -> None:
+        """The document of one of its pages goes to the sinks."""
 
     def last_hold(self, entry: Entry) -> None:
         """One thing is left that has to end."""
@@ -71,6 +77,11 @@ class Lifecycle(SeedListener):
         """As in SeedListener."""
         for listener in self._listeners:
             listener.unwritten(job)
+
+    def written(self, job: Job, document: Mapping[str, Any]) -> None:
+        """As in SeedListener."""
+        for listener in self._listeners:
+            listener.written(job, document)
 
     def last_hold(self, entry: Entry) -> None:
         """As in SeedListener."""

@@ -52,18 +52,21 @@ def seed_counts(ledger: Ledger) -> dict[str, int]:
         "filtered": ledger.outcomes[Outcome.FILTERED],
         "dead_lettered": ledger.outcomes[Outcome.DEAD_LETTER],
         "spilled": ledger.outcomes[Outcome.SPILLED],
+        "cancelled": ledger.outcomes[Outcome.CANCELLED],
         "in_flight": ledger.in_flight,
         "handed_back": ledger.handed_back,
     }
 
 
 _COMPLETED = (Outcome.RESULT, Outcome.FAILURE)
+_ENDED = (
+    "completed_with_result", "completed_with_failure", "filtered", "dead_lettered", "spilled", "cancelled",
+)  # fmt: skip
 
 
 def is_conserved(seeds: Mapping[str, int]) -> bool:
     """Whether every consumed seed is accounted for (rule 10)."""
-    ended = ("completed_with_result", "completed_with_failure", "filtered", "dead_lettered", "spilled")
-    return seeds["consumed"] == sum(seeds[name] for name in ended) + seeds["in_flight"]
+    return seeds["consumed"] == sum(seeds.get(name, 0) for name in _ENDED) + seeds["in_flight"]
 
 
 def document(

@@ -55,6 +55,8 @@ class Results(SeedListener):
         """Send one document, which has a `url_id`, to every sink."""
         url_id = str(document["url_id"])
         description = document.get("description")
+        if job is not None:
+            self._completion.written(job, document)
         document = written(document, self._fields)
         record = Record(url_id, document, _size_bytes(document))
         if description is not None:

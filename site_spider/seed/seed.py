@@ -77,6 +77,7 @@ class Seed:
     unknown_fields: tuple[str, ...]
     spilled: Spilled | None = None
     page_scope: str | None = field(default=None, compare=False)
+    task_source: str | None = field(default=None, compare=False)  # of its task, when it names none itself
 
     @property
     def extra(self) -> dict[str, Any]:

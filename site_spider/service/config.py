@@ -13,6 +13,7 @@ from site_spider.options import SettingsView
 from site_spider.results.batch import BatchLimits
 from site_spider.results.exactly_once.held import LONGEST_SPAN_OFFSETS
 from site_spider.seed.seed import FORBIDDEN_META
+from site_spider.tasks.topics import TaskTopics
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
 _IDLE_SHARE = 5  # a sink with nothing to do gets its next batch so many times sooner
@@ -26,6 +27,8 @@ class ServiceSettings:
     seed_topic: str
     consumer_group: str
     dead_letter_topic: str
+    task_topics: TaskTopics
+    cancelled_results: bool
     limits: SeedLimits
     spill: SpillRules
     host_ownership: bool
@@ -55,6 +58,8 @@ class ServiceSettings:
             seed_topic=topic,
             consumer_group=options.text(settings, "SITE_CONSUMER_GROUP", required=True),
             dead_letter_topic=dead_letter_topic,
+            task_topics=TaskTopics.read(settings),
+            cancelled_results=options.boolean(settings, "SITE_CANCELLED_RESULTS"),
             limits=_limits(settings),
             spill=SpillRules(
                 topic,

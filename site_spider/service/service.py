@@ -117,6 +117,7 @@ class SeedService:
         if parts.hosts is not None:
             await parts.hosts.ask()
         descriptors.check_limit(settings)
+        await asyncio.to_thread(parts.tasks.open, max(config.startup_wait_seconds, 5.0))
         await self._start(parts, stop)
         logger.info(
             "Taking seeds from %s of %s as a member of %s; results go to %s",
@@ -147,8 +148,9 @@ class SeedService:
                 parts.config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE)
             )
         background = self._ending.background
+        parts.tasks.start()
         parts.intake.start()
-        looks = (parts.seeds.look, parts.bodies.look)
+        looks = (parts.seeds.look, parts.bodies.look, parts.tasks.look)
         ticking = tick(looks, parts.queues.look, parts.commits.tick)
         self._ticker = background.start(ticking, "ticker")
         self._following = background.start(self._sources.follow(), "sources")
@@ -179,13 +181,14 @@ class SeedService:
         parts, stop = self.parts, self._stop
         assert stop is not None
         await self._let_sinks_take(parts, stop)
+        parts.tasks.tell()
         await asyncio.to_thread(parts.producer.flush, stop.seconds_left())
         await asyncio.sleep(0)  # lets the last dead letters reach the ledger
         self._stop_ticking(parts)
         await self._leave_group(parts, stop)
         if (marks := parts.dupefilter.close(reason)) is not None:
             await maybe_deferred_to_future(marks)
-        for client in (parts.producer, parts.log):
+        for client in (parts.tasks, parts.producer, parts.log):
             await asyncio.to_thread(client.close)
         self._ending.background.forget_threads()
 

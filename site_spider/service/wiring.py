@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from scrapy import Request
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
@@ -33,6 +34,7 @@ from site_spider.frontier.sourced import checked, robots_free
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.spill import Spill, SpilledPages
 from site_spider.frontier.spill.writer import SeedWriter
+from site_spider.frontier.waiter import Waiter
 from site_spider.frontier.waiting_room import WaitingRoom, build_load
 from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.handover import SINK_SECONDS, Handover
@@ -47,6 +49,7 @@ from site_spider.intake.seeds import Seeds
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.lifecycle import Lifecycle
+from site_spider.ledger.lineage import Job
 from site_spider.observe.server import FrontierServer
 from site_spider.observe.statistics import Statistics
 from site_spider.observe.watched import Watched
@@ -68,6 +71,16 @@ from site_spider.service.ending import Ending
 from site_spider.service.stop import Stop
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
+from site_spider.tasks.board import Board
+from site_spider.tasks.follower import Follower
+from site_spider.tasks.gate import TaskGate
+from site_spider.tasks.leaving import Leaving
+from site_spider.tasks.pages import TaskPages
+from site_spider.tasks.parking import Parking
+from site_spider.tasks.return_watch import ReturnWatch
+from site_spider.tasks.sourced import with_source
+from site_spider.tasks.states import TaskStates
+from site_spider.tasks.tasks import Tasks, process_name
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
 
@@ -97,6 +110,7 @@ class Parts:
     statistics: Statistics
     frontier_server: FrontierServer | None
     extractor: Extractor
+    tasks: Tasks
     mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
 
 
@@ -159,6 +173,12 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     results = Results(of_results, of_items, commits, completion, dead_letters, failures, urgency, fields)
     mishaps = Mishaps(crawler.signals)
 
+    # tasks
+    topics = config.task_topics
+    board = Board()
+    states = TaskStates(board, process_name(), partial(producer.send, topics.tasks), background)
+    parking = Parking(producer, topics, states, background)
+
     # bodies in memory
     bodies = Bodies(
         config.bodies_bytes,
@@ -186,7 +206,13 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     politeness = build_politeness(
         crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
     )
-    room = WaitingRoom(frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake)
+
+    def takes(waiter: Waiter) -> bool:
+        return gate.takes(waiter)
+
+    room = WaitingRoom(
+        frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake, takes
+    )
     cookies = SeedCookies(crawler)
     hosts = (
         Ownership(member.topic, ledger, stores.log.partitions, background) if config.host_ownership else None
@@ -201,11 +227,39 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         hosts,
         stats.inc_value,
         background,
+        parking,
     )
     next_suspect = quarantine.isolation.proceed
     queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, next_suspect)
     all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
     pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
+    leaving = Leaving(
+        spider,
+        completion,
+        room,
+        spill,
+        parking,
+        results,
+        dead_letters,
+        background,
+        writes_cancelled=config.cancelled_results,
+    )
+    gate = TaskGate(states, queues, leaving, background)
+    tasks = Tasks(
+        states,
+        parking,
+        gate,
+        ReturnWatch(stores.log, topics, board, ledger.partitions, background),
+        lambda heard: Follower(stores.log, topics.tasks, board, tell, heard),
+    )
+    preparation = Preparation(
+        Callbacks(spider, config.callback_timeout_seconds), config.seed_meta_keys, library
+    )
+
+    def prepare(request: Request, job: Job) -> None:
+        preparation(request, job)
+        gate.begins(request, job)
+
     crawl = CrawlParts(engine, spider, stats)
     dispatcher = Dispatcher(
         crawl,
@@ -213,9 +267,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         completion,
         results,
         dead_letters,
-        pages,
+        TaskPages(pages, gate, topics.parked, stats.inc_value),
         back_pressure,
-        Preparation(Callbacks(spider, config.callback_timeout_seconds), config.seed_meta_keys, library),
+        prepare,
     )
 
     # the thread of the consumer
@@ -232,7 +286,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     intake = Intake(
         stores.log,
         seeds,
-        lambda value: checked(read_seed(value), sources.library),
+        lambda value: checked(with_source(read_seed(value), board), sources.library),
         config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
         commits.thread,
         tell,
@@ -240,7 +294,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     )
 
     # who follows the life-cycle of a seed, in this order
-    lifecycle.add(SeedWeights(load), results, cookies)
+    lifecycle.add(SeedWeights(load), results, cookies, states)
     if isinstance(dupefilter, SeenDupeFilter):
         lifecycle.add(SeenMarks(dupefilter.seen))
     lifecycle.add(quarantine.care, quarantine.isolation)
@@ -255,7 +309,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)
     registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
-    registry.provide(crawler, sources, extractor)
+    registry.provide(crawler, sources, extractor, states)
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)
@@ -282,6 +336,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         statistics=statistics,
         frontier_server=frontier_server,
         extractor=extractor,
+        tasks=tasks,
         mishaps=mishaps,
     )
 

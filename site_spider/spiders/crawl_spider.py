@@ -44,6 +44,8 @@ from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.spiders import by_source
 from site_spider.spiders.page_result import content_type_of, describe_response
+from site_spider.tasks.rules import Rules
+from site_spider.tasks.states import TaskStates
 
 # ruff: noqa: ERA001 - the settings that people edit here stand commented out
 
@@ -125,7 +127,7 @@ class SeedSpider(Spider):
         if source is not None and result.description is None and page.encoding is not None:
             found = await self._extracted(source, response, wants_links=wants_links)
             items = found.items
-            requests += by_source.requests(source, found, response, self.link_scope, anchor)
+            requests += by_source.requests(source, found, response, self._scope_of(job), anchor)
             result.description = by_source.describe(found)
         if in_hand is not None:
             in_hand.found(response.request, len(requests))
@@ -230,12 +232,12 @@ class SeedSpider(Spider):
 
     async def _follow(self, links: Iterable[list[str]], anchor: str, job: Job | None) -> list[Request]:
         """A request for each link to follow; others have the event loop between the slices."""
-        turns = Turns.of_running_loop()
+        turns, scope = Turns.of_running_loop(), self._scope_of(job)
         requests: list[Request] = []
         for some in links:
             if not turns.has_time():
                 await turns.time()
-            requests += map(Request, self._new_pages(in_scope(self.link_scope, anchor, some), job))
+            requests += map(Request, self._new_pages(in_scope(scope, anchor, some), job))
         return requests
 
     def _new_pages(self, links: Iterable[str], job: Job | None) -> Iterable[str]:
@@ -246,10 +248,29 @@ class SeedSpider(Spider):
         return dupefilter.new_pages(links, job)
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
-        depth = response.meta.get("depth", 0)
-        if not 200 <= response.status < 300 or (self.depth_limit and depth >= self.depth_limit):
+        depth, rules = response.meta.get("depth", 0), self._rules_of(job)
+        if not 200 <= response.status < 300:
+            return False
+        if rules is not None and rules.depth is not None:
+            if depth >= rules.depth:
+                return False
+        elif self.depth_limit and depth >= self.depth_limit:
             return False
         return job is None or not job.root.seed.not_extract
+
+    def _scope_of(self, job: Job | None) -> str:
+        rules = self._rules_of(job)
+        return self.link_scope if rules is None or rules.scope is None else rules.scope
+
+    def _rules_of(self, job: Job | None) -> Rules | None:
+        """Those of the task, if that is declared."""
+        states = self._task_states
+        state = states.of(job.root.seed.task_id) if states and job is not None else None
+        return None if state is None else state.rules
+
+    @cached_property
+    def _task_states(self) -> TaskStates | None:
+        return part_of(self.crawler, TaskStates)
 
     def _result(self, request: Request, job: Job | None) -> Result:
         result = Result(url_id=page_of(request).url_id if job is None else job.url_id)

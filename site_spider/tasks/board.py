@@ -38,6 +38,7 @@ class Board:
         self._usages: dict[str, dict[str, Usage]] = {}
         self._totals: dict[str, Usage] = {}
         self._returned: dict[str, Returned] = {}
+        self._last_claimers: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Task]:
         return iter(list(self._tasks.values()))
@@ -61,6 +62,10 @@ class Board:
     def usages(self, task_id: str) -> dict[str, Usage]:
         """By each process that told of it."""
         return dict(self._usages.get(task_id, {}))
+
+    def last_claimer(self, task_id: str) -> str:
+        """The process that raised its claim last."""
+        return self._last_claimers.get(task_id, "")
 
     def returned(self, task_id: str) -> Returned:
         """What was put back of its parked messages."""
@@ -108,7 +113,9 @@ class Board:
         if value is None:
             usages.pop(name, None)
         else:
-            usages[name] = _read(Usage, value)
+            before, usages[name] = usages.get(name, NOTHING), _read(Usage, value)
+            if usages[name].claimed > before.claimed:
+                self._last_claimers[task_id] = name
         self._totals[task_id] = total(usages.values())
 
     def _take_returned(self, task_id: str, value: bytes | None) -> None:

@@ -30,6 +30,7 @@ from typing import Any, Protocol, runtime_checkable
 from scrapy import Request
 
 from site_spider import meta_keys
+from site_spider.contracts.seed_log import Place
 from site_spider.engine.background import Background
 from site_spider.engine.turns import Turns
 from site_spider.frontier.spill.hosts import Ownership
@@ -62,6 +63,22 @@ class SpilledPages(Protocol):
         """It stays after all."""
 
 
+class Highs(Protocol):
+    """Who says in the control log of a task where its seeds are."""
+
+    def put(self, task_id: str, place: Place, then: Callable[[], None]) -> None:
+        """A seed of the task is there now; `then` is called when that is known to everybody who has to know."""
+
+
+class ParkedTopic(Protocol):
+    """Where requests of a paused task wait."""
+
+    topic: str
+
+    def send(self, task_id: str, key: bytes | None, value: bytes) -> Future[Any]:
+        """Done when the message is safe there, or in the seed topic if the task goes on."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpillRules:
     """What leaves besides what is too much."""
@@ -85,7 +102,11 @@ class Spill:
         hosts: Ownership | None,
         count: Callable[[str], None],
         background: Background,
+        parked: ParkedTopic | None = None,
+        highs: Highs | None = None,
     ) -> None:
+        self._highs = highs
+        self._parked = parked
         self._guarded = background.guarded
         self._rules = rules
         self._commits = commits
@@ -207,13 +228,24 @@ class Spill:
         self._load.add_sending(weight_bytes)
         if self._pages is not None:
             self._pages.spilled(request, job)
-        future = self._commits.spill(job, key, value, request.meta.get(meta_keys.TO_TOPIC))
+        future = self._begin_to_send(request.meta.get(meta_keys.TO_TOPIC), job, key, value)
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(
                 self._guarded(self._sent), done, request, job, weight_bytes
             )
         )
         return True
+
+    def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[Any]:
+        task_id = job.root.seed.task_id
+        if (
+            topic is not None
+            and task_id is not None
+            and self._parked is not None
+            and topic == self._parked.topic
+        ):
+            return self._parked.send(task_id, key, value)
+        return self._commits.spill(job, key, value, topic)
 
     def _sent(self, future: Future[Any], request: Request, job: Job, weight_bytes: int) -> None:
         self._load.remove_sending(weight_bytes)
@@ -223,16 +255,29 @@ class Spill:
             if self._pages is not None:
                 self._pages.not_spilled(request, job)
             if job.entry.live:
+                request.meta.pop(meta_keys.TO_TOPIC, None)
+                request.meta[meta_keys.STAYS] = True
                 self._room.put_request(request)
             else:
                 self._completion.ended(request)
         else:
             self._count("spill/sent")
-            job.written = True  # by whoever takes the new seed
-            if job is job.root:
-                self._completion.ledger.decide(job.entry, Outcome.SPILLED)
-            self._completion.ended(request)
+            self._when_known(job, future.result(), lambda: self._left(request, job))
         self._room.wake()
+
+    def _when_known(self, job: Job, place: Place | None, then: Callable[[], None]) -> None:
+        """The hold on its seed is released when the end of its task waits for the new seed."""
+        task_id = job.root.seed.task_id
+        if place is None or task_id is None or self._highs is None:
+            then()
+        else:
+            self._highs.put(task_id, place, then)
+
+    def _left(self, request: Request, job: Job) -> None:
+        job.written = True  # by whoever takes the new seed
+        if job is job.root:
+            self._completion.ledger.decide(job.entry, Outcome.SPILLED)
+        self._completion.ended(request)
 
 
 def _at_most(count: int, picks: Callable[[Waiter], bool]) -> Callable[[Waiter], bool]:

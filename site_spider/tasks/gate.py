@@ -1,0 +1,189 @@
+"""Lets begin what its task allows; everything else is parked, cancelled or filtered, in its order.
+
+Theory. What waits is looked at where it enters the frontier (`sort`), where its turn comes (`takes`), and all
+of it when the phase or the rules of its task change (`changed`). What is not to begin joins one line, which a
+task of the event loop works off; what a change finds in the frontier is older and goes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Collection
+
+from scrapy import Request
+
+from site_spider import meta_keys
+from site_spider.engine.background import Background
+from site_spider.engine.turns import Turns
+from site_spider.frontier.queues import Queues
+from site_spider.frontier.waiter import Waiter, is_fenced
+from site_spider.frontier.waiting_link import WaitingLink
+from site_spider.intake.seed_queue import Waiting
+from site_spider.ledger import lineage
+from site_spider.ledger.lineage import Job
+from site_spider.page.url import host_of
+from site_spider.seed.seed import Seed
+from site_spider.tasks.leaving import Leaving
+from site_spider.tasks.state import TaskState
+from site_spider.tasks.states import TaskStates
+
+
+class TaskGate:
+    """On the event loop's thread only."""
+
+    def __init__(self, states: TaskStates, queues: Queues, leaving: Leaving, background: Background) -> None:
+        self.states = states
+        self._queues = queues
+        self._leaving = leaving
+        self._background = background
+        self._line: deque[Waiter] = deque()
+        self._kept: list[Waiter] = []  # until a claim on the budget of pages is read back
+        self._sweeps: set[str] = set()  # tasks of which all that waits is to be looked at
+        self._work: asyncio.Task[None] | None = None
+
+    # --- what comes ---------------------------------------------------------------------------------
+
+    def sort(self) -> None:
+        """Take out of the seed queue what is not to begin."""
+        if self.states and (taken := self._queues.seeds.remove(self._is_unwelcome)):
+            self._line.extend(taken)
+            self._work_soon()
+
+    def takes(self, waiter: Waiter) -> bool:
+        """Whether what was popped is not to begin here; it is this object's then."""
+        if not self.states or (state := self.states.of(_task_id(waiter))) is None:
+            return False
+        if isinstance(waiter, Request) and meta_keys.STAYS in waiter.meta:
+            return False
+        if state.phase.name == "running":
+            if state.may_begin or not _is_first_attempt(waiter):
+                return False
+            self._claim(state)
+        if state.phase.name == "running":
+            self._kept.append(waiter)
+        else:
+            self._line.append(waiter)
+            self._work_soon()
+        return True
+
+    def begins(self, request: Request, job: Job) -> None:
+        """A request is given out."""
+        if not self.states or (state := self.states.of(job.root.seed.task_id)) is None:
+            return
+        if not _is_first_attempt(request):
+            return
+        state.begun += 1
+        state.is_news = True
+        if job is job.root and job.root.seed.spilled is None:
+            state.count_host(host_of(request.url))
+        self._claim(state)
+
+    def changed(self, task_ids: Collection[str]) -> None:
+        """The phase or the rules of these tasks are others."""
+        self._sweeps |= set(task_ids)
+        self._work_soon()
+
+    def heard(self) -> None:
+        """Claims were read back: what waits for one may begin, or not."""
+        if self._kept:
+            kept, self._kept = self._kept, []
+            self._line.extend(kept)
+            self._work_soon()
+
+    def _claim(self, state: TaskState) -> None:
+        """Of the budget of pages, in time; when it is spent, the task pauses at once."""
+        if state.claim_more():
+            self.states.tell_soon()
+        if not state.may_begin and state.look(self.states.board, time.time()):
+            self.changed({state.task.task_id})
+
+    def _is_unwelcome(self, waiting: Waiting) -> bool:
+        state = self.states.of(waiting.seed.task_id)
+        return state is not None and (state.phase.name != "running" or not _takes_seed(state, waiting.seed))
+
+    # --- what leaves ----------------------------------------------------------------------------------
+
+    def _work_soon(self) -> None:
+        if self._work is None or self._work.done():
+            self._work = self._background.start(self._work_off(), "tasks")
+
+    async def _work_off(self) -> None:
+        turns = Turns.of_running_loop()
+        while self._sweeps or self._line:
+            if self._sweeps:
+                await self._sweep(turns)
+                continue
+            self._deal(self._line.popleft())
+            if not turns.has_time():
+                await turns.time()
+        self._queues.room.wake()
+
+    async def _sweep(self, turns: Turns) -> None:
+        swept, self._sweeps = self._sweeps, set()
+        for found in self._queues.take_out(lambda waiter: self._has_to_leave(waiter, swept)):
+            for waiter in found:
+                self._deal(waiter)
+                if not turns.has_time():
+                    await turns.time()
+
+    def _has_to_leave(self, waiter: Waiter, swept: Collection[str]) -> bool:
+        task_id = _task_id(waiter)
+        if task_id not in swept or (state := self.states.of(task_id)) is None:
+            return False
+        if isinstance(waiter, Request) and meta_keys.STAYS in waiter.meta:
+            return False
+        return state.phase.name != "running" or not _is_allowed(state, waiter)
+
+    def _deal(self, waiter: Waiter) -> None:
+        if is_fenced(waiter):
+            self._queues.room.drop(waiter)
+            return
+        task_id = _task_id(waiter)
+        state = self.states.of(task_id)
+        if isinstance(waiter, Waiting):
+            self.states.adopt(waiter.entry, task_id)
+        if state is None:
+            self._queues.room.put_back(waiter)
+        elif state.phase.name == "paused":
+            self._leaving.park(waiter, state)
+        elif state.phase.is_over:
+            self._leaving.cancel(waiter, state)
+        elif not _is_allowed(state, waiter):
+            self._leaving.filter(waiter, state)
+        else:
+            self._queues.room.put_back(waiter)
+
+
+def _task_id(waiter: Waiter) -> str | None:
+    if isinstance(waiter, Waiting):
+        return waiter.seed.task_id
+    job = waiter.parent if isinstance(waiter, WaitingLink) else lineage.job_of(waiter)
+    return None if job is None else job.root.seed.task_id
+
+
+def _is_first_attempt(waiter: Waiter) -> bool:
+    if isinstance(waiter, Waiting):
+        return waiter.seed.spilled is None or waiter.seed.spilled.is_link
+    if isinstance(waiter, WaitingLink):
+        return True
+    return not (waiter.meta.get("retry_times") or waiter.meta.get("redirect_times"))
+
+
+def _is_allowed(state: TaskState, waiter: Waiter) -> bool:
+    if isinstance(waiter, Waiting):
+        return _takes_seed(state, waiter.seed)
+    if isinstance(waiter, WaitingLink):
+        return state.rules.takes_link(waiter.url, waiter.depth)
+    job = lineage.job_of(waiter)
+    if job is None or job is job.root or not _is_first_attempt(waiter):
+        return True  # it has begun
+    return state.rules.takes_link(waiter.url, job.depth)
+
+
+def _takes_seed(state: TaskState, seed: Seed) -> bool:
+    """A link that another process sent on is a link still; an attempt that goes on has begun."""
+    if seed.spilled is None:
+        return state.rules.takes_seed(seed.url)
+    return not seed.spilled.is_link or state.rules.takes_link(seed.url, seed.depth)

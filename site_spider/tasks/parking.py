@@ -1,0 +1,92 @@
+"""Parks messages of paused tasks, so that none is lost to a task that goes on at the same moment.
+
+Theory (decision 0018). A message is safe when three things have happened in this order: its copy in the
+parked topic is durable; this process has told on the task topic that it has parked so many; it has read that
+back, and the task is paused still. Whoever resumes the task writes so to the same topic first, and then looks
+at the parked topic. If that record comes before what was read back, it is known here, and the message goes
+to the seed topic as well. If it comes behind, the copy was durable before, and is found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from site_spider.contracts.seed_log import Producer
+from site_spider.engine.background import Background
+from site_spider.tasks.states import TaskStates
+from site_spider.tasks.topics import TASK_HEADER, TaskTopics
+
+
+class _Parked(NamedTuple):
+    task_id: str
+    key: bytes | None
+    value: bytes
+    done: Future[None]
+    number: int = 0
+
+
+class Parking:
+    """Fulfils `ParkedTopic` of frontier.spill. On the event loop's thread only."""
+
+    def __init__(
+        self, producer: Producer, topics: TaskTopics, states: TaskStates, background: Background
+    ) -> None:
+        self.topic = topics.parked
+        self._topics = topics
+        self._producer = producer
+        self._states = states
+        self._guarded = background.guarded
+        self._unproved: dict[str, deque[_Parked]] = {}  # by task
+        self._loop = asyncio.get_running_loop()
+
+    def send(self, task_id: str, key: bytes | None, value: bytes) -> Future[None]:
+        """As in ParkedTopic."""
+        parked = _Parked(task_id, key, value, Future())
+        sent = self._producer.send(self.topic, key, value, [(TASK_HEADER, task_id.encode())])
+        sent.add_done_callback(
+            lambda done: self._loop.call_soon_threadsafe(self._guarded(self._durable), done, parked)
+        )
+        return parked.done
+
+    def _durable(self, sent: Future[None], parked: _Parked) -> None:
+        if (error := sent.exception()) is not None:
+            parked.done.set_exception(error)
+            return
+        state = self._states.of(parked.task_id)
+        if state is None:  # it was forgotten meanwhile
+            self._send_on(parked)
+            return
+        state.parked += 1
+        state.is_news = True
+        self._unproved.setdefault(parked.task_id, deque()).append(parked._replace(number=state.parked))
+        self._states.tell_soon()
+
+    def changed(self, task_ids: Collection[str]) -> None:
+        """Records have come, and the phases of these tasks are known."""
+        for task_id in task_ids:
+            waiting = self._unproved.get(task_id)
+            if not waiting:
+                continue
+            mine = self._states.board.usages(task_id).get(self._states.process)
+            state = self._states.of(task_id)
+            while waiting and mine is not None and waiting[0].number <= mine.parked:
+                parked = waiting.popleft()
+                if state is not None and state.phase.name == "paused":
+                    parked.done.set_result(None)
+                else:
+                    self._send_on(parked)
+            if not waiting:
+                del self._unproved[task_id]
+
+    def _send_on(self, parked: _Parked) -> None:
+        def sent(done: Future[None]) -> None:
+            if (error := done.exception()) is None:
+                parked.done.set_result(None)
+            else:
+                parked.done.set_exception(error)
+
+        self._producer.send(self._topics.seeds, parked.key, parked.value).add_done_callback(sent)

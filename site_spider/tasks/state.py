@@ -1,0 +1,144 @@
+"""One declared task in this process: its rules, its phase, and what was counted for it here."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from site_spider.ledger.entry import Outcome
+from site_spider.tasks import budget
+from site_spider.tasks.board import Board
+from site_spider.tasks.phase import RUNNING, Phase, phase_of
+from site_spider.tasks.record import Task
+from site_spider.tasks.rules import Rules
+from site_spider.tasks.traps import TrapReport
+from site_spider.tasks.usage import Usage
+
+_MOST_HOSTS_TOLD = 1_000
+
+
+class TaskState:
+    """Changed on the event loop's thread only."""
+
+    def __init__(self, task: Task, process: str) -> None:
+        self.rules = Rules(task)
+        self.phase: Phase = RUNNING
+        self.open_seeds = 0
+        self.idle_since = 0.0
+        self.begun = self.pages = self.bytes = 0
+        self.parked = self.links_filtered = self.links_cancelled = 0
+        self.seeds: Counter[str] = Counter()
+        self.traps = TrapReport()
+        self.is_news = False  # that the others were not told
+        self.claim = 0  # as told last
+        self._process = process
+        self._hosts: Counter[str] = Counter()
+        self._hosts_of_others: Counter[str] = Counter()
+        self._claimed = 0  # of it, what was read back
+        self._claimed_by_others = 0
+
+    @property
+    def task(self) -> Task:
+        """As declared."""
+        return self.rules.task
+
+    def resume(self, told: Usage) -> None:
+        """This process has told of it before."""
+        self.begun, self.pages, self.bytes = told.begun, told.pages, told.bytes
+        self.parked, self.claim = told.parked, told.claimed
+        self.links_filtered, self.links_cancelled = told.links_filtered, told.links_cancelled
+        self.seeds, self._hosts = Counter(told.seeds), Counter(told.hosts)
+
+    def declare(self, task: Task) -> None:
+        """It was changed."""
+        self.rules = Rules(task)
+
+    def heard(self, board: Board) -> None:
+        """Processes have told what they did, this one included."""
+        usages = board.usages(self.task.task_id)
+        mine = usages.pop(self._process, None)
+        self._claimed = 0 if mine is None else mine.claimed
+        self._claimed_by_others = sum(usage.claimed for usage in usages.values())
+        if self.task.max_pages_host is not None:
+            self._hosts_of_others = Counter()
+            for usage in usages.values():
+                self._hosts_of_others.update(usage.hosts)
+        if board.last_claimer(self.task.task_id) == self._process:
+            self._yield()
+
+    def _yield(self) -> None:
+        if self.task.max_pages is None or self._claimed != self.claim:
+            return
+        lower = budget.lowered(self.task.max_pages, self._claimed_by_others, self.claim, self.begun)
+        if lower < self.claim:
+            self.claim, self.is_news = lower, True
+
+    def look(self, board: Board, now: float) -> bool:
+        """Find out its phase at a Unix time; True when that has changed."""
+        before = self.phase
+        self.phase = phase_of(self.task, board.used(self.task.task_id), now, self.left)
+        return self.phase != before
+
+    # --- the budget of pages ------------------------------------------------------------------
+
+    @property
+    def left(self) -> int:
+        """How many pages may begin."""
+        if self.task.max_pages is None:
+            return 0
+        return budget.left(self.task.max_pages, self._claimed_by_others, self._claimed, self.begun)
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether one more page may."""
+        return self.task.max_pages is None or self.left > 0
+
+    def claim_more(self) -> bool:
+        """Claim the next pages; True when there is something to tell at once."""
+        if self.task.max_pages is None:
+            return False
+        want = budget.wanted(self.task.max_pages, self._claimed_by_others, self.begun)
+        if self.claim - self.begun > budget.block(self.task.max_pages) or want <= self.claim:
+            return False
+        self.claim, self.is_news = want, True
+        return True
+
+    def give_back(self) -> None:
+        """Nothing of it is here: others may have what was claimed."""
+        if self.claim > self.begun:
+            self.claim, self.is_news = self.begun, True
+
+    # --- counts -----------------------------------------------------------------------------------
+
+    def has_room_on(self, host: str) -> bool:
+        """Whether the budget of a host allows for one more link."""
+        most = self.task.max_pages_host
+        return most is None or self._hosts[host] + self._hosts_of_others[host] < most
+
+    def count_host(self, host: str) -> None:
+        """One more page of it is to be fetched."""
+        if self.task.max_pages_host is not None:
+            self._hosts[host] += 1
+            self.is_news = True
+
+    def count_ended(self, outcome: Outcome | None) -> None:
+        """A seed has ended here."""
+        if outcome is not None:
+            self.seeds[outcome.value] += 1
+            self.is_news = True
+
+    def usage(self) -> Usage:
+        """What the others are to know."""
+        half = (self.task.max_pages_host or 0) // 2
+        hosts = [(host, count) for host, count in self._hosts.most_common(_MOST_HOSTS_TOLD) if count >= half]
+        return Usage(
+            claimed=self.claim,
+            begun=self.begun,
+            pages=self.pages,
+            bytes=self.bytes,
+            parked=self.parked,
+            links_filtered=self.links_filtered,
+            links_cancelled=self.links_cancelled,
+            seeds=dict(self.seeds),
+            hosts=dict(hosts),
+            traps=self.traps.traps(),
+        )

@@ -1,0 +1,181 @@
+"""The declared tasks of which this process has seeds; tells the other processes what it did for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from site_spider.contracts.seed_log import Message
+from site_spider.engine.background import Background
+from site_spider.errors import SeedError
+from site_spider.ledger.entry import Entry
+from site_spider.ledger.lifecycle import SeedListener
+from site_spider.ledger.lineage import Job, Root
+from site_spider.seed.seed import Seed
+from site_spider.tasks.board import Board, note_key
+from site_spider.tasks.state import TaskState
+
+logger = logging.getLogger(__name__)
+
+CANCELLED = "CancelledError: "  # begins the description of what was never fetched
+_TELL_SECONDS = 1.0
+_SOON_SECONDS = 0.03
+_MOST_TOLD = 200  # tasks in one go
+_IDLE_SECONDS = 2.0  # then claims are given back
+_MOST_STATES = 5_000
+
+Send = Callable[[bytes, bytes], "Future[None]"]
+
+
+class TaskStates(SeedListener):
+    """On the event loop's thread only. Of a task that was not declared it has nothing."""
+
+    def __init__(self, board: Board, process: str, send: Send, background: Background) -> None:
+        self.board = board
+        self.process = process
+        self._send = send
+        self._guarded = background.guarded
+        self._states: dict[str, TaskState] = {}
+        self._of: dict[Entry, TaskState] = {}
+        self._tell_at = 0.0
+        self._soon: asyncio.Handle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._states)
+
+    def __iter__(self) -> Iterator[TaskState]:
+        return iter(list(self._states.values()))
+
+    def of(self, task_id: str | None) -> TaskState | None:
+        """The one of a task; None when it was not declared."""
+        state = self._states.get(task_id) if task_id is not None else None
+        if state is None and (task := self.board.task(task_id)) is not None:
+            state = self._states[task.task_id] = TaskState(task, self.process)
+            if (told := self.board.usages(task.task_id).get(self.process)) is not None:
+                state.resume(told)
+            state.heard(self.board)
+            state.look(self.board, time.time())
+        return state
+
+    def changed(self, task_ids: Collection[str]) -> set[str]:
+        """Records have come; returns the tasks whose phase or rules are others now."""
+        return {task_id for task_id in task_ids if self._has_changed(task_id)}
+
+    def _has_changed(self, task_id: str) -> bool:
+        task, state = self.board.task(task_id), self._states.get(task_id)
+        if task is None:
+            return self._states.pop(task_id, None) is not None
+        if state is None:
+            is_stopped = self.board.phase(task_id, time.time()).name != "running"
+            return is_stopped and self.of(task_id) is not None
+        is_other = task != state.task
+        if is_other:
+            state.declare(task)
+        state.heard(self.board)
+        return state.look(self.board, time.time()) or is_other
+
+    def look(self) -> set[str]:
+        """Tell the others, and return the tasks whose time has come; to be called now and then."""
+        now = time.time()
+        found = {
+            state.task.task_id
+            for state in self._states.values()
+            if (state.task.expires_at is not None or state.task.max_seconds is not None)
+            and state.look(self.board, now)
+        }
+        if self._loop.time() >= self._tell_at:
+            self._tell_at = self._loop.time() + _TELL_SECONDS
+            self._give_back_claims()
+            self._tell()
+            self._forget_idle()
+        return found
+
+    def tell_soon(self) -> None:
+        """Something waits for the others to know."""
+        if self._soon is None:
+            self._soon = self._loop.call_later(_SOON_SECONDS, self._guarded(self._tell))
+
+    def close(self) -> None:
+        """Tell the rest."""
+        if self._soon is not None:
+            self._soon.cancel()
+        self._give_back_claims(idle_seconds=0)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._soon = None
+        news = [state for state in self._states.values() if state.is_news]
+        for state in news[:_MOST_TOLD]:
+            state.is_news = False
+            key = note_key(state.task.task_id, self.process)
+            self._send(key, state.usage().model_dump_json(exclude_defaults=True).encode())
+        if len(news) > _MOST_TOLD:
+            self.tell_soon()
+
+    def _give_back_claims(self, idle_seconds: float = _IDLE_SECONDS) -> None:
+        now = self._loop.time()
+        for state in self._states.values():
+            if state.open_seeds == 0 and now - state.idle_since >= idle_seconds:
+                state.give_back()
+
+    def _forget_idle(self) -> None:
+        if len(self._states) > _MOST_STATES:
+            self._states = {
+                task_id: state for task_id, state in self._states.items() if state.open_seeds or state.is_news
+            }
+
+    # --- SeedListener -------------------------------------------------------------------------------
+
+    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:  # noqa: ARG002
+        """As in SeedListener."""
+        if not isinstance(seed, SeedError) and seed.task_id is not None:
+            self.adopt(entry, seed.task_id)
+
+    def adopt(self, entry: Entry, task_id: str | None) -> None:
+        """A seed is counted, if its task is declared; no matter if it was before."""
+        state = self.of(task_id)
+        if state is not None and entry not in self._of:
+            self._of[entry] = state
+            state.open_seeds += 1
+
+    def began(self, root: Root) -> None:
+        """As in SeedListener."""
+        if root.seed.task_id is not None:
+            self.adopt(root.seed_entry, root.seed.task_id)
+
+    def written(self, job: Job, document: Mapping[str, Any]) -> None:
+        """As in SeedListener."""
+        task_id = job.root.seed.task_id
+        state = None if task_id is None else self.of(task_id)
+        if state is None or str(document.get("description")).startswith(CANCELLED):
+            return
+        state.pages += 1
+        state.bytes += document.get("response_size") or 0
+        state.is_news = True
+        body = document.get("body")
+        if body and document.get("status") == 200:
+            state.traps.add(job.url, str(body))
+        if state.task.max_bytes is not None and state.bytes >= state.task.max_bytes:
+            self.tell_soon()
+
+    def ended(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        if self._of and (state := self._of.pop(entry, None)) is not None:
+            state.count_ended(entry.outcome)
+            self._left(state)
+
+    def fenced(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        if (state := self._of.pop(entry, None)) is not None:
+            self._left(state)
+
+    def _left(self, state: TaskState) -> None:
+        state.open_seeds -= 1
+        if state.open_seeds == 0:
+            state.idle_since = self._loop.time()

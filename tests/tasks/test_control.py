@@ -1,0 +1,166 @@
+"""Tasks in a crawl on the embedded log: paused, resumed, cancelled, expired, over their budget."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.http import Response
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.observe.document import is_conserved
+from site_spider.tasks.changes import declared, in_state
+from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.topics import TaskTopics
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page
+
+TOPICS = TaskTopics("seeds", "seeds.tasks", "seeds.parked")
+
+
+def desk(folder: Path) -> TaskDesk:
+    return TaskDesk(LocalSeedLog(folder), TOPICS)
+
+
+def declare(folder: Path, task_id: str = "t", state: str = "running", **fields: Any) -> None:
+    desk(folder).write(in_state(declared(task_id, fields, datetime.now(UTC)), state))
+
+
+def seeds(count: int, task_id: str | None = "t", path: str = "page") -> list[dict[str, Any]]:
+    meta = {"NotExtract": True} | ({} if task_id is None else {"task_id": task_id})
+    return [{"url": f"http://host.test/{path}/{task_id}/{number}", "meta": meta} for number in range(count)]
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each URL was asked for."""
+    asked: Counter[str] = Counter()
+
+    async def answer(handler: Any, request: Request) -> Response:
+        asked[request.url] += 1
+        found = engine.ANSWERS.get(request.url, page)(request)
+        return found if isinstance(found, Response) else await found
+
+    monkeypatch.setattr(engine.ScriptedHandler, "download_request", answer)
+    return asked
+
+
+def parked(folder: Path) -> int:
+    log = LocalSeedLog(folder)
+    return sum(1 for _ in log.read("seeds.parked")) if log.partitions("seeds.parked") else 0
+
+
+def test_nothing_of_a_paused_task_begins_and_others_go_on(tmp_path: Path, fetched: Counter[str]) -> None:
+    """Its seeds are parked, so that they hold no offset."""
+    declare(tmp_path, state="paused")
+    found = crawl(tmp_path, [*seeds(30), *seeds(20, None)])
+    assert found.lag == 0
+    assert not [url for url in fetched if "/t/" in url]
+    assert (found.seeds["spilled"], found.seeds["completed_with_result"]) == (30, 20)
+    assert is_conserved(found.seeds)
+    assert parked(tmp_path) == 30
+
+
+def test_resumed_seeds_come_back_once_and_in_order(tmp_path: Path, fetched: Counter[str]) -> None:
+    declare(tmp_path, state="paused")
+    crawl(tmp_path, seeds(50))
+    declare(tmp_path)
+    assert desk(tmp_path).put_back("t") == 50
+    assert desk(tmp_path).put_back("t") == 0
+    found = crawl(tmp_path, [], CONCURRENT_REQUESTS_PER_DOMAIN=1)
+    assert len(found.documents) == 50
+    assert set(fetched.values()) == {1}
+    assert list(fetched) == [seed["url"] for seed in seeds(50)]
+
+
+def test_seeds_of_a_cancelled_task_are_counted_and_not_written(tmp_path: Path, fetched: Counter[str]) -> None:
+    declare(tmp_path, state="cancelled")
+    found = crawl(tmp_path, [*seeds(30), *seeds(3, "other")])
+    assert (found.seeds["cancelled"], found.seeds["completed"]) == (30, 33)
+    assert is_conserved(found.seeds)
+    assert len(found.documents) == len(fetched) == 3
+    assert desk(tmp_path).board.used("t").seeds == {"cancelled": 30}
+
+
+def test_cancelled_seeds_have_documents_where_that_is_wanted(tmp_path: Path) -> None:
+    declare(tmp_path, state="cancelled")
+    found = crawl(tmp_path, seeds(5), SITE_CANCELLED_RESULTS=True)
+    assert found.seeds["cancelled"] == 5
+    assert {doc["description"] for doc in found.documents.values()} == {"CancelledError: task t is cancelled"}
+
+
+def test_an_expired_task_is_cancelled(tmp_path: Path, fetched: Counter[str]) -> None:
+    declare(tmp_path, expires_at=(datetime.now(UTC) - timedelta(seconds=1)).isoformat())
+    found = crawl(tmp_path, seeds(5))
+    assert (found.seeds["cancelled"], not fetched) == (5, True)
+
+
+def test_a_budget_of_pages_is_kept_exactly_and_goes_on_when_it_is_raised(
+    tmp_path: Path, fetched: Counter[str]
+) -> None:
+    declare(tmp_path, max_pages=20)
+    found = crawl(tmp_path, seeds(50))
+    assert len(fetched) == len(found.documents) == 20
+    assert (found.seeds["spilled"], found.lag) == (30, 0)
+    board = desk(tmp_path).board
+    assert board.phase("t", 0.0).reason == "page_budget"
+    declare(tmp_path, max_pages=60)
+    assert desk(tmp_path).put_back("t") == 30
+    assert len(crawl(tmp_path, []).documents) == 50
+    assert set(fetched.values()) == {1}
+
+
+def test_a_budget_of_bytes_pauses(tmp_path: Path, fetched: Counter[str]) -> None:
+    declare(tmp_path, max_bytes=100)
+    found = crawl(tmp_path, seeds(300), CONCURRENT_REQUESTS_PER_DOMAIN=1)
+    assert found.lag == 0
+    assert 100 / len("<p>page") <= len(fetched) < 300
+    assert desk(tmp_path).board.phase("t", 0.0).reason == "byte_budget"
+
+
+def linked(count: int, path: str = "/link") -> Callable[[Request], Response]:
+    body = "".join(f'<a href="{path}/{number}">' for number in range(count))
+    return lambda request: page(request, body)
+
+
+def test_links_of_a_host_whose_budget_is_spent_are_filtered(
+    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(100))
+    declare(tmp_path, max_pages_host=11)
+    found = crawl(tmp_path, [{"url": "http://host.test/", "meta": {"task_id": "t"}}])
+    assert len(found.documents) == sum(fetched.values()) == 11
+    assert found.stats["tasks/links_filtered"] == 90
+    assert desk(tmp_path).board.used("t").links_filtered == 90
+
+
+def test_rules_hold_for_links_and_seeds(
+    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`allow` is for links alone: a seed was asked for."""
+    body = '<a href="/good/1"><a href="/good/secret"><a href="/other"><a href="http://b.test/good/2">'
+    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", lambda request: page(request, body))
+    declare(tmp_path, allow=["/good/"], deny=["secret"], scope="any", depth=1)
+    found = crawl(
+        tmp_path,
+        [{"url": f"http://host.test/{path}", "meta": {"task_id": "t"}} for path in ("", "secret/seed")],
+    )
+    assert sorted(fetched) == ["http://b.test/good/2", "http://host.test/", "http://host.test/good/1"]
+    assert found.seeds["filtered"] == 1
+
+
+def test_depth_of_a_task_goes_beyond_that_of_the_crawl(
+    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for depth in range(9):
+        answer = linked(1, f"/{depth}")
+        url = "http://host.test/" if not depth else f"http://host.test/{depth - 1}/0"
+        monkeypatch.setitem(engine.ANSWERS, url, answer)
+    declare(tmp_path, depth=5)
+    crawl(tmp_path, [{"url": "http://host.test/", "meta": {"task_id": "t"}}], DEPTH_LIMIT=2)
+    assert len(fetched) == 6
