@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from site_spider.contracts.seed_log import Message
+from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import SeedError
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job, Root
@@ -38,6 +38,9 @@ class SeedListener:
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """The document of one of its pages goes to the sinks."""
+
+    def committed(self, positions: Mapping[Partition, Position | None]) -> None:
+        """This is what the group has committed."""
 
     def last_hold(self, entry: Entry) -> None:
         """One thing is left that has to end."""
@@ -82,6 +85,11 @@ class Lifecycle(SeedListener):
         """As in SeedListener."""
         for listener in self._listeners:
             listener.written(job, document)
+
+    def committed(self, positions: Mapping[Partition, Position | None]) -> None:
+        """As in SeedListener."""
+        for listener in self._listeners:
+            listener.committed(positions)
 
     def last_hold(self, entry: Entry) -> None:
         """As in SeedListener."""

@@ -17,7 +17,7 @@ from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 
 from site_spider import options
-from site_spider.contracts.seed_log import Producer, SeedLog
+from site_spider.contracts.seed_log import Partition, Producer, SeedLog
 from site_spider.contracts.sink import Sink
 from site_spider.download.bodies import Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks
@@ -72,6 +72,10 @@ from site_spider.service.stop import Stop
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
 from site_spider.tasks.board import Board
+from site_spider.tasks.control import Control
+from site_spider.tasks.control_follower import ControlFollower
+from site_spider.tasks.control_log import Endings
+from site_spider.tasks.ends import OverTasks, TaskEnds
 from site_spider.tasks.follower import Follower
 from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.leaving import Leaving
@@ -80,6 +84,8 @@ from site_spider.tasks.parking import Parking
 from site_spider.tasks.return_watch import ReturnWatch
 from site_spider.tasks.sourced import with_source
 from site_spider.tasks.states import TaskStates
+from site_spider.tasks.teller import Teller
+from site_spider.tasks.tracker import Tracker
 from site_spider.tasks.tasks import Tasks, process_name
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
@@ -111,6 +117,7 @@ class Parts:
     frontier_server: FrontierServer | None
     extractor: Extractor
     tasks: Tasks
+    ends: TaskEnds
     mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
 
 
@@ -177,7 +184,16 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     topics = config.task_topics
     board = Board()
     states = TaskStates(board, process_name(), partial(producer.send, topics.tasks), background)
-    parking = Parking(producer, topics, states, background)
+    endings = Endings()
+    follower = ControlFollower(stores.log, topics.control, endings, tell)
+    control = Control(producer, topics.control, states.process, endings, follower, background)
+    highs = None if config.exactly_once else control
+    parking = Parking(producer, topics, states, background, highs)
+    has_first = lambda: Partition(member.topic, 0) in ledger.partitions()  # noqa: E731
+    tracker = Tracker(completion, control)
+    teller = Teller(stores.log, producer, topics, control, board.end_of, has_first, background)
+    over = OverTasks(stores.log, producer, topics, board, control, has_first, background)
+    ends = TaskEnds(control, tracker, teller, over, is_on=not config.exactly_once)
 
     # bodies in memory
     bodies = Bodies(
@@ -191,7 +207,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # intake
     load = build_load(settings)
-    handover = Handover(engine, sinks, config.revoke_grace_seconds)
+    handover = Handover(engine, sinks, config.revoke_grace_seconds, ends.is_counting)
     back_pressure = BackPressure(load, sinks, commits, handover, is_stopping, lambda: bodies.has_room)
     poll_room = PollRoom(ledger, load, config.limits, back_pressure.may_poll)
     own_requests = OwnRequests(spider)
@@ -228,6 +244,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         stats.inc_value,
         background,
         parking,
+        highs,
     )
     next_suspect = quarantine.isolation.proceed
     queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, next_suspect)
@@ -298,6 +315,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     if isinstance(dupefilter, SeenDupeFilter):
         lifecycle.add(SeenMarks(dupefilter.seen))
     lifecycle.add(quarantine.care, quarantine.isolation)
+    if not config.exactly_once:
+        lifecycle.add(tracker)
 
     # what can be seen
     watched = Watched(crawler, member, ledger, queues, seeds, quarantine, back_pressure, sinks, failures)
@@ -337,6 +356,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         frontier_server=frontier_server,
         extractor=extractor,
         tasks=tasks,
+        ends=ends,
         mishaps=mishaps,
     )
 

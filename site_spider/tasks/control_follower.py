@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
 from site_spider.errors import LogUnavailable
 from site_spider.outage import Outage
-from site_spider.tasks.control_log import BadRecord, Endings
+from site_spider.tasks.control_log import Endings
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +54,10 @@ class ControlFollower:
         self._barriers.put(then)
 
     def _arrive(self, messages: list[Message]) -> None:
-        for message in messages:
-            try:
-                self._endings.take(message)
-            except BadRecord as error:
-                self._said += 1
-                if self._said <= _MOST_SAID:
-                    logger.warning("Skipped in %s: offset %d: %s", self._topic, message.offset, error)
+        for message, error in self._endings.take_all(messages):
+            self._said += 1
+            if self._said <= _MOST_SAID:
+                logger.warning("Skipped in %s: offset %d: %s", self._topic, message.offset, error)
 
     # --- on the follower's thread -------------------------------------------------------------
 

@@ -7,13 +7,13 @@ partition and the writer, so compaction keeps the last word of each writer.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SiteSpiderError
 from site_spider.tasks.counts import Counts
-from site_spider.tasks.ending import Ended, Ending, Fact, High, Noticed, Producing, Tally
+from site_spider.tasks.ending import Ended, Ending, Fact, High, Noticed, Passed, Producing, Tally
 
 MAX_RECORD_BYTES = 1_000_000
 MOST_TASKS = 100_000
@@ -45,6 +45,8 @@ def _told(fact: Fact) -> tuple[str, tuple[str, ...], dict[str, Any]]:
         return "producer", (fact.producer,), said
     if isinstance(fact, High):
         return "high", (_text(fact.partition), fact.writer), {"position": fact.position}
+    if isinstance(fact, Passed):
+        return "passed", (_text(fact.partition), fact.writer), {"position": fact.position}
     if isinstance(fact, Tally):
         said = {
             "version": fact.version,
@@ -82,6 +84,10 @@ def _high(owner: list[str], said: Any) -> High:
     return High(_partition(owner[0]), owner[1], _number(said["position"]))
 
 
+def _passed(owner: list[str], said: Any) -> Passed:
+    return Passed(_partition(owner[0]), owner[1], _number(said["position"]))
+
+
 def _tally(owner: list[str], said: Any) -> Tally:
     return Tally(
         _partition(owner[0]),
@@ -104,7 +110,7 @@ def _noticed(_owner: list[str], said: Any) -> Noticed:
 
 
 _READERS: Mapping[str, Callable[[list[str], Any], Fact]] = {
-    "producer": _producing, "high": _high, "tally": _tally, "ended": _ended, "noticed": _noticed,
+    "producer": _producing, "high": _high, "tally": _tally, "passed": _passed, "ended": _ended, "noticed": _noticed,
 }  # fmt: skip
 
 
@@ -156,6 +162,16 @@ class Endings:
         ending.read(message.offset, fact)
         self._note(task_id, ending)
         return task_id
+
+    def take_all(self, messages: Iterable[Message]) -> list[tuple[Message, BadRecord]]:
+        """One after the other; returns those that cannot be read."""
+        bad = []
+        for message in messages:
+            try:
+                self.take(message)
+            except BadRecord as error:
+                bad.append((message, error))
+        return bad
 
     def _note(self, task_id: str, ending: Ending) -> None:
         is_told = ending.is_told and ending.noticed >= ending.generation

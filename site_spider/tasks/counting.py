@@ -53,6 +53,11 @@ class Counting:
             del self._open[offset]
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether something is done and not known to be counted."""
+        return bool(self._ready)
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing of the task is in flight here."""
         return not self._open

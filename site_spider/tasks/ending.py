@@ -75,6 +75,14 @@ class Tally:
         return offset < self.top and offset not in self.holes
 
 
+class Passed(NamedTuple):
+    """Everything of the task below this position was put back elsewhere, with its `High`."""
+
+    partition: Partition
+    writer: str
+    position: int
+
+
 class Ended(NamedTuple):
     """The end was told of a generation, from what the log said below an offset; `event` is what was told."""
 
@@ -90,7 +98,7 @@ class Noticed(NamedTuple):
     generation: int
 
 
-Fact = Producing | High | Tally | Ended | Noticed
+Fact = Producing | High | Tally | Passed | Ended | Noticed
 
 
 @dataclass(slots=True)
@@ -105,6 +113,7 @@ class Ending:
     tallies: dict[Partition, Tally] = field(default_factory=dict)
     noticed: int = 0  # the last generation whose event is out
     read_to: int = 0  # the position in the control log
+    _returned: dict[Partition, int] = field(default_factory=dict)  # of parked messages
     _words: dict[str, tuple[int, Producing]] = field(default_factory=dict)  # the last of each producer
 
     def read(self, offset: int, fact: Fact) -> None:
@@ -115,6 +124,8 @@ class Ending:
             self._raise(fact.partition, fact.position)
         elif isinstance(fact, Tally):
             self._tallied(fact)
+        elif isinstance(fact, Passed):
+            self._returned[fact.partition] = max(fact.position, self._returned.get(fact.partition, 0))
         elif isinstance(fact, Ended):
             self._was_told(fact)
         else:
@@ -138,7 +149,8 @@ class Ending:
 
     def passed(self, partition: Partition) -> int:
         """Everything of the task below this position is complete and committed."""
-        return self.tallies[partition].passed if partition in self.tallies else 0
+        counted = self.tallies[partition].passed if partition in self.tallies else 0
+        return max(counted, self._returned.get(partition, 0))
 
     def counts(self) -> Counts:
         """Over all partitions and generations."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from site_spider.contracts.seed_log import Producer
+from site_spider.contracts.seed_log import Place, Producer
 from site_spider.engine.background import Background
+from site_spider.frontier.spill.spill import Highs
 from site_spider.tasks.states import TaskStates
 from site_spider.tasks.topics import TASK_HEADER, TaskTopics
 
@@ -25,7 +26,7 @@ class _Parked(NamedTuple):
     task_id: str
     key: bytes | None
     value: bytes
-    done: Future[None]
+    done: Future[Any]
     number: int = 0
 
 
@@ -33,8 +34,14 @@ class Parking:
     """Fulfils `ParkedTopic` of frontier.spill. On the event loop's thread only."""
 
     def __init__(
-        self, producer: Producer, topics: TaskTopics, states: TaskStates, background: Background
+        self,
+        producer: Producer,
+        topics: TaskTopics,
+        states: TaskStates,
+        background: Background,
+        highs: Highs | None = None,
     ) -> None:
+        self._highs = highs
         self.topic = topics.parked
         self._topics = topics
         self._producer = producer
@@ -43,7 +50,7 @@ class Parking:
         self._unproved: dict[str, deque[_Parked]] = {}  # by task
         self._loop = asyncio.get_running_loop()
 
-    def send(self, task_id: str, key: bytes | None, value: bytes) -> Future[None]:
+    def send(self, task_id: str, key: bytes | None, value: bytes) -> Future[Any]:
         """As in ParkedTopic."""
         parked = _Parked(task_id, key, value, Future())
         sent = self._producer.send(self.topic, key, value, [(TASK_HEADER, task_id.encode())])
@@ -52,10 +59,20 @@ class Parking:
         )
         return parked.done
 
-    def _durable(self, sent: Future[None], parked: _Parked) -> None:
+    def _durable(self, sent: Future[Any], parked: _Parked) -> None:
         if (error := sent.exception()) is not None:
             parked.done.set_exception(error)
             return
+        self._when_known(parked, sent.result(), lambda: self._told(parked))
+
+    def _when_known(self, parked: _Parked, place: Place, then: Callable[[], None]) -> None:
+        """The end of its task waits for the copy before that is told, and before its seed is complete."""
+        if self._highs is None:
+            then()
+        else:
+            self._highs.put(parked.task_id, place, then)
+
+    def _told(self, parked: _Parked) -> None:
         state = self._states.of(parked.task_id)
         if state is None:  # it was forgotten meanwhile
             self._send_on(parked)
@@ -83,10 +100,12 @@ class Parking:
                 del self._unproved[task_id]
 
     def _send_on(self, parked: _Parked) -> None:
-        def sent(done: Future[None]) -> None:
-            if (error := done.exception()) is None:
-                parked.done.set_result(None)
-            else:
+        def sent(done: Future[Any]) -> None:
+            if (error := done.exception()) is not None:
                 parked.done.set_exception(error)
+                return
+            self._when_known(parked, done.result(), lambda: parked.done.set_result(None))
 
-        self._producer.send(self._topics.seeds, parked.key, parked.value).add_done_callback(sent)
+        self._producer.send(self._topics.seeds, parked.key, parked.value).add_done_callback(
+            lambda done: self._loop.call_soon_threadsafe(self._guarded(sent), done)
+        )
