@@ -12,12 +12,13 @@ import secrets
 from contextlib import closing
 
 from site_spider.contracts.seed_log import Partition, Place, Producer, SeedLog
-from site_spider.errors import ConfigError, TopicMissing
+from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
 from site_spider.tasks.control_log import Endings, written
 from site_spider.tasks.ending import ALL_PRODUCERS, Fact, Producing
 from site_spider.tasks.topics import TaskTopics
 
 _READ_SECONDS = 0.2
+_ANSWER_SECONDS = 60.0
 _POLICY = "so that all processes see its records in one order"
 
 
@@ -77,7 +78,13 @@ class TaskProducer:
 
     def _say(self, fact: Fact) -> None:
         key, value = written(self._task_id, fact)
-        self._producer.send(self._topics.control, key, value).result()
+        sent = self._producer.send(self._topics.control, key, value)
+        try:
+            sent.result(_ANSWER_SECONDS)
+        except TimeoutError:
+            raise LogUnavailable(
+                f"{self._log.address} did not take a record for {self._topics.control} within {_ANSWER_SECONDS:g} s"
+            ) from None
 
 
 def _ends(log: SeedLog, topic: str) -> list[tuple[Partition, int]]:
