@@ -17,8 +17,12 @@ class TaskTopics(NamedTuple):
     seeds: str
     tasks: str
     parked: str
-    control: str
-    events: str
+    events: str = "task-events"
+
+    @property
+    def control(self) -> str:
+        """Of the log that tells the end of tasks."""
+        return f"{self.tasks}.control"
 
     @classmethod
     def read(cls, settings: SettingsView) -> Self:
@@ -36,4 +40,4 @@ class TaskTopics(NamedTuple):
                 f"SITE_TASK_TOPIC is {tasks!r} as SITE_SEED_TOPIC is: each task would be read as a seed. "
                 "Name another topic, or leave it empty."
             )
-        return cls(seeds, tasks, f"{seeds}.parked", f"{tasks}.control", events)
+        return cls(seeds, tasks, f"{seeds}.parked", events)

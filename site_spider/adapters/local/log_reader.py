@@ -12,9 +12,10 @@ from site_spider.contracts.seed_log import Message, Partition
 _WAIT_SECONDS = 0.05
 _PAGE = 200
 _COMPACT_EVERY = 5_000  # messages that were read
+_KEPT_SECONDS = 60.0  # a reader that is behind, but not so far, sees every record (see tasks.ending)
 
 # of each key the latest; one of two is not needed, and a key without a value not at all
-_SUPERSEDED = """DELETE FROM messages WHERE id >= ?1 AND id < ?2 AND key IS NOT NULL
+_SUPERSEDED = """DELETE FROM messages WHERE id >= ?1 AND id < ?2 AND key IS NOT NULL AND timestamp_ms < ?3
     AND id NOT IN (SELECT max(id) FROM messages WHERE id >= ?1 AND id < ?2 GROUP BY key)"""
 
 
@@ -77,7 +78,8 @@ class LocalTopicReader:
 
     def _compact(self) -> None:
         self._since_compaction = 0
+        before_ms = int((time.time() - _KEPT_SECONDS) * 1000)
         with self._file.transaction() as connection:
             for identifier, _, end in self._extents():
                 bounds = message_id(identifier, 0), message_id(identifier, end)
-                connection.execute(_SUPERSEDED, bounds)
+                connection.execute(_SUPERSEDED, (*bounds, before_ms))
