@@ -69,13 +69,16 @@ from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
 from site_spider.service.stop import Stop
+from site_spider.service.webhook_guard import guard_of
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
+from site_spider.tasks import webhook
 from site_spider.tasks.board import Board
 from site_spider.tasks.control import Control
 from site_spider.tasks.control_follower import ControlFollower
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.ends import OverTasks, TaskEnds
+from site_spider.tasks.notices import Notices
 from site_spider.tasks.follower import Follower
 from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.leaving import Leaving
@@ -193,7 +196,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     tracker = Tracker(completion, control)
     teller = Teller(stores.log, producer, topics, control, board.end_of, has_first, background)
     over = OverTasks(stores.log, producer, topics, board, control, has_first, background)
-    ends = TaskEnds(control, tracker, teller, over, is_on=not config.exactly_once)
+    secret = webhook.secret_of(config.spill_keys)
+    notices = Notices(board, control, secret, guard_of(settings), has_first, background)
+    ends = TaskEnds(control, tracker, teller, over, notices, is_on=not config.exactly_once)
 
     # bodies in memory
     bodies = Bodies(

@@ -13,7 +13,18 @@ from typing import Any, NamedTuple
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SiteSpiderError
 from site_spider.tasks.counts import Counts
-from site_spider.tasks.ending import Ended, Ending, Fact, High, Noticed, Passed, Producing, Tally
+from site_spider.tasks.ending import (
+    Attempt,
+    Attempts,
+    Ended,
+    Ending,
+    Fact,
+    High,
+    Noticed,
+    Passed,
+    Producing,
+    Tally,
+)
 
 MAX_RECORD_BYTES = 1_000_000
 MOST_TASKS = 100_000
@@ -59,6 +70,8 @@ def _told(fact: Fact) -> tuple[str, tuple[str, ...], dict[str, Any]]:
     if isinstance(fact, Ended):
         ended = {"generation": fact.generation, "upto": fact.upto, "highs": _highs(fact.highs)}
         return "ended", (), {**ended, "event": dict(fact.event)}
+    if isinstance(fact, Attempts):
+        return "attempts", (), {"generation": fact.generation, "made": [list(each) for each in fact.made]}
     return "noticed", (), {"generation": fact.generation}
 
 
@@ -109,8 +122,13 @@ def _noticed(_owner: list[str], said: Any) -> Noticed:
     return Noticed(_number(said["generation"]))
 
 
+def _attempts(_owner: list[str], said: Any) -> Attempts:
+    made = tuple(Attempt(_number(at_ms), _number(status), str(error)) for at_ms, status, error in said["made"])
+    return Attempts(_number(said["generation"]), made)
+
+
 _READERS: Mapping[str, Callable[[list[str], Any], Fact]] = {
-    "producer": _producing, "high": _high, "tally": _tally, "passed": _passed, "ended": _ended, "noticed": _noticed,
+    "producer": _producing, "high": _high, "tally": _tally, "passed": _passed, "ended": _ended, "noticed": _noticed, "attempts": _attempts,
 }  # fmt: skip
 
 

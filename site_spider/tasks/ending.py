@@ -98,7 +98,22 @@ class Noticed(NamedTuple):
     generation: int
 
 
-Fact = Producing | High | Tally | Passed | Ended | Noticed
+class Attempt(NamedTuple):
+    """One attempt to send a webhook; `error` is empty when it was taken, `status` 0 when nothing answered."""
+
+    at_ms: int
+    status: int
+    error: str
+
+
+class Attempts(NamedTuple):
+    """All attempts for the event of a generation."""
+
+    generation: int
+    made: tuple[Attempt, ...]
+
+
+Fact = Producing | High | Tally | Passed | Ended | Noticed | Attempts
 
 
 @dataclass(slots=True)
@@ -111,6 +126,7 @@ class Ending:
     sending: set[str] = field(default_factory=set)  # producers that have begun and not ended
     highs: dict[Partition, int] = field(default_factory=dict)
     tallies: dict[Partition, Tally] = field(default_factory=dict)
+    attempts: Attempts | None = None  # to send its webhook
     noticed: int = 0  # the last generation whose event is out
     read_to: int = 0  # the position in the control log
     _returned: dict[Partition, int] = field(default_factory=dict)  # of parked messages
@@ -128,6 +144,8 @@ class Ending:
             self._returned[fact.partition] = max(fact.position, self._returned.get(fact.partition, 0))
         elif isinstance(fact, Ended):
             self._was_told(fact)
+        elif isinstance(fact, Attempts):
+            self.attempts = fact
         else:
             self.noticed = max(self.noticed, fact.generation)
         self.read_to = offset + 1

@@ -13,6 +13,7 @@ from site_spider.errors import SiteSpiderError
 from site_spider.tasks.board import Board
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control import Control
+from site_spider.tasks.notices import Notices
 from site_spider.tasks.record import Task
 from site_spider.tasks.teller import Teller
 from site_spider.tasks.topics import TaskTopics
@@ -26,11 +27,12 @@ _OVER_SECONDS = 1.0  # between looks for tasks that were cancelled, or have expi
 class TaskEnds:
     """On the event loop's thread; `close` blocks. Switched off where results and offsets are one transaction."""
 
-    def __init__(self, control: Control, tracker: Tracker, teller: Teller, over: OverTasks, *, is_on: bool) -> None:
+    def __init__(self, control: Control, tracker: Tracker, teller: Teller, over: OverTasks, notices: Notices, *, is_on: bool) -> None:
         self._control = control
         self._tracker = tracker
         self._teller = teller
         self._over = over
+        self._notices = notices
         self._is_on = is_on
 
     def start(self) -> None:
@@ -46,6 +48,7 @@ class TaskEnds:
             self._tracker.look()
             self._teller.look()
             self._over.look()
+            self._notices.look()
 
     def is_counting(self) -> bool:
         """Whether seeds that are done wait to be counted."""

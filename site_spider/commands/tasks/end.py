@@ -1,4 +1,4 @@
-"""`scrapy task close` and `wait`."""
+"""`scrapy task close`, `wait` and `notify`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import argparse
 import time
 from contextlib import closing
 
+from site_spider.commands.site_command import EXIT_FAILED
 from site_spider.commands.tasks.verb import Call
+from site_spider.service.config import spill_keys
+from site_spider.service.webhook_guard import guard_of
+from site_spider.tasks import webhook
 from site_spider.tasks.closing import TaskProducer, read_endings
-from site_spider.tasks.control_log import Endings
-from site_spider.tasks.ending import Ending
+from site_spider.tasks.control_log import Endings, written
+from site_spider.tasks.ending import Attempts, Ending
+from site_spider.tasks.notices import attempts_of
 from site_spider.tasks.record import BadTask
 
 EXIT_STOPPED = 3  # cancelled or expired
@@ -96,6 +101,48 @@ class Wait:
         call.answer(f"task {call.task_id}: {event.get('event')}; {_counts(event)}", **event)
         if event.get("event") != "done":
             call.command.exitcode = EXIT_STOPPED
+
+
+class Notify:
+    """Sends the webhook of the end once more."""
+
+    usage = "notify ID"
+    most_words = 0
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As in Verb."""
+        parser.add_argument(
+            "--secret", action="store_true", help="notify: print what receivers verify signatures with, and end"
+        )
+
+    def work(self, call: Call) -> None:
+        """As in Verb. Exit code 1 when it is not taken."""
+        desk, settings = call.desk, call.command.options
+        secret = webhook.secret_of(spill_keys(settings))
+        if call.opts.secret:
+            call.answer(secret.decode() or "none: SITE_SPILL_KEY is empty", secret=secret.decode())
+            return
+        task = desk.board.task(call.task_id)
+        ending = read_endings(desk.log, desk.topics).get(call.task_id)
+        if ending is None or ending.ended is None:
+            raise BadTask(f"{call.task_id!r} has not ended, so there is nothing to send")
+        if task is None or task.webhook is None:
+            raise BadTask(f"{call.task_id!r} has no webhook; say: scrapy task set {call.task_id} webhook=URL")
+        sent = webhook.notice(ending.ended.event, secret, int(time.time()))
+        attempt = webhook.post(task.webhook, sent, guard_of(settings))
+        generation = ending.ended.generation
+        made = (*attempts_of(ending, generation), attempt)[-webhook.MOST_ATTEMPTS :]
+        record = written(call.task_id, Attempts(generation, made))
+        with closing(desk.log.producer()) as producer:
+            producer.send(desk.topics.control, *record).result()
+        said = [{"at_ms": each.at_ms, "status": each.status, "error": each.error} for each in made]
+        call.answer(
+            f"task {call.task_id}: {attempt.error or 'the webhook was taken'}; attempts: {len(made)}",
+            taken=not attempt.error,
+            attempts=said,
+        )
+        if attempt.error:
+            call.command.exitcode = EXIT_FAILED
 
 
 def _is_told(ending: Ending | None) -> bool:

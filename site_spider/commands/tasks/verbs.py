@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from site_spider.commands.tasks.control import Cancel, Pause, Resume
 from site_spider.commands.tasks.declare import Set, Start
-from site_spider.commands.tasks.end import Close, Wait
+from site_spider.commands.tasks.end import Close, Notify, Wait
 from site_spider.commands.tasks.tell import List, Show
 from site_spider.commands.tasks.verb import Verb
 
@@ -20,4 +20,5 @@ VERBS: Mapping[str, Verb] = {
     "cancel": Cancel(),
     "close": Close(),
     "wait": Wait(),
+    "notify": Notify(),
 }
