@@ -55,6 +55,7 @@ SET_FROM_OUTSIDE = {
     "results/dead_letters.py": {"job.root": _RECORDS},
     "results/mishaps.py": {"job": _RECORDS},
     "results/results.py": {"result": _RESULT, "job": _RECORDS},
+    "tasks/leaving.py": {"root": _RECORDS, "job": _RECORDS},
     "service/ending.py": {"self._crawler.spider": "our commands read the exit code from the spider"},
     "service/redaction.py": {"record": "logging formats a record of which parts are replaced"},
     "service/stop.py": {"self._timer": "Python's timers become daemons only so"},

@@ -44,7 +44,7 @@ from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.spiders import by_source
 from site_spider.spiders.page_result import content_type_of, describe_response
-from site_spider.tasks.rules import Rules
+from site_spider.tasks.rules import TaskRules
 from site_spider.tasks.states import TaskStates
 
 # ruff: noqa: ERA001 - the settings that people edit here stand commented out
@@ -262,7 +262,7 @@ class SeedSpider(Spider):
         rules = self._rules_of(job)
         return self.link_scope if rules is None or rules.scope is None else rules.scope
 
-    def _rules_of(self, job: Job | None) -> Rules | None:
+    def _rules_of(self, job: Job | None) -> TaskRules | None:
         """Those of the task, if that is declared."""
         states = self._task_states
         state = states.of(job.root.seed.task_id) if states and job is not None else None

@@ -74,7 +74,7 @@ class Board:
     def has_parked(self, task_id: str) -> bool:
         """Whether messages were parked that nobody has put back."""
         back = self.returned(task_id).parked
-        return any(usage.parked > back.get(name, 0) for name, usage in self.usages(task_id).items())
+        return any(usage.waiting > back.get(name, 0) for name, usage in self.usages(task_id).items())
 
     def phase(self, task_id: str, now: float) -> Phase:
         """See phase.phase_of."""

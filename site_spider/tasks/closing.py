@@ -9,6 +9,7 @@ lies below those ends, or its process has read that the task is known, and waits
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from contextlib import closing
 
 from site_spider.contracts.seed_log import Partition, Place, Producer, SeedLog
@@ -65,14 +66,15 @@ class TaskProducer:
         """All seeds are durable; `closes`: no other producer sends any."""
         self._say(Producing(self._name, is_open=False, closes=closes, highs=dict(self._highs)))
 
-    def close_for_all(self, *, with_parked: bool) -> None:
+    def close_for_all(self, has_parked: Callable[[], bool]) -> None:
         """No producer sends more seeds of the task; what is in the topic now is all of it.
 
-        `with_parked`: some may be parked.
+        `has_parked` is asked when the processes know the task: whether messages of it are parked. A process that
+        parks one later says so in the control log.
         """
         make_control_log(self._log, self._topics)
         self._say(Producing(ALL_PRODUCERS, is_open=True))
-        topics = (self._topics.seeds, self._topics.parked) if with_parked else (self._topics.seeds,)
+        topics = (self._topics.seeds, self._topics.parked) if has_parked() else (self._topics.seeds,)
         highs = {partition: end for topic in topics for partition, end in _ends(self._log, topic) if end}
         self._say(Producing(ALL_PRODUCERS, is_open=False, closes=True, highs=highs))
 

@@ -16,6 +16,7 @@ from site_spider.tasks.topics import TaskTopics
 
 _READ_SECONDS = 30.0
 _LOOK_SECONDS = 0.2
+_HEARD_SECONDS = 1.0
 
 
 class TaskDesk:
@@ -48,10 +49,17 @@ class TaskDesk:
             producer.send(self.topics.tasks, key, value).result()
 
     def put_back(self, task_id: str) -> int:
-        """Put the parked seeds of a task back; how many. To be called when its new state is written."""
+        """Put the parked seeds of a task back; how many. To be called when its new state is written.
+
+        The processes get a moment to hear of that: else they park again what comes back, and send it on.
+        """
+        self.read()
+        if not self.board.has_parked(task_id) and not self.log.partitions(self.topics.parked):
+            return 0
+        time.sleep(_HEARD_SECONDS)
         self.read()
         backlog = Backlog(
-            {name: usage.parked for name, usage in self.board.usages(task_id).items()},
+            {name: usage.waiting for name, usage in self.board.usages(task_id).items()},
             self.board.returned(task_id).offsets,
         )
         return Returning(self.log, self.topics, task_id).run(backlog)

@@ -13,6 +13,7 @@ from site_spider.errors import SiteSpiderError
 from site_spider.tasks.board import Board
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control import Control
+from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.notices import Notices
 from site_spider.tasks.record import Task
 from site_spider.tasks.teller import Teller
@@ -99,13 +100,16 @@ class OverTasks:
             return False
         return self._board.phase(task.task_id, now).is_over
 
+    def _has_parked(self, task_id: str) -> bool:
+        return TaskDesk(self._log, self._topics).board.has_parked(task_id)
+
     async def _close(self, task_id: str) -> None:
         ending = self._control.get(task_id)
         if ending is not None and (ending.is_closed or ending.is_told):
             return
         closer = TaskProducer(self._log, self._producer, self._topics, task_id)
         try:
-            await asyncio.to_thread(closer.close_for_all, with_parked=True)
+            await asyncio.to_thread(closer.close_for_all, lambda: self._has_parked(task_id))
         except SiteSpiderError as error:
             logger.warning("Task %s cannot be closed now, trying again: %s", task_id, error)
             self._closing.discard(task_id)

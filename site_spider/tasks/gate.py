@@ -74,8 +74,7 @@ class TaskGate:
             return
         if not _is_first_attempt(request):
             return
-        state.begun += 1
-        state.is_news = True
+        state.count_begun()
         if job is job.root and job.root.seed.spilled is None:
             state.count_host(host_of(request.url))
         self._claim(state)

@@ -99,15 +99,13 @@ class Leaving:
         """It ends here, and is counted."""
         why = f"{CANCELLED}task {state.task.task_id} is {state.phase.name}"
         if not isinstance(waiter, Waiting):
-            state.links_cancelled += 1
-            state.is_news = True
+            state.count_cancelled_link()
         self._end(waiter, Outcome.CANCELLED, why if self._writes_cancelled else "")
 
     def filter(self, waiter: Waiter, state: TaskState) -> None:
         """The rules of its task do not let it be fetched."""
         if not isinstance(waiter, Waiting):
-            state.links_filtered += 1
-            state.is_news = True
+            state.count_filtered_link()
         self._end(waiter, Outcome.FILTERED, "")
 
     def _end(self, waiter: Waiter, outcome: Outcome, description: str) -> None:

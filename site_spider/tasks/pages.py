@@ -44,12 +44,11 @@ class TaskPages:
 
     def _is_wanted(self, state: TaskState, request: Request, job: Job, host: str) -> bool:
         if state.phase.is_over:
-            state.links_cancelled += 1
+            state.count_cancelled_link()
         elif not state.rules.takes_link(request.url, job.depth) or not state.has_room_on(host):
-            state.links_filtered += 1
+            state.count_filtered_link()
         else:
             return True
-        state.is_news = True
         return False
 
     def log(self, request: Request, spider: Spider) -> None:

@@ -28,6 +28,7 @@ class _Parked(NamedTuple):
     value: bytes
     done: Future[Any]
     number: int = 0
+    place: Place | None = None
 
 
 class Parking:
@@ -63,23 +64,12 @@ class Parking:
         if (error := sent.exception()) is not None:
             parked.done.set_exception(error)
             return
-        self._when_known(parked, sent.result(), lambda: self._told(parked))
-
-    def _when_known(self, parked: _Parked, place: Place, then: Callable[[], None]) -> None:
-        """The end of its task waits for the copy before that is told, and before its seed is complete."""
-        if self._highs is None:
-            then()
-        else:
-            self._highs.put(parked.task_id, place, then)
-
-    def _told(self, parked: _Parked) -> None:
         state = self._states.of(parked.task_id)
         if state is None:  # it was forgotten meanwhile
             self._send_on(parked)
             return
-        state.parked += 1
-        state.is_news = True
-        self._unproved.setdefault(parked.task_id, deque()).append(parked._replace(number=state.parked))
+        numbered = parked._replace(number=state.count_parked(), place=sent.result())
+        self._unproved.setdefault(parked.task_id, deque()).append(numbered)
         self._states.tell_soon()
 
     def changed(self, task_ids: Collection[str]) -> None:
@@ -93,18 +83,27 @@ class Parking:
             while waiting and mine is not None and waiting[0].number <= mine.parked:
                 parked = waiting.popleft()
                 if state is not None and state.phase.name == "paused":
-                    parked.done.set_result(None)
+                    self._finish(parked, parked.place)
                 else:
+                    if state is not None:
+                        state.count_sent_on()
                     self._send_on(parked)
             if not waiting:
                 del self._unproved[task_id]
+
+    def _finish(self, parked: _Parked, place: Place | None) -> None:
+        """The end of its task waits for the message where it is, before its seed is complete."""
+        if self._highs is None or place is None:
+            parked.done.set_result(None)
+        else:
+            self._highs.put(parked.task_id, place, lambda: parked.done.set_result(None))
 
     def _send_on(self, parked: _Parked) -> None:
         def sent(done: Future[Any]) -> None:
             if (error := done.exception()) is not None:
                 parked.done.set_exception(error)
                 return
-            self._when_known(parked, done.result(), lambda: parked.done.set_result(None))
+            self._finish(parked, done.result())
 
         self._producer.send(self._topics.seeds, parked.key, parked.value).add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(sent), done)

@@ -8,9 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     AwareDatetime,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StringConstraints,
     ValidationError,
@@ -19,6 +17,7 @@ from pydantic import (
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.page.url import check_url
 from site_spider.seed.fields import MAX_DEPTH, MAX_ID_BYTES, identifier
+from site_spider.sources.model import Part
 from site_spider.tasks.pattern_set import PatternSet
 
 MAX_RECORD_BYTES = 1_000_000
@@ -61,12 +60,6 @@ def _rate(value: object) -> object:
 TaskId = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID_BYTES), AfterValidator(_task_id)]
 Patterns = Annotated[list[str], Field(max_length=MOST_PATTERNS), AfterValidator(_patterns)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
-
-
-class Part(BaseModel):
-    """Whatever is not known is a mistake."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Task(Part):

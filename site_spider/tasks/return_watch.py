@@ -60,7 +60,7 @@ class ReturnWatch:
                 return
 
     async def _put_back(self, task_id: str) -> None:
-        parked = {name: usage.parked for name, usage in self._board.usages(task_id).items()}
+        parked = {name: usage.waiting for name, usage in self._board.usages(task_id).items()}
         backlog = Backlog(parked, self._board.returned(task_id).offsets)
         returning = Returning(self._log, self._topics, task_id)
         try:

@@ -42,7 +42,7 @@ class Returning:
         self._topics = topics
         self._key = note_key(task_id, RETURNED)
         self._header = task_id.encode()
-        self._under_way: deque[tuple[Message, Future[Place]]] = deque()
+        self._under_way: deque[tuple[Message, Future[Place] | None]] = deque()  # None: of another task
         self._offsets: dict[str, int] = {}
         self._task_id = task_id
         self._highs: dict[Partition, int] = {}  # of what was put back
@@ -53,14 +53,12 @@ class Returning:
         count = 0
         with closing(self._log.producer()) as producer:
             for message in self._new():
-                if dict(message.headers).get(TASK_HEADER) == self._header:
-                    self._send(producer, message)
-                    count += 1
-                    if count % _NOTE_EVERY == 0:
-                        self._settle_all()
-                        self._note(producer, {})
-                else:
-                    self._pass(message)
+                is_wanted = dict(message.headers).get(TASK_HEADER) == self._header
+                self._take(producer, message, is_wanted=is_wanted)
+                count += is_wanted
+                if is_wanted and count % _NOTE_EVERY == 0:
+                    self._settle_all()
+                    self._note(producer, {})
             self._settle_all()
             self._note(producer, backlog.parked)
         return count
@@ -75,8 +73,10 @@ class Returning:
             message for message in messages if message.offset >= known.get(str(message.partition.number), 0)
         )
 
-    def _send(self, producer: Producer, message: Message) -> None:
-        self._under_way.append((message, producer.send(self._topics.seeds, message.key, message.value)))
+    def _take(self, producer: Producer, message: Message, *, is_wanted: bool) -> None:
+        seeds = self._topics.seeds
+        sent = producer.send(seeds, message.key, message.value) if is_wanted else None
+        self._under_way.append((message, sent))
         if len(self._under_way) >= _MOST_UNDER_WAY:
             self._settle()
 
@@ -85,20 +85,16 @@ class Returning:
             self._settle()
 
     def _settle(self) -> None:
+        """Wait for the oldest."""
         message, future = self._under_way.popleft()
         try:
-            place = future.result()
-            self._highs[place.partition] = max(place.offset + 1, self._highs.get(place.partition, 0))
+            if future is not None:
+                place = future.result()
+                self._highs[place.partition] = max(place.offset + 1, self._highs.get(place.partition, 0))
         except SinkRejected as error:
-            raise SinkRejected(
-                f"{message.partition} offset {message.offset} cannot be put back: {error}"
-            ) from error
-        self._pass(message)
-
-    def _pass(self, message: Message) -> None:
-        if not self._under_way:
-            number = str(message.partition.number)
-            self._offsets[number] = max(self._offsets.get(number, 0), message.offset + 1)
+            where = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
+            raise SinkRejected(f"{where} cannot be put back: {error}") from error
+        self._offsets[str(message.partition.number)] = message.offset + 1
 
     def _note(self, producer: Producer, parked: Numbers) -> None:
         self._tell_end(producer)

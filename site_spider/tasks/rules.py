@@ -6,7 +6,7 @@ from site_spider.tasks.pattern_set import PatternSet
 from site_spider.tasks.record import Task
 
 
-class Rules:
+class TaskRules:
     """Of one task, its patterns compiled."""
 
     __slots__ = ("_allow", "_deny", "depth", "scope", "task")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
 
 from site_spider.ledger.entry import Outcome
 from site_spider.tasks import budget
 from site_spider.tasks.board import Board
 from site_spider.tasks.phase import RUNNING, Phase, phase_of
 from site_spider.tasks.record import Task
-from site_spider.tasks.rules import Rules
+from site_spider.tasks.rules import TaskRules
 from site_spider.tasks.traps import TrapReport
 from site_spider.tasks.usage import Usage
 
@@ -20,12 +23,12 @@ class TaskState:
     """Changed on the event loop's thread only."""
 
     def __init__(self, task: Task, process: str) -> None:
-        self.rules = Rules(task)
+        self.rules = TaskRules(task)
         self.phase: Phase = RUNNING
         self.open_seeds = 0
         self.idle_since = 0.0
         self.begun = self.pages = self.bytes = 0
-        self.parked = self.links_filtered = self.links_cancelled = 0
+        self.parked = self.sent_on = self.links_filtered = self.links_cancelled = 0
         self.seeds: Counter[str] = Counter()
         self.traps = TrapReport()
         self.is_news = False  # that the others were not told
@@ -44,13 +47,13 @@ class TaskState:
     def resume(self, told: Usage) -> None:
         """This process has told of it before."""
         self.begun, self.pages, self.bytes = told.begun, told.pages, told.bytes
-        self.parked, self.claim = told.parked, told.claimed
+        self.parked, self.sent_on, self.claim = told.parked, told.sent_on, told.claimed
         self.links_filtered, self.links_cancelled = told.links_filtered, told.links_cancelled
         self.seeds, self._hosts = Counter(told.seeds), Counter(told.hosts)
 
     def declare(self, task: Task) -> None:
         """It was changed."""
-        self.rules = Rules(task)
+        self.rules = TaskRules(task)
 
     def heard(self, board: Board) -> None:
         """Processes have told what they did, this one included."""
@@ -120,6 +123,56 @@ class TaskState:
             self._hosts[host] += 1
             self.is_news = True
 
+    def count_begun(self) -> None:
+        """A first attempt is given out."""
+        self.begun += 1
+        self.is_news = True
+
+    def count_page(self, document: Mapping[str, Any]) -> bool:
+        """A document is written; True when the budget of bytes is spent here alone."""
+        self.pages += 1
+        self.bytes += document.get("response_size") or 0
+        self.is_news = True
+        body = document.get("body")
+        if body and document.get("status") == HTTPStatus.OK:
+            self.traps.add(str(document.get("url")), str(body))
+        return self.task.max_bytes is not None and self.bytes >= self.task.max_bytes
+
+    def count_parked(self) -> int:
+        """A message is durable in the parked topic; the how manyth."""
+        self.parked += 1
+        self.is_news = True
+        return self.parked
+
+    def count_sent_on(self) -> None:
+        """A parked message is in the seed topic as well."""
+        self.sent_on += 1
+        self.is_news = True
+
+    def count_filtered_link(self) -> None:
+        """By a rule, or the budget of its host."""
+        self.links_filtered += 1
+        self.is_news = True
+
+    def count_cancelled_link(self) -> None:
+        """It waited, or was found, when the task was over."""
+        self.links_cancelled += 1
+        self.is_news = True
+
+    def seed_came(self) -> None:
+        """One more is in flight."""
+        self.open_seeds += 1
+
+    def seed_left(self, now: float) -> None:
+        """One less, at a time of the event loop."""
+        self.open_seeds -= 1
+        self.idle_since = now
+
+    def told(self) -> Usage:
+        """What the others are to know; they are being told."""
+        self.is_news = False
+        return self.usage()
+
     def count_ended(self, outcome: Outcome | None) -> None:
         """A seed has ended here."""
         if outcome is not None:
@@ -136,6 +189,7 @@ class TaskState:
             pages=self.pages,
             bytes=self.bytes,
             parked=self.parked,
+            sent_on=self.sent_on,
             links_filtered=self.links_filtered,
             links_cancelled=self.links_cancelled,
             seeds=dict(self.seeds),

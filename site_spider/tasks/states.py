@@ -112,9 +112,8 @@ class TaskStates(SeedListener):
         self._soon = None
         news = [state for state in self._states.values() if state.is_news]
         for state in news[:_MOST_TOLD]:
-            state.is_news = False
             key = note_key(state.task.task_id, self.process)
-            self._send(key, state.usage().model_dump_json(exclude_defaults=True).encode())
+            self._send(key, state.told().model_dump_json(exclude_defaults=True).encode())
         if len(news) > _MOST_TOLD:
             self.tell_soon()
 
@@ -142,7 +141,7 @@ class TaskStates(SeedListener):
         state = self.of(task_id)
         if state is not None and entry not in self._of:
             self._of[entry] = state
-            state.open_seeds += 1
+            state.seed_came()
 
     def began(self, root: Root) -> None:
         """As in SeedListener."""
@@ -155,27 +154,16 @@ class TaskStates(SeedListener):
         state = None if task_id is None else self.of(task_id)
         if state is None or str(document.get("description")).startswith(CANCELLED):
             return
-        state.pages += 1
-        state.bytes += document.get("response_size") or 0
-        state.is_news = True
-        body = document.get("body")
-        if body and document.get("status") == 200:
-            state.traps.add(job.url, str(body))
-        if state.task.max_bytes is not None and state.bytes >= state.task.max_bytes:
+        if state.count_page(document):
             self.tell_soon()
 
     def ended(self, entry: Entry) -> None:
         """As in SeedListener."""
         if self._of and (state := self._of.pop(entry, None)) is not None:
             state.count_ended(entry.outcome)
-            self._left(state)
+            state.seed_left(self._loop.time())
 
     def fenced(self, entry: Entry) -> None:
         """As in SeedListener."""
         if (state := self._of.pop(entry, None)) is not None:
-            self._left(state)
-
-    def _left(self, state: TaskState) -> None:
-        state.open_seeds -= 1
-        if state.open_seeds == 0:
-            state.idle_since = self._loop.time()
+            state.seed_left(self._loop.time())

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from site_spider.tasks.record import MOST, Part
+from site_spider.sources.model import Part
+from site_spider.tasks.record import MOST
 
 _MOST_NAMES = 1_000
 _MOST_TRAPS = 20
@@ -32,11 +33,17 @@ class Usage(Part):
     pages: Number = 0  # documents
     bytes: Number = 0  # of their responses
     parked: Number = 0  # messages
+    sent_on: Number = 0  # of these: sent to the seed topic as well, because the task went on meanwhile
     links_filtered: Number = 0  # by rules and by budgets of hosts
     links_cancelled: Number = 0
     seeds: Numbers = Field(default_factory=dict)  # by outcome
     hosts: Numbers = Field(default_factory=dict)  # pages claimed of hosts, where there is a budget for them
     traps: Annotated[list[Trap], Field(max_length=_MOST_TRAPS)] = Field(default_factory=list)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that only the parked topic has, or had."""
+        return max(0, self.parked - self.sent_on)
 
 
 class Returned(Part):
@@ -44,7 +51,7 @@ class Returned(Part):
 
     parked: Numbers = Field(
         default_factory=dict
-    )  # of each process: how many it had parked when the work began
+    )  # of each process: how many waited of it when the work began
     offsets: Numbers = Field(default_factory=dict)  # of each partition: the first that was not looked at
 
 
@@ -61,6 +68,7 @@ def total(usages: Iterable[Usage]) -> Usage:
         pages=sum(usage.pages for usage in usages),
         bytes=sum(usage.bytes for usage in usages),
         parked=sum(usage.parked for usage in usages),
+        sent_on=sum(usage.sent_on for usage in usages),
         links_filtered=sum(usage.links_filtered for usage in usages),
         links_cancelled=sum(usage.links_cancelled for usage in usages),
         seeds=_sum_by_name(usage.seeds for usage in usages),

@@ -121,17 +121,16 @@ def _read(path: Path) -> dict[str, Any]:
 class _Loader(yaml.SafeLoader):
     """Without aliases, which could repeat a value without end; dates stay texts."""
 
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as its base declares it
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         """As in yaml.Composer."""
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("aliases are not taken")
         return super().compose_node(parent, index)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def _now() -> datetime:

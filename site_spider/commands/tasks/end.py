@@ -13,6 +13,7 @@ from site_spider.service.webhook_guard import guard_of
 from site_spider.tasks import webhook
 from site_spider.tasks.closing import TaskProducer, read_endings
 from site_spider.tasks.control_log import Endings, written
+from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.ending import Attempts, Ending
 from site_spider.tasks.notices import attempts_of
 from site_spider.tasks.record import BadTask
@@ -49,9 +50,7 @@ class Close:
             return
         with closing(desk.log.producer()) as producer:
             closer = TaskProducer(desk.log, producer, desk.topics, task_id)
-            closer.close_for_all(with_parked=desk.board.task(task_id) is not None)
-        if desk.board.task(task_id) is not None and desk.board.phase(task_id, time.time()).name != "paused":
-            desk.put_back(task_id)
+            closer.close_for_all(lambda: _has_parked(desk, task_id))
         call.answer(f"task {task_id} is closed: its end comes when all its seeds are complete", closed=True)
 
 
@@ -143,6 +142,11 @@ class Notify:
         )
         if attempt.error:
             call.command.exitcode = EXIT_FAILED
+
+
+def _has_parked(desk: TaskDesk, task_id: str) -> bool:
+    desk.read()
+    return desk.board.has_parked(task_id)
 
 
 def _is_told(ending: Ending | None) -> bool:

@@ -10,14 +10,14 @@ from site_spider.contracts.seed_log import Message
 from site_spider.errors import SeedError, TopicMissing
 from site_spider.seed.seed import Seed, parse_seed
 from site_spider.tasks.record import Task
-from site_spider.tasks.rules import Rules
+from site_spider.tasks.rules import TaskRules
 
 _SHOWN = 10
 
 
 def preview(call: Call, task: Task) -> None:
     """Print how many seeds wait, and how many of them the changed task would filter."""
-    rules, waiting, hits = Rules(task), 0, 0
+    rules, waiting, hits = TaskRules(task), 0, 0
     examples: list[str] = []
     for seed in waiting_seeds(call):
         waiting += 1

@@ -79,7 +79,7 @@ def document(board: Board, task_id: str) -> dict[str, Any]:
     task, used = board.task(task_id), board.used(task_id)
     phase = board.phase(task_id, time.time())
     declared = {} if task is None else task.model_dump(mode="json")
-    waiting = used.parked - sum(board.returned(task_id).parked.values())
+    waiting = used.waiting - sum(board.returned(task_id).parked.values())
     return {
         **declared,
         "task_id": task_id,

@@ -1,0 +1,136 @@
+"""Tasks on real processes: paused, resumed and cancelled while they run, with deaths and a late process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_spider.observe.document import is_conserved
+from site_spider.tasks.changes import declared, in_state
+from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.topics import TaskTopics
+from tests.acceptance.test_deaths import crawlers
+from tools.deployment.deployment import Deployment, opened, wait_until
+from tools.site.exchange import host_name
+from tools.site.handle import Site
+
+pytestmark = pytest.mark.servers
+HOSTS = 10
+DONE_SECONDS = 300
+HEARD_SECONDS = 2.0  # what a change may take to reach all processes
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path / "record.jsonl", hosts=HOSTS) as site:
+        yield site
+
+
+@pytest.fixture(params=["kafka", "embedded"])
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    """Over Kafka, and over the embedded log; results in the local store."""
+    brokers = request.getfixturevalue("kafka_brokers") if request.param == "kafka" else ""
+    yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": brokers})
+
+
+def path(task: str, number: int) -> str:
+    return f"/slow/100/{task}-{number}"
+
+
+def seeds(site: Site, task: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
+    """The path is the url_id of each; the key is its host."""
+    return [
+        (
+            host_name(number % HOSTS).encode(),
+            json.dumps({
+                "url": site.url(path(task, number), number % HOSTS),
+                "meta": {"url_id": path(task, number), "task_id": task, "NotExtract": True},
+            }).encode(),
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def desk(deployment: Deployment) -> TaskDesk:
+    topic = deployment.topic
+    return TaskDesk(deployment.log, TaskTopics(topic, f"{topic}.tasks", f"{topic}.parked"))
+
+
+def write(deployment: Deployment, task: str, state: str = "running", **fields: Any) -> TaskDesk:
+    found = desk(deployment)
+    found.write(in_state(declared(task, fields, datetime.now(UTC)), state))
+    return found
+
+
+def begun(site: Site, task: str) -> list[float]:
+    """When requests of a task came to the site, as far as it has answered them."""
+    return [entry.time for entry in site.entries() if f"/{task}-" in entry.path]
+
+
+def done(deployment: Deployment, task: str) -> int:
+    return sum(f"/{task}-" in url_id for url_id in deployment.documents())
+
+
+def test_control_of_running_tasks_holds_over_deaths_and_late_processes(
+    deployment: Deployment, site: Site
+) -> None:
+    """No seed is lost, none of a task begins while it is paused or after it was cancelled."""
+    count = 250
+    for task in ("paused", "cancelled", "free"):
+        deployment.produce(seeds(site, task, count))
+    run = deployment.start("-n", "2", "-c", "4")
+    wait_until(lambda: len(deployment.documents()) > 30, 120, "the first results")
+    write(deployment, "paused", "paused")
+    os.kill(crawlers(run)[0], signal.SIGKILL)
+    write(deployment, "cancelled", "cancelled")
+    stopped = time.time()
+    late = deployment.start("-c", "4")
+    wait_until(lambda: done(deployment, "free") == count, DONE_SECONDS, "the free task")
+    wait_until(deployment.is_done, 120, "no lag: nothing of the others holds it")
+    resumed = time.time()
+    assert desk(deployment).board.has_parked("paused")
+    write(deployment, "paused").put_back("paused")
+    wait_until(lambda: done(deployment, "paused") == count, DONE_SECONDS, "the task that was paused")
+    wait_until(deployment.is_done, 120, "no lag")
+    for each in (run, late):
+        each.terminate()
+        assert each.wait(60) == 0
+    assert not [moment for moment in begun(site, "paused") if stopped + HEARD_SECONDS < moment < resumed]
+    assert max(begun(site, "cancelled"), default=0) < stopped + HEARD_SECONDS
+    check_endings(deployment, count)
+
+
+def check_endings(deployment: Deployment, count: int) -> None:
+    """Every seed has one ending; a seed that was cancelled has no document."""
+    used = desk(deployment).board.used("cancelled")
+    assert used.seeds["cancelled"] >= count - done(deployment, "cancelled") > 0
+    assert not desk(deployment).board.has_parked("paused")
+    assert deployment.dead_letters() == []
+    failed = [doc for doc in deployment.documents().values() if doc["status"] != 200]
+    assert failed == []
+    assert [each for each in deployment.statistics() if not is_conserved(each["seeds"])] == []
+
+
+def test_a_budget_of_pages_holds_over_processes(deployment: Deployment, site: Site) -> None:
+    """Three processes begin no more than it says, and nearly that many; the rest waits for more."""
+    budget, count = 120, 300
+    write(deployment, "t", max_pages=budget)
+    deployment.produce(seeds(site, "t", count))
+    run = deployment.start("-n", "3", "-c", "4")
+    wait_until(deployment.is_done, DONE_SECONDS, "no lag: what is over the budget is parked")
+    asked = Counter(entry.path for entry in site.entries() if "/t-" in entry.path)
+    assert budget * 0.9 <= len(asked) <= budget
+    write(deployment, "t", max_pages=count).put_back("t")
+    wait_until(lambda: done(deployment, "t") == count, DONE_SECONDS, "all of it")
+    run.terminate()
+    assert run.wait(60) == 0
+    assert set(Counter(entry.path for entry in site.entries() if "/t-" in entry.path).values()) == {1}
