@@ -11,7 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 
-from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Place, Position, Producer, SeedLog
+from site_spider.contracts.seed_log import (
+    Consumer,
+    Listener,
+    Message,
+    MessagePlace,
+    Partition,
+    Position,
+    Producer,
+    SeedLog,
+)
 from site_spider.errors import LogUnavailable, SinkRejected, TopicMissing
 
 TRUNCATED = "truncated_from_bytes"  # the header of a dead letter that does not hold the whole message
@@ -85,7 +94,7 @@ class Replay(Listener):
             except SinkRejected as error:
                 self._skip(message, str(error))
 
-    def _send(self, producer: Producer, message: Message) -> Future[Place] | None:
+    def _send(self, producer: Producer, message: Message) -> Future[MessagePlace] | None:
         headers = dict(message.headers)
         origin = headers.get("origin_topic", b"").decode("utf-8", "replace")
         if not origin:

@@ -16,7 +16,7 @@ from site_spider import options
 from site_spider.commands.seed_lines import seed_lines
 from site_spider.commands.seeding import Seeding
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.contracts.seed_log import Place, SeedLog
+from site_spider.contracts.seed_log import MessagePlace, SeedLog
 from site_spider.escape import for_log
 from site_spider.intake import own_requests
 from site_spider.observe.lag import LagGate
@@ -118,7 +118,6 @@ class Command(SiteCommand):
         if seeding.refused:
             self.exitcode = EXIT_FAILED
 
-
     def _gate(
         self, log: SeedLog, topic: str, most: int | None, finish: Callable[[], None]
     ) -> Callable[[], None] | None:
@@ -166,7 +165,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _nobody(_place: Place) -> None:
+def _nobody(_place: MessagePlace) -> None:
     """No task is to know where seeds are."""
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from site_spider.commands.seed_lines import Line
-from site_spider.contracts.seed_log import Place, Producer
+from site_spider.contracts.seed_log import MessagePlace, Producer
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.seed.line import seed_message
 
@@ -20,7 +20,7 @@ MOST_BYTES_UNDER_WAY = 32_000_000
 class _Sent(NamedTuple):
     number: int
     size_bytes: int
-    future: Future[Place]
+    future: Future[MessagePlace]
 
 
 class Seeding:
@@ -40,7 +40,7 @@ class Seeding:
         method: str | None = None,
         not_extract: bool = False,
         needs_url: bool = True,
-        settled: Callable[[Place], None] = lambda _place: None,
+        settled: Callable[[MessagePlace], None] = lambda _place: None,
         before: Callable[[], None] | None = None,
     ) -> None:
         self._settled = settled  # hears where each seed is

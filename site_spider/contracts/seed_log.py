@@ -22,7 +22,7 @@ class Partition(NamedTuple):
     number: int
 
 
-class Place(NamedTuple):
+class MessagePlace(NamedTuple):
     """Where a message is in the log."""
 
     partition: Partition
@@ -127,7 +127,9 @@ class TransactionalConsumer(Consumer, Protocol):
 class Producer(Protocol):
     """Appends messages. Threads may share it."""
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[Place]:
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Future[MessagePlace]:
         """Queue one message and return at once; the future ends with its place when it is durable.
 
         The partition follows from the key (murmur2 as in Kafka's Java client; without

@@ -13,7 +13,7 @@ from scrapy.settings import BaseSettings, Settings
 from scrapy.utils.project import get_project_settings
 
 from site_spider import options
-from site_spider.contracts.seed_log import Place
+from site_spider.contracts.seed_log import MessagePlace
 from site_spider.errors import ConfigError
 from site_spider.observe.lag import LagGate
 from site_spider.reason import refused
@@ -60,12 +60,14 @@ class SeedProducer:
         self._topics = TaskTopics.read(known)
         self._task_id = task_id
         self._closes = closes_task
-        self._under_way: deque[tuple[int, Future[Place]]] = deque()
+        self._under_way: deque[tuple[int, Future[MessagePlace]]] = deque()
         self._bytes = 0
         self._log = plugins.seed_log(known)
         self._log.check(_CHECK_SECONDS)
         self._producer = self._log.producer()
-        self._task = None if task_id is None else TaskProducer(self._log, self._producer, self._topics, task_id)
+        self._task = (
+            None if task_id is None else TaskProducer(self._log, self._producer, self._topics, task_id)
+        )
         group = options.text(known, "SITE_CONSUMER_GROUP", required=True)
         self._gate = None
         if max_lag is not None:

@@ -69,16 +69,11 @@ from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
 from site_spider.service.stop import Stop
-from site_spider.service.webhook_guard import guard_of
+from site_spider.service.task_ends import TaskTopicParts, build_ends
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
-from site_spider.tasks import webhook
 from site_spider.tasks.board import Board
-from site_spider.tasks.control import Control
-from site_spider.tasks.control_follower import ControlFollower
-from site_spider.tasks.control_log import Endings
-from site_spider.tasks.ends import OverTasks, TaskEnds
-from site_spider.tasks.notices import Notices
+from site_spider.tasks.ends import TaskEnds
 from site_spider.tasks.follower import Follower
 from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.leaving import Leaving
@@ -87,8 +82,6 @@ from site_spider.tasks.parking import Parking
 from site_spider.tasks.return_watch import ReturnWatch
 from site_spider.tasks.sourced import with_source
 from site_spider.tasks.states import TaskStates
-from site_spider.tasks.teller import Teller
-from site_spider.tasks.tracker import Tracker
 from site_spider.tasks.tasks import Tasks, process_name
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
@@ -187,18 +180,13 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     topics = config.task_topics
     board = Board()
     states = TaskStates(board, process_name(), partial(producer.send, topics.tasks), background)
-    endings = Endings()
-    follower = ControlFollower(stores.log, topics.control, endings, tell)
-    control = Control(producer, topics.control, states.process, endings, follower, background)
+    has_first = lambda: Partition(member.topic, 0) in ledger.partitions()  # noqa: E731
+    reached = TaskTopicParts(stores.log, producer, topics, board, has_first)
+    ends, tracker, control = build_ends(
+        settings, config, reached, states.process, completion, tell, background
+    )
     highs = None if config.exactly_once else control
     parking = Parking(producer, topics, states, background, highs)
-    has_first = lambda: Partition(member.topic, 0) in ledger.partitions()  # noqa: E731
-    tracker = Tracker(completion, control)
-    teller = Teller(stores.log, producer, topics, control, board.end_of, has_first, background)
-    over = OverTasks(stores.log, producer, topics, board, control, has_first, background)
-    secret = webhook.secret_of(config.spill_keys)
-    notices = Notices(board, control, secret, guard_of(settings), has_first, background)
-    ends = TaskEnds(control, tracker, teller, over, notices, is_on=not config.exactly_once)
 
     # bodies in memory
     bodies = Bodies(

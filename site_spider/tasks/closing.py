@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import closing
 
-from site_spider.contracts.seed_log import Partition, Place, Producer, SeedLog
+from site_spider.contracts.seed_log import MessagePlace, Partition, Producer, SeedLog
 from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
 from site_spider.tasks.control_log import Endings, written
 from site_spider.tasks.ending import ALL_PRODUCERS, Fact, Producing
@@ -58,7 +58,7 @@ class TaskProducer:
         make_control_log(self._log, self._topics)
         self._say(Producing(self._name, is_open=True))
 
-    def sent(self, place: Place) -> None:
+    def sent(self, place: MessagePlace) -> None:
         """A seed is durable there."""
         self._highs[place.partition] = max(place.offset + 1, self._highs.get(place.partition, 0))
 
@@ -94,4 +94,3 @@ def _ends(log: SeedLog, topic: str) -> list[tuple[Partition, int]]:
         return [(part.partition, part.end) for part in log.progress(topic, f"{topic}.ends")]
     except TopicMissing:
         return []
-

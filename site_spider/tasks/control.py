@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from site_spider.contracts.seed_log import Partition, Place, Producer
+from site_spider.contracts.seed_log import MessagePlace, Partition, Producer
 from site_spider.engine.background import Background
 from site_spider.tasks.control_follower import ControlFollower
 from site_spider.tasks.control_log import Endings, written
-from site_spider.tasks.ending import Ending, Fact, High
+from site_spider.tasks.ending import Fact, High, TaskEnding
 
 Then = Callable[[], None]
 
@@ -39,7 +39,9 @@ class Control:
         self._guarded = background.guarded
         self._loop = asyncio.get_running_loop()
         self._highs: dict[tuple[str, Partition], int] = {}  # the highest that this process has told
-        self._unsure: list[tuple[str, Place, Then]] = []  # of tasks that may be known when the log is read
+        self._unsure: list[
+            tuple[str, MessagePlace, Then]
+        ] = []  # of tasks that may be known when the log is read
 
     def start(self) -> None:
         """Follow the log."""
@@ -49,7 +51,7 @@ class Control:
         """Follow it no more. Blocks for a moment."""
         self._follower.stop()
 
-    def get(self, task_id: str) -> Ending | None:
+    def get(self, task_id: str) -> TaskEnding | None:
         """What is known of a task; None when the log does not name it."""
         return self.endings.get(task_id)
 
@@ -61,7 +63,7 @@ class Control:
         """Append a record; `done` hears whether it is durable."""
         key, value = written(task_id, fact)
 
-        def answered(future: Future[Place]) -> None:
+        def answered(future: Future[MessagePlace]) -> None:
             try:
                 self._loop.call_soon_threadsafe(self._guarded(done), future.exception() is None)
             except RuntimeError:
@@ -69,7 +71,7 @@ class Control:
 
         self._producer.send(self._topic, key, value).add_done_callback(answered)
 
-    def put(self, task_id: str, place: Place, then: Then) -> None:
+    def put(self, task_id: str, place: MessagePlace, then: Then) -> None:
         """As in Highs of frontier.spill. Without an acknowledgement `then` is never called: the seed is repeated."""
         if self.get(task_id) is not None:
             self._tell_high(task_id, place, then)
@@ -91,11 +93,11 @@ class Control:
 
         self.when_read(decide)
 
-    def _tell_high(self, task_id: str, place: Place, then: Then) -> None:
+    def _tell_high(self, task_id: str, place: MessagePlace, then: Then) -> None:
         key = task_id, place.partition
         position = self._highs[key] = max(self._highs.get(key, 0), place.offset + 1)
 
-        def answered(is_durable: bool) -> None:  # noqa: FBT001 - an answer
+        def answered(is_durable: bool) -> None:
             if is_durable:
                 then()
 

@@ -34,7 +34,9 @@ class ControlFollower:
         self._barriers: SimpleQueue[Then] = SimpleQueue()
         self._waiting: list[Then] = []  # for the end of the log as it was when they were taken
         self._stopping = threading.Event()
-        self._away = Outage(logger, "The control log of tasks cannot be read, trying again", "It is read again")
+        self._away = Outage(
+            logger, "The control log of tasks cannot be read, trying again", "It is read again"
+        )
         self._thread = threading.Thread(target=self._run, name="site-task-ends", daemon=True)
 
     # --- on the event loop's thread ---------------------------------------------------------

@@ -14,16 +14,16 @@ from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SiteSpiderError
 from site_spider.tasks.counts import Counts
 from site_spider.tasks.ending import (
-    Attempt,
     Attempts,
-    Ended,
-    Ending,
+    EndTold,
     Fact,
     High,
     Noticed,
     Passed,
     Producing,
     Tally,
+    TaskEnding,
+    WebhookAttempt,
 )
 
 MAX_RECORD_BYTES = 1_000_000
@@ -67,7 +67,7 @@ def _told(fact: Fact) -> tuple[str, tuple[str, ...], dict[str, Any]]:
             "counts": fact.counts.fields(),
         }
         return "tally", (_text(fact.partition), fact.writer), said
-    if isinstance(fact, Ended):
+    if isinstance(fact, EndTold):
         ended = {"generation": fact.generation, "upto": fact.upto, "highs": _highs(fact.highs)}
         return "ended", (), {**ended, "event": dict(fact.event)}
     if isinstance(fact, Attempts):
@@ -113,9 +113,9 @@ def _tally(owner: list[str], said: Any) -> Tally:
     )
 
 
-def _ended(_owner: list[str], said: Any) -> Ended:
+def _ended(_owner: list[str], said: Any) -> EndTold:
     event = {str(name): value for name, value in said["event"].items()}
-    return Ended(_number(said["generation"]), _number(said["upto"]), _read_highs(said["highs"]), event)
+    return EndTold(_number(said["generation"]), _number(said["upto"]), _read_highs(said["highs"]), event)
 
 
 def _noticed(_owner: list[str], said: Any) -> Noticed:
@@ -123,7 +123,9 @@ def _noticed(_owner: list[str], said: Any) -> Noticed:
 
 
 def _attempts(_owner: list[str], said: Any) -> Attempts:
-    made = tuple(Attempt(_number(at_ms), _number(status), str(error)) for at_ms, status, error in said["made"])
+    made = tuple(
+        WebhookAttempt(_number(at_ms), _number(status), str(error)) for at_ms, status, error in said["made"]
+    )
     return Attempts(_number(said["generation"]), made)
 
 
@@ -159,10 +161,10 @@ class Endings:
     """What the log says of all tasks."""
 
     def __init__(self) -> None:
-        self._endings: dict[str, Ending] = {}
+        self._endings: dict[str, TaskEnding] = {}
         self.unfinished: set[str] = set()  # closed, and the end was not told or its event is not out
 
-    def get(self, task_id: str) -> Ending | None:
+    def get(self, task_id: str) -> TaskEnding | None:
         """None for a task that the log does not name."""
         return self._endings.get(task_id)
 
@@ -176,7 +178,7 @@ class Endings:
         if ending is None:
             if len(self._endings) >= MOST_TASKS:
                 raise BadRecord(f"there are {MOST_TASKS} tasks already")
-            ending = self._endings[task_id] = Ending()
+            ending = self._endings[task_id] = TaskEnding()
         ending.read(message.offset, fact)
         self._note(task_id, ending)
         return task_id
@@ -191,7 +193,7 @@ class Endings:
                 bad.append((message, error))
         return bad
 
-    def _note(self, task_id: str, ending: Ending) -> None:
+    def _note(self, task_id: str, ending: TaskEnding) -> None:
         is_told = ending.is_told and ending.noticed >= ending.generation
         is_silent = ending.ended is not None and ending.noticed < ending.ended.generation
         if is_silent or (ending.is_closed and not is_told):

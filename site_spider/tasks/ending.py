@@ -83,7 +83,7 @@ class Passed(NamedTuple):
     position: int
 
 
-class Ended(NamedTuple):
+class EndTold(NamedTuple):
     """The end was told of a generation, from what the log said below an offset; `event` is what was told."""
 
     generation: int
@@ -98,7 +98,7 @@ class Noticed(NamedTuple):
     generation: int
 
 
-class Attempt(NamedTuple):
+class WebhookAttempt(NamedTuple):
     """One attempt to send a webhook; `error` is empty when it was taken, `status` 0 when nothing answered."""
 
     at_ms: int
@@ -110,18 +110,18 @@ class Attempts(NamedTuple):
     """All attempts for the event of a generation."""
 
     generation: int
-    made: tuple[Attempt, ...]
+    made: tuple[WebhookAttempt, ...]
 
 
-Fact = Producing | High | Tally | Passed | Ended | Noticed | Attempts
+Fact = Producing | High | Tally | Passed | EndTold | Noticed | Attempts
 
 
 @dataclass(slots=True)
-class Ending:
+class TaskEnding:
     """All that the log says of one task; see the module's theory of operation."""
 
     generation: int = 1
-    ended: Ended | None = None  # the last end that was told
+    ended: EndTold | None = None  # the last end that was told
     is_closed: bool = False
     sending: set[str] = field(default_factory=set)  # producers that have begun and not ended
     highs: dict[Partition, int] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class Ending:
             self._tallied(fact)
         elif isinstance(fact, Passed):
             self._returned[fact.partition] = max(fact.position, self._returned.get(fact.partition, 0))
-        elif isinstance(fact, Ended):
+        elif isinstance(fact, EndTold):
             self._was_told(fact)
         elif isinstance(fact, Attempts):
             self.attempts = fact
@@ -206,7 +206,7 @@ class Ending:
         if before is None or tally.version > before.version:
             self.tallies[tally.partition] = tally
 
-    def _was_told(self, ended: Ended) -> None:
+    def _was_told(self, ended: EndTold) -> None:
         if ended.generation < self.generation or self.is_told:
             return  # told twice
         self.generation, self.ended = ended.generation, ended

@@ -28,7 +28,16 @@ _OVER_SECONDS = 1.0  # between looks for tasks that were cancelled, or have expi
 class TaskEnds:
     """On the event loop's thread; `close` blocks. Switched off where results and offsets are one transaction."""
 
-    def __init__(self, control: Control, tracker: Tracker, teller: Teller, over: OverTasks, notices: Notices, *, is_on: bool) -> None:
+    def __init__(
+        self,
+        control: Control,
+        tracker: Tracker,
+        teller: Teller,
+        over: OverTasks,
+        notices: Notices,
+        *,
+        is_on: bool,
+    ) -> None:
         self._control = control
         self._tracker = tracker
         self._teller = teller

@@ -16,7 +16,7 @@ from site_spider.engine.background import Background
 from site_spider.tasks import webhook
 from site_spider.tasks.board import Board
 from site_spider.tasks.control import Control
-from site_spider.tasks.ending import Attempt, Attempts, Ended, Ending
+from site_spider.tasks.ending import Attempts, EndTold, TaskEnding, WebhookAttempt
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Notices:
                 assert task.webhook is not None
                 self._background.start(self._send(task.task_id, task.webhook, ending, ended), "webhook")
 
-    async def _send(self, task_id: str, url: str, ending: Ending, ended: Ended) -> None:
+    async def _send(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
         sent = webhook.notice(ended.event, self._secret, int(time.time()))
         attempt = await asyncio.to_thread(webhook.post, url, sent, self._may_reach)
         if attempt.error:
@@ -73,13 +73,13 @@ class Notices:
         self._control.when_read(lambda: self._busy.discard(task_id))
 
 
-def attempts_of(ending: Ending, generation: int) -> tuple[Attempt, ...]:
+def attempts_of(ending: TaskEnding, generation: int) -> tuple[WebhookAttempt, ...]:
     """Those that were made for an event."""
     made = ending.attempts
     return made.made if made is not None and made.generation == generation else ()
 
 
-def due(ending: Ending, now: float) -> Ended | None:
+def due(ending: TaskEnding, now: float) -> EndTold | None:
     """The end whose webhook is to be tried at a Unix time."""
     ended = ending.ended
     if ended is None or ending.noticed < ended.generation:

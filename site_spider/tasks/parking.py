@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from site_spider.contracts.seed_log import Place, Producer
+from site_spider.contracts.seed_log import MessagePlace, Producer
 from site_spider.engine.background import Background
 from site_spider.frontier.spill.spill import Highs
 from site_spider.tasks.states import TaskStates
@@ -28,7 +28,7 @@ class _Parked(NamedTuple):
     value: bytes
     done: Future[Any]
     number: int = 0
-    place: Place | None = None
+    place: MessagePlace | None = None
 
 
 class Parking:
@@ -91,7 +91,7 @@ class Parking:
             if not waiting:
                 del self._unproved[task_id]
 
-    def _finish(self, parked: _Parked, place: Place | None) -> None:
+    def _finish(self, parked: _Parked, place: MessagePlace | None) -> None:
         """The end of its task waits for the message where it is, before its seed is complete."""
         if self._highs is None or place is None:
             parked.done.set_result(None)

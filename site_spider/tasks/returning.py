@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import closing
 from typing import NamedTuple
 
-from site_spider.contracts.seed_log import Message, Partition, Place, Producer, SeedLog
+from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
 from site_spider.errors import SinkRejected, TopicMissing
 from site_spider.tasks.board import RETURNED, note_key
 from site_spider.tasks.closing import make_control_log
@@ -42,7 +42,7 @@ class Returning:
         self._topics = topics
         self._key = note_key(task_id, RETURNED)
         self._header = task_id.encode()
-        self._under_way: deque[tuple[Message, Future[Place] | None]] = deque()  # None: of another task
+        self._under_way: deque[tuple[Message, Future[MessagePlace] | None]] = deque()  # None: of another task
         self._offsets: dict[str, int] = {}
         self._task_id = task_id
         self._highs: dict[Partition, int] = {}  # of what was put back

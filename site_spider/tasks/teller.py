@@ -16,11 +16,11 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any
 
-from site_spider.contracts.seed_log import Place, Producer, SeedLog
+from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable
 from site_spider.tasks.control import Control
-from site_spider.tasks.ending import Ended, Ending, Noticed
+from site_spider.tasks.ending import EndTold, Noticed, TaskEnding
 from site_spider.tasks.topics import TaskTopics
 
 logger = logging.getLogger(__name__)
@@ -73,30 +73,32 @@ class Teller:
             self._busy.discard(task_id)
             return
         event = event_of(task_id, ending, self._kind_of(task_id, time.time()))
-        ended = Ended(ending.generation, ending.read_to, dict(ending.highs), event)
+        ended = EndTold(ending.generation, ending.read_to, dict(ending.highs), event)
         self._control.write(task_id, ended, lambda _: self._when_settled(task_id))
 
     def _when_settled(self, task_id: str) -> None:
         """What was written is read back before the next look at the task."""
         self._control.when_read(lambda: self._busy.discard(task_id))
 
-    async def _send(self, task_id: str, ended: Ended) -> None:
+    async def _send(self, task_id: str, ended: EndTold) -> None:
         value = json.dumps(ended.event, ensure_ascii=False, separators=(",", ":")).encode()
         try:
             if not self._has_topic:
                 await asyncio.to_thread(self._log.make_topic, self._topics.events, 1, compacted=False)
                 self._has_topic = True
-            sent: Future[Place] = self._producer.send(self._topics.events, task_id.encode(), value)
+            sent: Future[MessagePlace] = self._producer.send(self._topics.events, task_id.encode(), value)
             await asyncio.wrap_future(sent)
         except LogUnavailable as error:
             logger.warning("The end of task %s cannot be told now, trying again: %s", task_id, error)
             self._busy.discard(task_id)
             return
-        logger.info("Task %s has ended (%s, generation %d)", task_id, ended.event.get("event"), ended.generation)
+        logger.info(
+            "Task %s has ended (%s, generation %d)", task_id, ended.event.get("event"), ended.generation
+        )
         self._control.write(task_id, Noticed(ended.generation), lambda _: self._when_settled(task_id))
 
 
-def event_of(task_id: str, ending: Ending, kind: str) -> dict[str, Any]:
+def event_of(task_id: str, ending: TaskEnding, kind: str) -> dict[str, Any]:
     """What is told of the end of a task: the counts of all its generations."""
     counts = ending.counts()
     return {

@@ -25,7 +25,7 @@ from site_spider.seed.seed import Seed
 from site_spider.tasks.control import Control
 from site_spider.tasks.counting import Counting
 from site_spider.tasks.counts import Counts
-from site_spider.tasks.ending import Ending
+from site_spider.tasks.ending import TaskEnding
 
 _MOST_LEFT = 20_000  # seeds whose partition went away while they were under way
 
@@ -193,7 +193,7 @@ class Tracker(SeedListener):
                     counting.read(ending.tallies.get(partition))
                     self._write((task_id, partition), ending, counting, tells_passed=True)
 
-    def _write(self, share: Share, ending: Ending, counting: Counting, *, tells_passed: bool) -> None:
+    def _write(self, share: Share, ending: TaskEnding, counting: Counting, *, tells_passed: bool) -> None:
         task_id, partition = share
         position = self._ledger.next_offset(partition) or 0
         tally = counting.next_tally(ending.tallies.get(partition), position, tells_passed=tells_passed)
@@ -234,5 +234,3 @@ class _Committed:
             return True
         number = bisect_right(self._starts, offset) - 1
         return number >= 0 and offset < self._ends[number]
-
-

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from site_spider.tasks.ending import Attempt
+from site_spider.tasks.ending import WebhookAttempt
 
 MOST_ATTEMPTS = 12
 _FIRST_PAUSE_SECONDS = 60.0
@@ -59,14 +59,14 @@ def notice(event: Mapping[str, Any], secret: bytes, now_seconds: int) -> Notice:
     return Notice(body, headers)
 
 
-def post(url: str, sent: Notice, may_reach: MayReach) -> Attempt:
+def post(url: str, sent: Notice, may_reach: MayReach) -> WebhookAttempt:
     """Try once. Blocks for some seconds at most, and never raises."""
     at_ms, deadline = int(time.time() * 1000), time.monotonic() + _SECONDS
     try:
         status = _status(_exchange(url, sent, may_reach, deadline))
     except (OSError, ValueError) as error:
-        return Attempt(at_ms, 0, f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
-    return Attempt(at_ms, status, "" if 200 <= status < 300 else f"HTTP {status}")
+        return WebhookAttempt(at_ms, 0, f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
+    return WebhookAttempt(at_ms, status, "" if 200 <= status < 300 else f"HTTP {status}")
 
 
 def _exchange(url: str, sent: Notice, may_reach: MayReach, deadline: float) -> bytes:

@@ -47,7 +47,9 @@ class TreeSite:
             def _answer(self, path: str) -> None:
                 tree, _, number = path.strip("/").partition("/")
                 child = 2 * int(number or 0) + 1
-                links = "".join(f'<a href="/{tree}/{each}">x</a>' for each in (child, child + 1) if each < PAGES)
+                links = "".join(
+                    f'<a href="/{tree}/{each}">x</a>' for each in (child, child + 1) if each < PAGES
+                )
                 body = f"<html><body>{links} {path}</body></html>".encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "text/html")
@@ -59,7 +61,9 @@ class TreeSite:
                 pass
 
         self._servers = [ThreadingHTTPServer((f"127.0.0.{host}", 0), Handler) for host in range(1, HOSTS + 1)]
-        self._threads = [threading.Thread(target=server.serve_forever, daemon=True) for server in self._servers]
+        self._threads = [
+            threading.Thread(target=server.serve_forever, daemon=True) for server in self._servers
+        ]
         for server, thread in zip(self._servers, self._threads, strict=True):
             server.daemon_threads = True
             thread.start()
@@ -67,7 +71,9 @@ class TreeSite:
     def seeds(self) -> list[str]:
         """On some hosts, so that they lie in several partitions."""
         places = [server.server_address[:2] for server in self._servers]
-        return [f"http://{places[tree % HOSTS][0]}:{places[tree % HOSTS][1]}/{tree}/0" for tree in range(TREES)]
+        return [
+            f"http://{places[tree % HOSTS][0]}:{places[tree % HOSTS][1]}/{tree}/0" for tree in range(TREES)
+        ]
 
     def pages(self) -> set[str]:
         return {f"{seed[:-1]}{number}" for seed in self.seeds() for number in range(PAGES)}
@@ -105,7 +111,10 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
 
 def events(deployment: Deployment) -> list[dict[str, Any]]:
     try:
-        return [json.loads(message.value or b"") for message in deployment.log.read(f"{deployment.topic}.task-events")]
+        return [
+            json.loads(message.value or b"")
+            for message in deployment.log.read(f"{deployment.topic}.task-events")
+        ]
     except TopicMissing:
         return []
 
@@ -120,7 +129,11 @@ def crawlers(parent: int) -> list[int]:
                 line = Path(f"/proc/{name}/cmdline").read_bytes()
             except OSError:
                 continue
-            if int(stat.rpartition(")")[2].split()[2]) == parent and b"crawl_spider\0" in line and b"bin/scrapy" in line:
+            if (
+                int(stat.rpartition(")")[2].split()[2]) == parent
+                and b"crawl_spider\0" in line
+                and b"bin/scrapy" in line
+            ):
                 found.append(int(name))
     return found
 
@@ -128,7 +141,12 @@ def crawlers(parent: int) -> list[int]:
 def scrapy(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("scrapy")
     return subprocess.run(
-        [program, *arguments], env=deployment.environment(), capture_output=True, text=True, timeout=END_SECONDS, check=False
+        [program, *arguments],
+        env=deployment.environment(),
+        capture_output=True,
+        text=True,
+        timeout=END_SECONDS,
+        check=False,
     )
 
 
@@ -155,7 +173,9 @@ def test_the_end_is_told_with_exact_counts_and_wait_ends(deployment: Deployment,
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_end_waits_for_all_pages_whatever_is_killed(deployment: Deployment, site: TreeSite, seed: int) -> None:
+def test_the_end_waits_for_all_pages_whatever_is_killed(
+    deployment: Deployment, site: TreeSite, seed: int
+) -> None:
     rng = random.Random(seed)
     produce(deployment, site)
     run = deployment.start("-n", "2")

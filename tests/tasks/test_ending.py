@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from site_spider.contracts.seed_log import Partition
 from site_spider.tasks.counting import Counting
 from site_spider.tasks.counts import Counts
-from site_spider.tasks.ending import ALL_PRODUCERS, Ended, Ending, Fact, High, Producing, Tally
-from tests.tasks.world import OTHER, Rules, Sender, World, partition, run_on, settle
+from site_spider.tasks.ending import EndTold, Fact, High, Tally, TaskEnding
+from tests.tasks.world import OTHER, Rules, Sender, World, run_on, settle
 
 RUNS = 150  # by chance; the mutants below are found within fewer
 
@@ -108,7 +108,7 @@ def test_the_end_is_exact_in_every_order_of_a_small_world(number: int) -> None:
 # --- mutants: each breaks one rule, and the model finds it --------------------------------------------
 
 
-class NeverClosed(Ending):
+class NeverClosed(TaskEnding):
     """Takes no notice of the close."""
 
     @property
@@ -116,25 +116,25 @@ class NeverClosed(Ending):
         return self.is_told or (not self.sending and self.is_passed)
 
 
-class OneProducerIsEnough(Ending):
+class OneProducerIsEnough(TaskEnding):
     @property
     def is_over(self) -> bool:
         return self.is_told or (self.is_closed and self.is_passed)
 
 
-class OnePartitionIsEnough(Ending):
+class OnePartitionIsEnough(TaskEnding):
     @property
     def is_passed(self) -> bool:
         return not self.highs or any(self.passed(part) >= high for part, high in self.highs.items())
 
 
-class OneTooFew(Ending):
+class OneTooFew(TaskEnding):
     @property
     def is_passed(self) -> bool:
         return all(self.passed(part) >= high - 1 for part, high in self.highs.items())
 
 
-class NoHighs(Ending):
+class NoHighs(TaskEnding):
     """As with lag 0 or markers: what is spilled is not asked for."""
 
     def read(self, offset: int, fact: Fact) -> None:
@@ -144,24 +144,24 @@ class NoHighs(Ending):
             super().read(offset, fact)
 
 
-class LastHighWins(Ending):
+class LastHighWins(TaskEnding):
     def _raise(self, partition: Partition, position: int) -> None:
         self.highs[partition] = position
 
 
-class LastTallyWins(Ending):
+class LastTallyWins(TaskEnding):
     def _tallied(self, tally: Tally) -> None:
         self.tallies[tally.partition] = tally
 
 
-class SwallowsProducers(Ending):
+class SwallowsProducers(TaskEnding):
     """Forgets who began while the end was on its way."""
 
-    def _was_told(self, ended: Ended) -> None:
+    def _was_told(self, ended: EndTold) -> None:
         self.generation, self.ended = ended.generation, ended
 
 
-class OneGeneration(Ending):
+class OneGeneration(TaskEnding):
     def _begin_generation(self) -> None:
         pass
 

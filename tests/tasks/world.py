@@ -14,7 +14,7 @@ from typing import Any
 from site_spider.contracts.seed_log import Partition
 from site_spider.tasks.counting import Counting
 from site_spider.tasks.counts import Counts
-from site_spider.tasks.ending import Ended, Ending, Fact, High, Producing
+from site_spider.tasks.ending import EndTold, Fact, High, Producing, TaskEnding
 
 OTHER = ""  # the page of a seed of another task
 Step = tuple[Any, ...]
@@ -28,7 +28,7 @@ def partition(number: int) -> Partition:
 class Rules:
     """Which of the rules hold; a mutant changes one."""
 
-    ending: type[Ending] = Ending
+    ending: type[TaskEnding] = TaskEnding
     counting: type[Counting] = Counting
     waits_for_high: bool = True  # before the parent's hold is released
     waits_for_tally: bool = True  # before a seed completes
@@ -59,10 +59,10 @@ class Share:
 @dataclass
 class Process:
     name: str
-    ending: Ending
+    ending: TaskEnding
     shares: dict[int, Share] = field(default_factory=dict)
     highs: dict[int, int] = field(default_factory=dict)
-    telling: Ended | None = None  # on its way into the log
+    telling: EndTold | None = None  # on its way into the log
 
 
 @dataclass
@@ -261,7 +261,7 @@ class World:
         process = self._named(name)
         ending = process.ending
         self._check_end(ending)
-        process.telling = Ended(ending.generation, ending.read_to, dict(ending.highs), {})
+        process.telling = EndTold(ending.generation, ending.read_to, dict(ending.highs), {})
 
     def _do_write_end(self, name: str) -> None:
         process = self._named(name)
@@ -295,8 +295,8 @@ class World:
 
     # --- the truth ------------------------------------------------------------------------------
 
-    def _check_end(self, ending: Ending) -> None:
-        told = max((fact.upto for fact in self.log if isinstance(fact, Ended)), default=0)
+    def _check_end(self, ending: TaskEnding) -> None:
+        told = max((fact.upto for fact in self.log if isinstance(fact, EndTold)), default=0)
         words = [fact for fact in self.log[told : ending.read_to] if isinstance(fact, Producing)]
         if not any(word.closes for word in words) and not ending.is_told:
             self.faults.append("the end was told of a task that nobody closed")
@@ -383,6 +383,6 @@ def settle(world: World, most: int = 5_000) -> None:
             return
         world.do(steps[turn % len(steps)])
     last_word = max((at for at, fact in enumerate(world.log) if isinstance(fact, Producing)), default=-1)
-    ends = [fact for fact in world.log if isinstance(fact, Ended) and fact.upto > last_word]
+    ends = [fact for fact in world.log if isinstance(fact, EndTold) and fact.upto > last_word]
     if not world.faults and not ends:
         world.faults.append("the end was never told")

@@ -132,7 +132,9 @@ class KafkaSeedLog:
         deadline = time.monotonic() + _ANSWER_SECONDS
         while not self.partitions(topic):  # all servers hear of it
             if time.monotonic() > deadline:
-                raise LogUnavailable(f"Topic {topic} was made in Kafka at {self.address}, but is not there yet.")
+                raise LogUnavailable(
+                    f"Topic {topic} was made in Kafka at {self.address}, but is not there yet."
+                )
             time.sleep(_COORDINATOR_PAUSE_SECONDS)
 
     def reader(self, topic: str, *, compacted: bool) -> KafkaTopicReader:  # noqa: ARG002 - the servers know

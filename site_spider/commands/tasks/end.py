@@ -14,7 +14,7 @@ from site_spider.tasks import webhook
 from site_spider.tasks.closing import TaskProducer, read_endings
 from site_spider.tasks.control_log import Endings, written
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.ending import Attempts, Ending
+from site_spider.tasks.ending import Attempts, TaskEnding
 from site_spider.tasks.notices import attempts_of
 from site_spider.tasks.record import BadTask
 
@@ -111,7 +111,9 @@ class Notify:
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As in Verb."""
         parser.add_argument(
-            "--secret", action="store_true", help="notify: print what receivers verify signatures with, and end"
+            "--secret",
+            action="store_true",
+            help="notify: print what receivers verify signatures with, and end",
         )
 
     def work(self, call: Call) -> None:
@@ -149,7 +151,7 @@ def _has_parked(desk: TaskDesk, task_id: str) -> bool:
     return desk.board.has_parked(task_id)
 
 
-def _is_told(ending: Ending | None) -> bool:
+def _is_told(ending: TaskEnding | None) -> bool:
     return ending is not None and ending.is_told and ending.noticed >= ending.generation
 
 

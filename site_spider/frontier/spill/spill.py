@@ -30,7 +30,7 @@ from typing import Any, Protocol, runtime_checkable
 from scrapy import Request
 
 from site_spider import meta_keys
-from site_spider.contracts.seed_log import Place
+from site_spider.contracts.seed_log import MessagePlace
 from site_spider.engine.background import Background
 from site_spider.engine.turns import Turns
 from site_spider.frontier.spill.hosts import Ownership
@@ -66,7 +66,7 @@ class SpilledPages(Protocol):
 class Highs(Protocol):
     """Who says in the control log of a task where its seeds are."""
 
-    def put(self, task_id: str, place: Place, then: Callable[[], None]) -> None:
+    def put(self, task_id: str, place: MessagePlace, then: Callable[[], None]) -> None:
         """A seed of the task is there now; `then` is called when that is known to everybody who has to know."""
 
 
@@ -265,7 +265,7 @@ class Spill:
             self._when_known(job, future.result(), lambda: self._left(request, job))
         self._room.wake()
 
-    def _when_known(self, job: Job, place: Place | None, then: Callable[[], None]) -> None:
+    def _when_known(self, job: Job, place: MessagePlace | None, then: Callable[[], None]) -> None:
         """The hold on its seed is released when the end of its task waits for the new seed."""
         task_id = job.root.seed.task_id
         if place is None or task_id is None or self._highs is None:
