@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
+from typing import NamedTuple
 
 from site_spider.contracts.seed_log import (
     Consumer,
@@ -22,6 +23,7 @@ from site_spider.contracts.seed_log import (
     SeedLog,
 )
 from site_spider.errors import LogUnavailable, SinkRejected, TopicMissing
+from site_spider.tasks.put_back import PutBackTasks
 
 TRUNCATED = "truncated_from_bytes"  # the header of a dead letter that does not hold the whole message
 
@@ -38,10 +40,23 @@ def replayed_up_to(log: SeedLog, topic: str) -> dict[Partition, int]:
     }
 
 
+class _Sending(NamedTuple):
+    task_id: str | None  # a task that goes on with it
+    future: Future[MessagePlace]
+
+
 class Replay(Listener):
     """One replay. `complain(message, reason)` hears of what cannot be put back, which stays where it is."""
 
-    def __init__(self, log: SeedLog, topic: str, complain: Callable[[Message, str], None]) -> None:
+    def __init__(
+        self,
+        log: SeedLog,
+        topic: str,
+        complain: Callable[[Message, str], None],
+        tasks_of: Callable[[Producer], PutBackTasks] | None = None,
+    ) -> None:
+        self._tasks_of = tasks_of  # None: nobody waits for the end of a task
+        self._tasks: PutBackTasks | None = None
         self.replayed = 0
         self.skipped = 0
         self._log = log
@@ -66,7 +81,10 @@ class Replay(Listener):
             closing(self._log.producer()) as producer,
             closing(self._log.consumer(self._topic, _group(self._topic), self)) as consumer,
         ):
+            self._tasks = self._tasks_of(producer) if self._tasks_of is not None else None
             self._work(consumer, producer)
+            if self._tasks is not None:
+                self._tasks.end()
 
     def _work(self, consumer: Consumer, producer: Producer) -> None:
         while True:
@@ -86,15 +104,17 @@ class Replay(Listener):
     def _put_back(self, producer: Producer, messages: Sequence[Message]) -> None:
         """Send a batch and wait until it is durable. Raises LogUnavailable."""
         sent = [(message, self._send(producer, message)) for message in messages]
-        for message, future in sent:
+        for message, sending in sent:
             try:
-                if future is not None:
-                    future.result()
+                if sending is not None:
+                    place = sending.future.result()
                     self.replayed += 1
+                    if self._tasks is not None:
+                        self._tasks.sent(sending.task_id, place)
             except SinkRejected as error:
                 self._skip(message, str(error))
 
-    def _send(self, producer: Producer, message: Message) -> Future[MessagePlace] | None:
+    def _send(self, producer: Producer, message: Message) -> _Sending | None:
         headers = dict(message.headers)
         origin = headers.get("origin_topic", b"").decode("utf-8", "replace")
         if not origin:
@@ -103,7 +123,8 @@ class Replay(Listener):
         if TRUNCATED in headers:
             self._skip(message, "it holds the beginning of its message only; the whole is where it came from")
             return None
-        return producer.send(origin, message.key, message.value)
+        task_id = None if self._tasks is None else self._tasks.before(origin, message.value)
+        return _Sending(task_id, producer.send(origin, message.key, message.value))
 
     def _skip(self, message: Message, reason: str) -> None:
         self.skipped += 1

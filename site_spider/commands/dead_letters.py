@@ -18,6 +18,8 @@ from site_spider.commands.table import Column
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.errors import TopicMissing
 from site_spider.service import plugins as parts
+from site_spider.tasks.put_back import PutBackTasks
+from site_spider.tasks.topics import TaskTopics
 
 __name__ = "site_spider.commands.dead-letters"  # Scrapy names the command after it
 
@@ -119,7 +121,10 @@ class Command(SiteCommand):
             )
 
     def _replay(self, log: SeedLog, topic: str) -> None:
-        replay = Replay(log, topic, self._complain_about)
+        topics = TaskTopics.read(self.options)
+        replay = Replay(
+            log, topic, self._complain_about, lambda producer: PutBackTasks(log, producer, topics)
+        )
         try:
             replay.run()
         finally:

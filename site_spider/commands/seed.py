@@ -100,7 +100,12 @@ class Command(SiteCommand):
                 not_extract=opts.not_extract,
                 needs_url=not hasattr(self.spider_class, own_requests.METHOD),
                 settled=_nobody if task is None else task.sent,
-                before=self._gate(log, topic, opts.max_lag, lambda: seeding.finish()),
+                before=self._gate(
+                    log,
+                    topic,
+                    opts.max_lag,
+                    lambda: seeding.finish(),  # noqa: PLW0108 - made below
+                ),
             )
             is_whole = False
             try:

@@ -30,7 +30,7 @@ class Seeding:
     When the log gives up on a line, `take` and `finish` raise LogUnavailable, which names it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what lines leave out
         self,
         producer: Producer,
         topic: str,

@@ -14,7 +14,7 @@ _SAY_SECONDS = 10.0  # from one line about the wait to the next
 
 
 class LagGate:
-    """Before each seed, `wait` returns when no more than `most` messages wait for the group, this one included.
+    """`wait`, before each seed, returns when at most `most` messages wait for the group, this one included.
 
     The group is asked again only when what it left room for is used up. `say` hears of a wait now and then.
     """

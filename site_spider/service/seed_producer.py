@@ -36,8 +36,9 @@ class SeedProducer:
             seeds.send({"url": "https://example.com/a", "meta": {"url_id": "42"}})
 
     Settings are those of the project around, the environment, and `settings`, in this order. At the end of
-    the block all seeds are durable; `produced` counts them. With `closes_task` the task is closed then, unless the
-    block was left by an exception. One thread uses an object. Raises ConfigError and LogUnavailable.
+    the block all seeds are durable; `produced` counts them. With `closes_task` the task is closed then,
+    unless the block was left by an exception. One thread uses an object. Raises ConfigError and
+    LogUnavailable.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ def _line(seed: str | Mapping[str, Any]) -> str:
 
 
 def _settings(given: Mapping[str, Any] | BaseSettings | None) -> Settings:
-    """What stands lower is overridden by what stands higher: ours, the project's, the environment, those given."""
+    """Ours, over them the project's, over them the environment, over all those given."""
     settings = Settings()
     settings.setmodule("site_spider.settings", priority="default")
     if isinstance(given, BaseSettings):

@@ -1,9 +1,9 @@
-"""What producers say in the control log of a task: that they begin, that they have sent all, that it is closed.
+"""What producers say in the control log of a task: that they begin, that they end, that it is closed.
 
-A task that is known there is counted. So a producer says that it begins before it sends. Whoever closes the task for
-all producers says so before it looks for the ends of the topic: a request that is spilled meanwhile either
-lies below those ends, or its process has read that the task is known, and waits for its `High`
-(tasks.control).
+A task that is known there is counted. So a producer says that it begins before it sends. Whoever closes the
+task for all producers says so before it looks for the ends of the topic: a request that is spilled
+meanwhile either lies below those ends, or its process has read that the task is known, and waits for its
+`High` (tasks.control).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def make_control_log(log: SeedLog, topics: TaskTopics) -> None:
     log.make_topic(topics.control, 1, compacted=True)
     if (partitions := log.partitions(topics.control)) != 1:
         raise ConfigError(
-            f"Topic {topics.control} has {partitions} partitions, but must have one, {_POLICY}. It is named after "
-            "SITE_TASK_TOPIC: name another one."
+            f"Topic {topics.control} has {partitions} partitions, but must have one, {_POLICY}. It is named "
+            "after SITE_TASK_TOPIC: name another one."
         )
 
 
@@ -69,8 +69,8 @@ class TaskProducer:
     def close_for_all(self, has_parked: Callable[[], bool]) -> None:
         """No producer sends more seeds of the task; what is in the topic now is all of it.
 
-        `has_parked` is asked when the processes know the task: whether messages of it are parked. A process that
-        parks one later says so in the control log.
+        `has_parked` is asked when the processes know the task: whether messages of it are parked. A process
+        that parks one later says so in the control log.
         """
         make_control_log(self._log, self._topics)
         self._say(Producing(ALL_PRODUCERS, is_open=True))
@@ -85,7 +85,7 @@ class TaskProducer:
             sent.result(_ANSWER_SECONDS)
         except TimeoutError:
             raise LogUnavailable(
-                f"{self._log.address} did not take a record for {self._topics.control} within {_ANSWER_SECONDS:g} s"
+                f"{self._log.address} took no record for {self._topics.control} within {_ANSWER_SECONDS:g} s"
             ) from None
 
 

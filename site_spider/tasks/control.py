@@ -72,7 +72,7 @@ class Control:
         self._producer.send(self._topic, key, value).add_done_callback(answered)
 
     def put(self, task_id: str, place: MessagePlace, then: Then) -> None:
-        """As in Highs of frontier.spill. Without an acknowledgement `then` is never called: the seed is repeated."""
+        """As in Highs of frontier.spill. Unacknowledged, `then` is never called: the seed is repeated."""
         if self.get(task_id) is not None:
             self._tell_high(task_id, place, then)
             return

@@ -50,7 +50,7 @@ def written(task_id: str, fact: Fact) -> Written:
     return Written(key, json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-def _told(fact: Fact) -> tuple[str, tuple[str, ...], dict[str, Any]]:
+def _told(fact: Fact) -> tuple[str, tuple[str, ...], dict[str, Any]]:  # noqa: PLR0911 - a kind each
     if isinstance(fact, Producing):
         said = {"open": fact.is_open, "closes": fact.closes, "highs": _highs(fact.highs)}
         return "producer", (fact.producer,), said
@@ -130,7 +130,8 @@ def _attempts(_owner: list[str], said: Any) -> Attempts:
 
 
 _READERS: Mapping[str, Callable[[list[str], Any], Fact]] = {
-    "producer": _producing, "high": _high, "tally": _tally, "passed": _passed, "ended": _ended, "noticed": _noticed, "attempts": _attempts,
+    "producer": _producing, "high": _high, "tally": _tally, "passed": _passed,
+    "ended": _ended, "noticed": _noticed, "attempts": _attempts,
 }  # fmt: skip
 
 

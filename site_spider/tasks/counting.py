@@ -2,12 +2,13 @@
 
 Theory of operation. A seed whose work is done has one hold left, ours. A tally that counts it goes to the
 control log. When that is read back as valid, the hold is released: the seed is complete, and its offset can
-be committed. So nothing is committed that was not counted. A crash in between repeats the seed, but the tally says
-that its offset was counted, so the repeat counts nothing.
+be committed. So nothing is committed that was not counted. A crash in between repeats the seed, but the
+tally says that its offset was counted, so the repeat counts nothing.
 
-A tally says which offsets it has counted as a bound and the holes below it. Holes are seeds in flight, so their
-number is bounded. A process that lost the partition may write a tally late. Then either its version is void,
-or the new owner's is, and that one builds anew on what it reads. Each offset is in one valid tally.
+A tally says which offsets it has counted as a bound and the holes below it. Holes are seeds in flight, so
+their number is bounded. A process that lost the partition may write a tally late. Then either its version
+is void, or the new owner's is, and that one builds anew on what it reads. Each offset is in one valid
+tally.
 """
 
 from __future__ import annotations

@@ -10,20 +10,21 @@ Theory of operation. One log orders all records of a task. A *position* is the o
   that position is complete, and its offset is committed.
 
 The task is over when it is closed, no producer is sending, and `passed` has reached the highest position in
-every partition. Suppose a seed of the task is incomplete then. Its position is above `passed`, so it is in no
-record read so far. A producer's seed stands in the highs of that producer, which has ended. So the seed was spilled,
-its `High` comes later, and its parent is not complete either: the parent's position is above `passed`,
-too. The chain of parents ends at a producer's seed, which is a contradiction. Nothing depends on which process
-wrote a record, or in what order partitions are read.
+every partition. Suppose a seed of the task is incomplete then. Its position is above `passed`, so it is in
+no record read so far. A producer's seed stands in the highs of that producer, which has ended. So the seed
+was spilled, its `High` comes later, and its parent is not complete either: the parent's position is above
+`passed`, too. The chain of parents ends at a producer's seed, which is a contradiction. Nothing depends on
+which process wrote a record, or in what order partitions are read.
 
 The rules that must stay in sync with this module:
 
 1. `highs` and `passed` only grow. They are facts, so a late record of a process that lost its partition is
    as true as before.
 2. Tallies are numbered: a writer builds on the last one it has read and gives its own the next version. The
-   first of each version in the log is valid, any other one is void, and its writer builds anew (tasks.counting).
-3. Compaction keeps the last record of a key, and a key has one writer. So an older record may be missing while
-   the later one is not read yet: ask `is_over` only at the end of the log.
+   first of each version in the log is valid, any other one is void, and its writer builds anew
+   (tasks.counting).
+3. Compaction keeps the last record of a key, and a key has one writer. So an older record may be missing
+   while the later one is not read yet: ask `is_over` only at the end of the log.
 4. An end is a record, too. It says up to which offset of this log it is told. What a producer says above that
    offset begins the next generation of the task.
 """
@@ -60,7 +61,7 @@ class High(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What was counted in one partition, since the beginning. Counted are the offsets below `top` but `holes`."""
+    """What was counted in one partition, from the beginning: the offsets below `top`, but not `holes`."""
 
     partition: Partition
     writer: str

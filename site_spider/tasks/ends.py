@@ -26,7 +26,7 @@ _OVER_SECONDS = 1.0  # between looks for tasks that were cancelled, or have expi
 
 
 class TaskEnds:
-    """On the event loop's thread; `close` blocks. Switched off where results and offsets are one transaction."""
+    """On the event loop's thread; `close` blocks. Off where results and offsets are one transaction."""
 
     def __init__(
         self,

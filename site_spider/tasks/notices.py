@@ -1,8 +1,8 @@
 """Sends webhooks of events, again and again until one is taken, and keeps each attempt in the control log.
 
-The record in the topic of events is the truth; a webhook is a copy of it. The process that has the first partition of
-the seed topic sends: twelve attempts, the pauses grow from a minute to 32 hours. `task_id` and `generation` name an
-event, so a receiver that gets one twice knows it.
+The record in the topic of events is the truth; a webhook is a copy of it. The process that has the first
+partition of the seed topic sends: twelve attempts, the pauses grow from a minute to 32 hours. `task_id` and
+`generation` name an event, so a receiver that gets one twice knows it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Tells the end of tasks: one record to the topic of events for each generation.
 
-The process that has the first partition of the seed topic does it. The end is written to the control log first,
-with the text of the event: the first one of a generation counts. Whoever has the first partition then sends the
-event and notes that. A crash in between sends the same bytes once more; `task_id` and `generation` name an event.
+The process that has the first partition of the seed topic does it. The end is written to the control log
+first, with the text of the event: the first one of a generation counts. Whoever has the first partition
+then sends the event and notes that. A crash in between sends the same bytes once more; `task_id` and
+`generation` name an event.
 """
 
 from __future__ import annotations

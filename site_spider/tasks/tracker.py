@@ -1,8 +1,8 @@
-"""Counts the seeds of tasks, and says how far each task is complete and committed in the partitions of this process.
+"""Counts the seeds of tasks, and says how far each task is complete and committed in each partition.
 
-Each seed of a task has one hold of the tracker. When it is the last one, the seed is counted in the control log
-(tasks.counting), and then released. A seed of a task that the log does not name is released when the log
-was read up to its present end, and is not counted.
+Each seed of a task has one hold of the tracker. When it is the last one, the seed is counted in the control
+log (tasks.counting), and then released. A seed of a task that the log does not name is released when the
+log was read up to its present end, and is not counted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sends the event of a task's end to a URL, once; whether, when and how often is decided in tasks.notices.
 
-The request is one POST without redirects. Every address of the host has to pass the guard, and the address that was
-judged is the one that is connected to. Of the answer the first line is read, up to a deadline.
+The request is one POST without redirects. Every address of the host has to pass the guard, and the address
+that was judged is the one that is connected to. Of the answer the first line is read, up to a deadline.
 """
 
 from __future__ import annotations

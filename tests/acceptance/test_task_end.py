@@ -122,7 +122,7 @@ def events(deployment: Deployment) -> list[dict[str, Any]]:
 def crawlers(parent: int) -> list[int]:
     """The processes that crawl, below the script."""
     found = []
-    for name in os.listdir("/proc"):
+    for name in [entry.name for entry in Path("/proc").iterdir()]:
         if name.isdigit():
             try:
                 stat = Path(f"/proc/{name}/stat").read_text()

@@ -206,9 +206,21 @@ class ForgetsHoles(Counting):
         return Tally(*(frozenset() if name == "holes" else getattr(built, name) for name in built.__slots__))
 
 
+ENDINGS = (
+    NeverClosed,
+    OneProducerIsEnough,
+    OnePartitionIsEnough,
+    OneTooFew,
+    NoHighs,
+    LastHighWins,
+    LastTallyWins,
+    SwallowsProducers,
+    OneGeneration,
+)
+COUNTINGS = (PassedIsThePosition, PassedBeforeTheCommit, CountsAgain, ForgetsHoles)
 MUTANTS: list[Callable[[], Rules]] = [
-    *(lambda kind=kind: Rules(ending=kind) for kind in (NeverClosed, OneProducerIsEnough, OnePartitionIsEnough, OneTooFew, NoHighs, LastHighWins, LastTallyWins, SwallowsProducers, OneGeneration)),
-    *(lambda kind=kind: Rules(counting=kind) for kind in (PassedIsThePosition, PassedBeforeTheCommit, CountsAgain, ForgetsHoles)),
+    *(lambda kind=kind: Rules(ending=kind) for kind in ENDINGS),
+    *(lambda kind=kind: Rules(counting=kind) for kind in COUNTINGS),
     lambda: Rules(waits_for_high=False),
     lambda: Rules(waits_for_tally=False),
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """A model of producers, processes and topics around the rule of tasks.ending and tasks.counting.
 
-One task. Its pages are known beforehand, with the links of each; every link is spilled. The model knows the truth,
-so it can say of an end that it was told too early, and of a count that it is wrong.
+One task. Its pages are known beforehand, with the links of each; every link is spilled. The model knows the
+truth, so it can say of an end that it was told too early, and of a count that it is wrong.
 """
 
 from __future__ import annotations

@@ -92,14 +92,14 @@ class Wait:
         if phase.name != "paused" or phase.reason not in _BUDGETS:
             return False
         call.answer(f"task {call.task_id} is paused: {phase.reason}", state=phase.name, reason=phase.reason)
-        call.command.exitcode = EXIT_SPENT
+        call.command.end_with(EXIT_SPENT)
         return True
 
     def _tell(self, call: Call, event: dict[str, object]) -> None:
         event.pop("task_id", None)
         call.answer(f"task {call.task_id}: {event.get('event')}; {_counts(event)}", **event)
         if event.get("event") != "done":
-            call.command.exitcode = EXIT_STOPPED
+            call.command.end_with(EXIT_STOPPED)
 
 
 class Notify:
@@ -143,7 +143,7 @@ class Notify:
             attempts=said,
         )
         if attempt.error:
-            call.command.exitcode = EXIT_FAILED
+            call.command.end_with(EXIT_FAILED)
 
 
 def _has_parked(desk: TaskDesk, task_id: str) -> bool:

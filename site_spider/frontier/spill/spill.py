@@ -67,7 +67,7 @@ class Highs(Protocol):
     """Who says in the control log of a task where its seeds are."""
 
     def put(self, task_id: str, place: MessagePlace, then: Callable[[], None]) -> None:
-        """A seed of the task is there now; `then` is called when that is known to everybody who has to know."""
+        """A seed of the task is there now; `then` is called when all who have to know it do."""
 
 
 class ParkedTopic(Protocol):
