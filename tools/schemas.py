@@ -1,19 +1,27 @@
-"""Writes resources/schemas/source.schema.json anew: python -m tools.schemas."""
+"""Writes the files of resources/schemas anew: python -m tools.schemas."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from site_spider.sources.model import schema
+from site_spider.seed.schema import schema as seed_schema
+from site_spider.sources.model import schema as source_schema
+from site_spider.tasks.record import schema as task_schema
 
-FILE = Path(__file__).resolve().parents[1] / "resources" / "schemas" / "source.schema.json"
+FOLDER = Path(__file__).resolve().parents[1] / "resources" / "schemas"
+FILES = {
+    FOLDER / "seed.schema.json": seed_schema,
+    FOLDER / "source.schema.json": source_schema,
+    FOLDER / "task.schema.json": task_schema,
+}
 
 
-def text() -> str:
-    """What the file holds."""
-    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+def text(file: Path) -> str:
+    """What a file holds."""
+    return json.dumps(FILES[file](), indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    FILE.write_text(text(), encoding="utf-8")
+    for each in FILES:
+        each.write_text(text(each), encoding="utf-8")

@@ -14,16 +14,20 @@ from scrapy import Spider
 from site_spider import options
 from site_spider.commands.output import add_format_option, print_json, print_table, show
 from site_spider.commands.progress_report import Report, document, line
+from site_spider.commands.progress_task import TaskReport
 from site_spider.commands.progress_watch import Lines, LiveLine, Voice, Watch
 from site_spider.commands.site_command import SiteCommand
 from site_spider.commands.table import Column
+from site_spider.contracts.seed_log import SeedLog
 from site_spider.observe.progress import Rate
 from site_spider.service import plugins as parts
 from site_spider.service.check import check_crawl
 from site_spider.service.log_lines import processes_of
+from site_spider.tasks.topics import TaskTopics
 
 _CHECK_SECONDS = 10.0
 _MEASURE_SECONDS = 1.0
+_TASK_SECONDS = 5.0  # between two looks: the topics are read anew
 _COLUMNS = (
     Column("PARTITION"),
     Column("DONE", right=True),
@@ -60,6 +64,7 @@ class Command(SiteCommand):
         super().add_options(parser)
         parser.add_argument("--group", metavar="G", help="default: SITE_CONSUMER_GROUP")
         parser.add_argument("--topic", metavar="T", help="default: SITE_SEED_TOPIC")
+        parser.add_argument("--task-id", metavar="ID", help="how far one task is, by reading the topics")
         parser.add_argument("--until-done", action="store_true", help="wait until nothing is left")
         add_format_option(parser)
 
@@ -68,6 +73,9 @@ class Command(SiteCommand):
         topic = opts.topic or options.text(self.options, "SITE_SEED_TOPIC", required=True)
         group = opts.group or options.text(self.options, "SITE_CONSUMER_GROUP", required=True)
         with closing(parts.seed_log(self.options)) as log:
+            if opts.task_id is not None:
+                self._show_task(log, topic, group, opts)
+                return
             look = partial(Report.taken, log, topic, group)
             if opts.until_done:
                 # of crawl_spider.sh: nothing is done by a crawl that cannot start
@@ -77,6 +85,20 @@ class Command(SiteCommand):
             else:
                 log.check(_CHECK_SECONDS)
                 self._show_once(look, opts.format)
+
+    def _show_task(self, log: SeedLog, topic: str, group: str, opts: argparse.Namespace) -> None:
+        log.check(_CHECK_SECONDS)
+        tasks = TaskTopics.read(self.options)
+        topics = tasks if topic == tasks.seeds else TaskTopics(topic, f"{topic}.tasks", f"{topic}.parked")
+        while True:
+            report = TaskReport.taken(log, topics, group, opts.task_id)
+            if opts.format == "json":
+                print_json(report.document())
+            else:
+                show(report.line())
+            if not opts.until_done or report.is_done:
+                return
+            time.sleep(_TASK_SECONDS)
 
     def _show_once(self, look: Callable[[Rate], Report], form: str) -> None:
         rate = Rate()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
+from contextlib import closing
 
 import pytest
 
-from site_spider.contracts.seed_log import Partition, Position
+from site_spider.contracts.seed_log import Message, Partition, Position, TopicReader
 from site_spider.errors import LogUnavailable, TopicMissing
 from tests.contracts.seed_logs import (
     PARTITIONS,
@@ -156,3 +158,45 @@ def test_a_callback_of_a_future_may_send(case: Case) -> None:
     wait_until(lambda: ended and ended[0].done())
     assert ended[0].exception() is None
     producer.close()
+
+
+# --- topics that are followed -------------------------------------------------------------------
+
+
+def taken(reader: TopicReader, count: int) -> list[Message]:
+    """So many messages, as they come."""
+    found: list[Message] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(found) < count and time.monotonic() < deadline:
+        found += reader.poll(0.2)
+    return found
+
+
+def test_a_reader_gives_all_that_is_there_and_then_what_comes(case: Case) -> None:
+    """In one order, from a topic of one partition; and it says when it is at the end of what was there."""
+    case.log.make_topic(case.topic, 1, compacted=True)
+    case.log.make_topic(case.topic, 1, compacted=True)
+    assert case.log.partitions(case.topic) == 1
+    producer = case.log.producer()
+    for number in range(20):
+        producer.send(case.topic, b"k%d" % number, b"%d" % number).result(PATIENCE_SECONDS)
+    with closing(case.log.reader(case.topic, compacted=True)) as reader:
+        assert not reader.is_at_end
+        assert [message.value for message in taken(reader, 20)] == [b"%d" % number for number in range(20)]
+        assert reader.is_at_end
+        producer.send(case.topic, b"k0", b"new").result(PATIENCE_SECONDS)
+        assert [message.value for message in taken(reader, 1)] == [b"new"]
+    producer.close()
+
+
+def test_a_reader_waits_for_a_topic_that_does_not_exist(case: Case) -> None:
+    """It is at its end, and does not make it."""
+    with closing(case.log.reader(case.topic, compacted=True)) as reader:
+        assert reader.is_at_end
+        assert reader.poll(0.1) == []
+        assert case.log.partitions(case.topic) == 0
+        case.log.make_topic(case.topic, 1, compacted=True)
+        producer = case.log.producer()
+        producer.send(case.topic, b"k", b"v").result(PATIENCE_SECONDS)
+        producer.close()
+        assert [message.value for message in taken(reader, 1)] == [b"v"]

@@ -118,5 +118,7 @@ def test_the_examples_of_sources_can_be_used() -> None:
 
 def test_the_schema_for_editors_is_that_of_the_models() -> None:
     """Else run: python -m tools.schemas."""
-    assert schemas.FILE.read_text(encoding="utf-8") == schemas.text()
-    assert os.path.relpath(schemas.FILE, ROOT) == "resources/schemas/source.schema.json"
+    for file in schemas.FILES:
+        assert file.read_text(encoding="utf-8") == schemas.text(file)
+    names = sorted(os.path.relpath(file, ROOT) for file in schemas.FILES)
+    assert names == [f"resources/schemas/{name}.schema.json" for name in ("seed", "source", "task")]

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.engine.parts import part_of
+from site_spider.errors import LogUnavailable
+from site_spider.ledger.entry import Outcome
 from site_spider.observe.document import is_conserved
+from site_spider.service.service import SeedService
+from site_spider.tasks import return_watch
 from site_spider.tasks.changes import declared, in_state
 from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.states import TaskStates
 from site_spider.tasks.topics import TaskTopics
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -164,3 +174,165 @@ def test_depth_of_a_task_goes_beyond_that_of_the_crawl(
     declare(tmp_path, depth=5)
     crawl(tmp_path, [{"url": "http://host.test/", "meta": {"task_id": "t"}}], DEPTH_LIMIT=2)
     assert len(fetched) == 6
+
+
+def test_progress_of_a_task_is_counted_in_the_topics(tmp_path: Path) -> None:
+    from tests.commands.project import Project
+
+    project = Project(tmp_path)
+    declare(tmp_path, state="paused")
+    crawl(tmp_path, [*seeds(4), *seeds(3, None)])
+    engine.produce(LocalSeedLog(tmp_path), "seeds", seeds(2))
+    ran = project.direct("progress", "--task-id", "t", "--format", "json")
+    found = json.loads(ran.stdout)
+    assert (found["waiting"], found["parked"], found["state"]) == (2, 4, "paused")
+    assert json.loads(project.direct("progress", "--task-id", "x", "--format", "json").stdout)["waiting"] == 0
+    dry = project.direct("task", "set", "t", "deny=t/[01]$", "--dry-run", "--json")
+    assert json.loads(dry.stdout)["would_filter"] == 4
+
+
+def changing(folder: Path, at: int, **change: Any) -> Callable[[Request], Any]:
+    """Pages that are slow, of which one declares the task anew on its way."""
+    asked = 0
+
+    async def answer(request: Request) -> Response:
+        nonlocal asked
+        asked += 1
+        if asked == at:
+            await asyncio.to_thread(declare, folder, **change)
+        await asyncio.sleep(0.05)
+        return page(request)
+
+    return answer
+
+
+def site_of_links(monkeypatch: pytest.MonkeyPatch, folder: Path, at: int, **change: Any) -> None:
+    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(100))
+    slow = changing(folder, at, **change)
+    for number in range(100):
+        monkeypatch.setitem(engine.ANSWERS, f"http://host.test/link/{number}", slow)
+
+
+SITE = [{"url": "http://host.test/", "meta": {"task_id": "t"}}]
+
+
+def test_links_that_wait_are_parked_and_come_back(
+    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their seed is complete meanwhile, with its own result."""
+    declare(tmp_path)
+    site_of_links(monkeypatch, tmp_path, 10, state="paused")
+    found = crawl(tmp_path, SITE, CONCURRENT_REQUESTS_PER_DOMAIN=1)
+    assert (found.lag, found.seeds["completed_with_result"]) == (0, 1)
+    assert 10 <= len(fetched) - 1 < 80
+    declare(tmp_path)
+    assert desk(tmp_path).put_back("t") == 101 - len(fetched)
+    found = crawl(tmp_path, [])
+    assert len(found.documents) == 101
+    assert set(fetched.values()) == {1}
+    assert {document["depth"] for document in found.documents.values()} == {0, 1}
+
+
+def test_links_that_wait_end_with_their_task(
+    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(tmp_path)
+    site_of_links(monkeypatch, tmp_path, 10, state="cancelled")
+    found = crawl(tmp_path, SITE, CONCURRENT_REQUESTS_PER_DOMAIN=1)
+    assert (found.lag, found.seeds["completed_with_result"], found.seeds["cancelled"]) == (0, 1, 0)
+    assert len(found.documents) == len(fetched) < 80
+    used = desk(tmp_path).board.used("t")
+    assert (used.links_cancelled, used.pages) == (101 - len(fetched), len(fetched))
+
+
+def test_a_rule_that_changes_holds_for_what_waits(
+    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(tmp_path)
+    site_of_links(monkeypatch, tmp_path, 10, deny=["/link/"])
+    found = crawl(tmp_path, SITE, CONCURRENT_REQUESTS_PER_DOMAIN=1)
+    assert len(found.documents) == len(fetched) < 80
+    assert desk(tmp_path).board.used("t").links_filtered == 101 - len(fetched)
+
+
+def test_a_retry_that_waits_is_parked_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its counts: the page is tried as often as without a pause."""
+    attempts = 0
+
+    async def failing(request: Request) -> Response:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            await asyncio.to_thread(declare, tmp_path, state="paused")
+        return page(request, status=503)
+
+    declare(tmp_path)
+    monkeypatch.setitem(engine.ANSWERS, "/failing", failing)
+    seed = {"url": "http://host.test/failing", "meta": {"task_id": "t"}}
+    found = crawl(tmp_path, [seed], SITE_RETRY_PAUSE_SECONDS=3)
+    assert (attempts, found.seeds["spilled"]) == (1, 1)
+    declare(tmp_path)
+    assert desk(tmp_path).put_back("t") == 1
+    (document,) = crawl(tmp_path, []).documents.values()
+    assert (attempts, document["retries"]) == (2, 1)
+
+
+def test_what_nobody_puts_back_a_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command was killed behind its record, or the task expired while it was paused."""
+    monkeypatch.setattr(return_watch, "_QUIET_SECONDS", 0.1)
+    declare(tmp_path, state="paused")
+    crawl(tmp_path, seeds(10))
+    declare(tmp_path, expires_at=datetime.now(UTC).isoformat(), state="paused")
+
+    def is_over(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        assert service is not None
+        return service.parts.completion.ledger.outcomes[Outcome.CANCELLED] == 10
+
+    found = crawl(tmp_path, [], until=is_over)
+    assert found.seeds["cancelled"] == 10
+    assert not desk(tmp_path).board.has_parked("t")
+
+
+class _BrokenLog(LocalSeedLog):
+    """Takes so many messages, and then no more."""
+
+    def __init__(self, folder: Path, most: int) -> None:
+        super().__init__(folder)
+        self._most = most
+
+    def producer(self) -> Any:
+        producer, send = super().producer(), super().producer().send
+
+        def limited(*arguments: Any) -> Future[None]:
+            self._most -= 1
+            if self._most < 0:
+                raise LogUnavailable("the command was killed")
+            return send(*arguments)
+
+        producer.send = limited
+        return producer
+
+
+@pytest.mark.parametrize("most", [0, 1, 7, 12])
+def test_what_is_cut_short_is_done_to_its_end_the_next_time(tmp_path: Path, most: int) -> None:
+    declare(tmp_path, state="paused")
+    crawl(tmp_path, seeds(12))
+    declare(tmp_path)
+    with pytest.raises(LogUnavailable):
+        TaskDesk(_BrokenLog(tmp_path, most), TOPICS).put_back("t")
+    assert desk(tmp_path).put_back("t") == 12
+    assert len(crawl(tmp_path, []).documents) == 12
+
+
+def test_a_task_that_was_not_declared_has_no_state(tmp_path: Path) -> None:
+    """And costs nothing: nothing of it is kept, nothing is told."""
+
+    def looks(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        assert service is not None
+        parts = service.parts
+        return sum(parts.completion.ledger.outcomes.values()) == 5 and not part_of(crawler, TaskStates)
+
+    crawl(tmp_path, seeds(5), until=looks)
+    assert LocalSeedLog(tmp_path).partitions("seeds.tasks") == 0

@@ -1,0 +1,106 @@
+"""The board takes what a topic holds, and refuses what is malformed with a reason."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.tasks.board import Board, note_key
+from site_spider.tasks.follower import Follower
+from site_spider.tasks.record import BadTask, Task
+from site_spider.tasks.traps import TrapReport, pattern_of
+from site_spider.tasks.usage import Returned, Usage
+
+TASKS = Partition("seeds.tasks", 0)
+
+
+def message(key: bytes | None, value: bytes | None) -> Message:
+    return Message(TASKS, 0, key, value)
+
+
+HOSTILE = [
+    (None, b"{}"), (b"t", b""), (b"t", b"\xff"), (b"\xff", b"{}"), (b"t", b'{"task_id": "other"}'),
+    (b"t", b"[" * 1_000), (b"t", b'{"task_id": "t", "deny": ["(?=x)"]}'), (b"t", b"x" * 1_000_001),
+    (b"t\x1fp", b'{"claimed": -1}'), (b"t\x1fp", b"[]"), (b"t\x1freturned", b'{"offsets": {"0": 1e99}}'),
+    (b"t", b'{"task_id": "t", "weight": NaN}'), (b"", b'{"task_id": ""}'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), HOSTILE)
+def test_what_is_malformed_is_refused_and_changes_nothing(key: bytes | None, value: bytes) -> None:
+    board = Board()
+    with pytest.raises(BadTask):
+        board.take(message(key, value))
+    assert (len(board), board.used("t")) == (0, Usage())
+
+
+def test_malformed_records_are_said_once_each_and_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process starts all the same; a flood is cut off."""
+    log = LocalSeedLog(tmp_path)
+    log.make_topic("seeds.tasks", 1, compacted=True)
+    producer = log.producer()
+    for key, value in HOSTILE:
+        producer.send("seeds.tasks", key or b"k", value)
+    for number in range(100):
+        producer.send("seeds.tasks", f"k{number}".encode(), b"no JSON")
+    producer.send("seeds.tasks", b"t", Task(task_id="t").value()).result()
+    producer.close()
+    board = Board()
+    follower = Follower(log, "seeds.tasks", board, print, print)
+    with caplog.at_level(logging.WARNING):
+        follower.open(10)
+    follower.close()
+    assert [task.task_id for task in board] == ["t"]
+    assert 10 < len(caplog.records) <= 21
+
+
+def test_sums_are_of_all_processes_and_tombstones_take_back() -> None:
+    board = Board()
+    board.take(message(b"t", Task(task_id="t", max_pages=5).value()))
+    for name, pages in (("a", 2), ("b", 3), ("a", 4)):
+        value = Usage(pages=pages, claimed=pages, seeds={"result": pages}).model_dump_json().encode()
+        board.take(message(note_key("t", name), value))
+    assert (board.used("t").pages, board.used("t").seeds) == (7, {"result": 7})
+    assert board.phase("t", 0.0).reason == "page_budget"
+    board.take(message(note_key("t", "a"), None))
+    assert board.used("t").pages == 3
+    board.take(message(b"t", None))
+    assert board.phase("t", 0.0).name == "running"
+
+
+def test_what_was_parked_after_the_look_is_still_to_be_put_back() -> None:
+    board = Board()
+    board.take(message(note_key("t", "a"), Usage(parked=3).model_dump_json().encode()))
+    assert board.has_parked("t")
+    board.take(message(note_key("t", "returned"), Returned(parked={"a": 3}).model_dump_json().encode()))
+    assert not board.has_parked("t")
+    board.take(message(note_key("t", "a"), Usage(parked=5, sent_on=2).model_dump_json().encode()))
+    assert not board.has_parked("t")
+    board.take(message(note_key("t", "a"), Usage(parked=6, sent_on=2).model_dump_json().encode()))
+    assert board.has_parked("t")
+
+
+def test_a_calendar_is_named_as_a_trap() -> None:
+    """Pages whose texts differ in digits alone are one text."""
+    report = TrapReport()
+    for day in range(900):
+        report.add(f"http://h.test/calendar/{2000 + day}/{day % 12}", f"<p>no events on day {day}")
+        report.add(f"http://h.test/article/{day}", "word " * (day + 1))
+    (trap,) = report.traps()
+    assert (trap.pattern, trap.pages, trap.texts) == ("h.test/calendar/N/N", 900, 1)
+
+
+def test_patterns_stand_for_numbers_hexadecimal_ids_and_repetition() -> None:
+    assert pattern_of("http://h.test/s/0a1b2c3d4e5f/p12?q=1") == "h.test/s/H/pN"
+    assert pattern_of("http://h.test" + "/a" * 50) == "h.test/a/..."
+    assert len(pattern_of("http://h.test/" + "x/y" * 5_000)) <= 200
+    report = TrapReport()
+    for number in range(5_000):
+        report.add(f"http://h.test/{'abcdefghij'[number % 10] * (number // 10)}", "")
+    assert len(report._pages) <= 500
