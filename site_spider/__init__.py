@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from site_spider.results.page_of import page_of
     from site_spider.results.result import Result
     from site_spider.service.addon import Addon
+    from site_spider.service.seed_producer import SeedProducer
     from site_spider.spiders.crawl_spider import SeedSpider
 
 old_names.install()
 
-__all__ = ["Addon", "Result", "SeedSpider", "page_of"]
+__all__ = ["Addon", "Result", "SeedProducer", "SeedSpider", "page_of"]
 
 _HOMES = {
     "Addon": "site_spider.service.addon",
     "Result": "site_spider.results.result",
+    "SeedProducer": "site_spider.service.seed_producer",
     "SeedSpider": "site_spider.spiders.crawl_spider",
     "page_of": "site_spider.results.page_of",
 }

@@ -87,6 +87,7 @@ SITE_SEED_TOPIC = "seeds"
 SITE_CONSUMER_GROUP = "site_spider"
 SITE_DEAD_LETTER_TOPIC = ""  # empty: <SITE_SEED_TOPIC>.dead-letters
 SITE_TASK_TOPIC = ""  # empty: <SITE_SEED_TOPIC>.tasks
+SITE_TASK_EVENTS_TOPIC = ""  # empty: <SITE_SEED_TOPIC>.task-events
 SITE_CANCELLED_RESULTS = False  # true: a failure result for each seed and link of a cancelled task
 SITE_SEED_META_KEYS = ""  # comma list: keys of a seed's meta that reach request.meta, such as playwright
 SITE_MAX_SEEDS_IN_FLIGHT = 20_000  # a process; over 1,000 only while all wait for busy or delayed hosts

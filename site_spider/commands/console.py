@@ -19,6 +19,8 @@ from site_spider.console.web.server import application, serve
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters.letters import topic_of
 from site_spider.service import plugins
+from site_spider.tasks.put_back import PutBackTasks
+from site_spider.tasks.topics import TaskTopics
 
 _DEFAULT_PORT = 8787
 
@@ -75,7 +77,10 @@ class Command(SiteCommand):
 
     async def _serve(self, log: SeedLog, listening: Listening, opts: argparse.Namespace) -> None:
         watch = fleet_watch(self.options, log, opts)
-        dead_letters = DeadLetters(log, topic_of(self.options))
+        topics = TaskTopics.read(self.options)
+        dead_letters = DeadLetters(
+            log, topic_of(self.options), lambda producer: PutBackTasks(log, producer, topics)
+        )
         app = application(listening, watch, dead_letters, self._search(log, watch), self._redaction)
         _stop_when_asked()
         if listening.is_secret_in_the_open:

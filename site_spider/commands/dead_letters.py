@@ -15,6 +15,8 @@ from site_spider.dead_letters.letters import SUFFIX, Letter, beginning, letters,
 from site_spider.dead_letters.replay import Replay
 from site_spider.errors import TopicMissing
 from site_spider.service import plugins as parts
+from site_spider.tasks.put_back import PutBackTasks
+from site_spider.tasks.topics import TaskTopics
 
 __name__ = "site_spider.commands.dead-letters"  # Scrapy names the command after it
 
@@ -100,7 +102,10 @@ class Command(SiteCommand):
             )
 
     def _replay(self, log: SeedLog, topic: str) -> None:
-        replay = Replay(log, topic, self._complain_about)
+        topics = TaskTopics.read(self.options)
+        replay = Replay(
+            log, topic, self._complain_about, lambda producer: PutBackTasks(log, producer, topics)
+        )
         try:
             replay.run()
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, NoReturn
@@ -16,10 +16,13 @@ from site_spider import options
 from site_spider.commands.seed_lines import seed_lines
 from site_spider.commands.seeding import Seeding
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.contracts.seed_log import SeedLog
+from site_spider.contracts.seed_log import MessagePlace, SeedLog
 from site_spider.escape import for_log
 from site_spider.intake import own_requests
+from site_spider.observe.lag import LagGate
 from site_spider.service import plugins as parts
+from site_spider.tasks.closing import TaskProducer
+from site_spider.tasks.topics import TaskTopics
 
 _CHECK_SECONDS = 10.0
 _LAST_CHANCE_SECONDS = 1.0  # for what is under way when the log is given up
@@ -40,6 +43,7 @@ class Command(SiteCommand):
         scrapy seed urls.txt
         scrapy seed urls.txt --task-id spring --not-extract
         echo '{"url": "http://example.com/", "meta": {"url_id": "42"}}' | scrapy seed -
+        scrapy seed urls.txt --task-id spring --close --max-lag 100000
         scrapy seed urls.txt --method HEAD --topic more-seeds
     """
 
@@ -56,12 +60,20 @@ class Command(SiteCommand):
         super().add_options(parser)
         parser.add_argument("--topic", metavar="T", help="produce to T instead of SITE_SEED_TOPIC")
         parser.add_argument("--task-id", metavar="ID", help="the task that these seeds belong to")
+        parser.add_argument(
+            "--close", action="store_true", help="close the task: nobody produces more seeds of --task-id"
+        )
+        parser.add_argument(
+            "--max-lag", type=_count, metavar="N", help="wait while more than N messages wait for the group"
+        )
         parser.add_argument("--method", metavar="M", help="the HTTP method (default: GET)")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
 
     def work(self, opts: argparse.Namespace) -> None:
         """Produce. Raises SiteSpiderError."""
         name = opts.args[0] if opts.args else "-"
+        if opts.close and not opts.task_id:
+            self.refuse("--close needs --task-id, which names the task")
         try:
             with _opened(name) as stream, closing(parts.seed_log(self.options)) as log:
                 log.check(_CHECK_SECONDS)
@@ -71,8 +83,14 @@ class Command(SiteCommand):
             self.exitcode = EXIT_FAILED
 
     def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
-        topic = opts.topic or options.text(self.options, "SITE_SEED_TOPIC", required=True)
+        if opts.topic:
+            self.options.set("SITE_SEED_TOPIC", opts.topic, priority="cmdline")
+        topics = TaskTopics.read(self.options)
+        topic = topics.seeds
         with closing(log.producer()) as producer:
+            task = TaskProducer(log, producer, topics, opts.task_id) if opts.task_id else None
+            if task is not None:
+                task.begin()
             seeding = Seeding(
                 producer,
                 topic,
@@ -81,18 +99,44 @@ class Command(SiteCommand):
                 method=opts.method,
                 not_extract=opts.not_extract,
                 needs_url=not hasattr(self.spider_class, own_requests.METHOD),
+                settled=_nobody if task is None else task.sent,
+                before=self._gate(
+                    log,
+                    topic,
+                    opts.max_lag,
+                    lambda: seeding.finish(),  # noqa: PLW0108 - made below
+                ),
             )
+            is_whole = False
             try:
                 with _bar(stream) as bar:
                     for line in seed_lines(stream):
                         seeding.take(line)
                         bar.update(line.size_bytes)
                     seeding.finish()
+                is_whole = True
             finally:
                 seeding.abandon(_LAST_CHANCE_SECONDS)
+                if task is not None:
+                    task.end(closes=opts.close and is_whole)
                 print(f"produced {seeding.produced}, refused {seeding.refused}", flush=True)
         if seeding.refused:
             self.exitcode = EXIT_FAILED
+
+    def _gate(
+        self, log: SeedLog, topic: str, most: int | None, finish: Callable[[], None]
+    ) -> Callable[[], None] | None:
+        if most is None:
+            return None
+        group = options.text(self.options, "SITE_CONSUMER_GROUP", required=True)
+        gate = LagGate(log, topic, group, most, _say)
+
+        def wait() -> None:
+            if gate.is_shut:
+                finish()  # what is under way counts as well
+            gate.wait()
+
+        return wait
 
 
 @contextlib.contextmanager
@@ -118,6 +162,20 @@ def _bar(stream: BinaryIO) -> tqdm[NoReturn]:
         file=sys.stderr,
         leave=False,
     )
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)
+
+
+def _nobody(_place: MessagePlace) -> None:
+    """No task is to know where seeds are."""
+
+
+def _say(line: str) -> None:
+    tqdm.write(line, file=sys.stderr)
 
 
 def _complain(number: int, reason: str) -> None:

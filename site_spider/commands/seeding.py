@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from site_spider.commands.seed_lines import Line
-from site_spider.contracts.seed_log import Producer
+from site_spider.contracts.seed_log import MessagePlace, Producer
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.seed.line import seed_message
 
@@ -20,7 +20,7 @@ MOST_BYTES_UNDER_WAY = 32_000_000
 class _Sent(NamedTuple):
     number: int
     size_bytes: int
-    future: Future[None]
+    future: Future[MessagePlace]
 
 
 class Seeding:
@@ -30,7 +30,7 @@ class Seeding:
     When the log gives up on a line, `take` and `finish` raise LogUnavailable, which names it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what lines leave out
         self,
         producer: Producer,
         topic: str,
@@ -40,7 +40,11 @@ class Seeding:
         method: str | None = None,
         not_extract: bool = False,
         needs_url: bool = True,
+        settled: Callable[[MessagePlace], None] = lambda _place: None,
+        before: Callable[[], None] | None = None,
     ) -> None:
+        self._settled = settled  # hears where each seed is
+        self._before = before  # is called before each seed is sent
         self.produced = 0
         self.refused = 0
         self._send = partial(producer.send, topic)
@@ -59,6 +63,8 @@ class Seeding:
         except SeedError as error:
             self._refuse(line.number, error.reason)
             return
+        if self._before is not None:
+            self._before()
         self._under_way.append(_Sent(line.number, len(value), self._send(key, value)))
         self._bytes += len(value)
         while self._under_way and (self._is_full() or self._under_way[0].future.done()):
@@ -72,11 +78,14 @@ class Seeding:
     def abandon(self, timeout_seconds: float) -> None:
         """Count what is durable after all, once something went wrong."""
         while self._under_way:
+            future = self._under_way.popleft().future
             try:
-                error = self._under_way.popleft().future.exception(timeout_seconds)
+                error = future.exception(timeout_seconds)
             except TimeoutError:
                 return
-            self.produced += error is None
+            if error is None:
+                self.produced += 1
+                self._settled(future.result())
 
     def _say_moved(self, number: int, names: list[str]) -> None:
         for name in names:
@@ -94,13 +103,14 @@ class Seeding:
         sent = self._under_way.popleft()
         self._bytes -= sent.size_bytes
         try:
-            sent.future.result()
+            place = sent.future.result()
         except SinkRejected as error:
             self._refuse(sent.number, str(error))
         except LogUnavailable as error:
             raise LogUnavailable(f"line {sent.number} could not be produced: {error}") from error
         else:
             self.produced += 1
+            self._settled(place)
 
     def _refuse(self, number: int, reason: str) -> None:
         self.refused += 1

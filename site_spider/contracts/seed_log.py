@@ -22,6 +22,13 @@ class Partition(NamedTuple):
     number: int
 
 
+class MessagePlace(NamedTuple):
+    """Where a message is in the log."""
+
+    partition: Partition
+    offset: int
+
+
 class Position(NamedTuple):
     """What a group has committed for a partition.
 
@@ -137,8 +144,10 @@ class TransactionalConsumer(Consumer, Protocol):
 class Producer(Protocol):
     """Appends messages. Threads may share it."""
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:
-        """Queue one message and return at once; the future ends when it is durable.
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Future[MessagePlace]:
+        """Queue one message and return at once; the future ends with its place when it is durable.
 
         The partition follows from the key (murmur2 as in Kafka's Java client; without
         a key any). The future fails with LogUnavailable, or with SinkRejected
@@ -157,7 +166,10 @@ class TopicReader(Protocol):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether everything was handed out that was there when it was made."""
+        """Whether everything was handed out that was there when it was made, or since `mark_end`."""
+
+    def mark_end(self) -> None:
+        """From now on `is_at_end` is about what is there now. Raises LogUnavailable."""
 
     def poll(self, timeout_seconds: float) -> list[Message]:
         """What has come, or none after the timeout, also while there is no such topic.

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
 from site_spider.dead_letters.put_back import PutBack, group_of, put_back
-from site_spider.dead_letters.sending import Sending
+from site_spider.dead_letters.sending import Sending, TasksOf
 from site_spider.errors import LogUnavailable
 
 _JOIN_SECONDS = 20.0  # until the partitions are ours; another replay may hold them
@@ -20,7 +20,14 @@ Chosen = Mapping[Partition, frozenset[int]]
 class ChosenReplay(Listener):
     """One replay of chosen offsets; `complain(message, reason)` hears of what cannot be put back."""
 
-    def __init__(self, log: SeedLog, topic: str, complain: Callable[[Message, str], None]) -> None:
+    def __init__(
+        self,
+        log: SeedLog,
+        topic: str,
+        complain: Callable[[Message, str], None],
+        tasks_of: TasksOf | None = None,
+    ) -> None:
+        self._tasks_of = tasks_of
         self.replayed = 0
         self.skipped = 0
         self._log = log
@@ -40,11 +47,12 @@ class ChosenReplay(Listener):
         ):
             self._join(consumer, chosen)
             left = self._left(chosen, self._owned)  # another replay may have been quicker
-            sending = Sending(producer, self._complain)
+            sending = Sending(producer, self._complain, self._tasks_of)
             messages = list(self._read(left))
             sending.send(messages)
             self.replayed, self.skipped = sending.sent, sending.skipped
             self._commit(consumer, messages)
+            sending.end()
 
     def _left(self, chosen: Chosen, done: Mapping[Partition, PutBack]) -> dict[Partition, set[int]]:
         left = {

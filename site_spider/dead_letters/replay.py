@@ -12,7 +12,7 @@ from contextlib import closing
 
 from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
 from site_spider.dead_letters.put_back import PutBack, group_of, put_back
-from site_spider.dead_letters.sending import Sending
+from site_spider.dead_letters.sending import Sending, TasksOf
 from site_spider.errors import LogUnavailable, TopicMissing
 
 _BATCH = 500
@@ -23,7 +23,14 @@ _COMMIT_TRIES = 10  # a rebalance may get into some
 class Replay(Listener):
     """One replay. `complain(message, reason)` hears of what cannot be put back, which stays where it is."""
 
-    def __init__(self, log: SeedLog, topic: str, complain: Callable[[Message, str], None]) -> None:
+    def __init__(
+        self,
+        log: SeedLog,
+        topic: str,
+        complain: Callable[[Message, str], None],
+        tasks_of: TasksOf | None = None,
+    ) -> None:
+        self._tasks_of = tasks_of
         self.replayed = 0
         self.skipped = 0
         self._log = log
@@ -48,7 +55,9 @@ class Replay(Listener):
             closing(self._log.producer()) as producer,
             closing(self._log.consumer(self._topic, group_of(self._topic), self)) as consumer,
         ):
-            self._work(consumer, Sending(producer, self._complain))
+            sending = Sending(producer, self._complain, self._tasks_of)
+            self._work(consumer, sending)
+            sending.end()
 
     def _work(self, consumer: Consumer, sending: Sending) -> None:
         while True:

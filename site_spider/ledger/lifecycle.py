@@ -49,7 +49,7 @@ class SeedListener:
         """Its partition has left; whoever has that does the seed again."""
 
     def committed(self, positions: Mapping[Partition, Position | None]) -> None:
-        """The group has committed these; what is complete stays so over a restart."""
+        """The group has committed these, or had when they were assigned; that stays so over a restart."""
 
 
 class Lifecycle(SeedListener):

@@ -74,11 +74,11 @@ class StatsTopic:
                 async with asyncio.timeout(seconds):
                     await asyncio.to_thread(_close, producer)
 
-    def _done(self, future: Future[None]) -> None:
+    def _done(self, future: Future[Any]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
             self._loop.call_soon_threadsafe(self._ended, future)
 
-    def _ended(self, future: Future[None]) -> None:
+    def _ended(self, future: Future[Any]) -> None:
         self._under_way -= 1
         error = future.exception()
         if error is None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, Producer, SeedLog
 from site_spider.contracts.sink import Record
@@ -94,7 +94,7 @@ class OffsetCommits:
         key: bytes | None,
         value: bytes,
         topic: str | None = None,
-    ) -> Future[None]:
+    ) -> Future[Any]:
         """As in Commits: sent at once."""
         return self._producer.send(topic or self._member.topic, key, value)
 

@@ -63,8 +63,11 @@ class Commits(Protocol):
     def keep(self, job: Job | None, record: Record) -> None:
         """A result has been acknowledged by every sink."""
 
-    def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[None]:
-        """Send a request of this job to a seed topic (None: ours); done when durable or kept for its tree."""
+    def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[Any]:
+        """Send a request of this job to a seed topic (None: ours); done when durable or kept for its tree.
+
+        The result is its place, if it has one already.
+        """
 
     @property
     def stores_records(self) -> bool:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from site_spider.contracts.seed_log import Message, Producer
+from site_spider.contracts.seed_log import Message, MessagePlace, Producer
 from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected
 from site_spider.escape import escaped
@@ -61,13 +61,13 @@ class DeadLetters:
     def _send(self, message: Message, headers: list[tuple[str, bytes]], entry: Entry) -> None:
         future = self._producer.send(self._topic, message.key, message.value, headers)
 
-        def done(future: Future[None]) -> None:
+        def done(future: Future[MessagePlace]) -> None:
             self._loop.call_soon_threadsafe(self._guarded(self._sent), future, message, headers, entry)
 
         future.add_done_callback(done)
 
     def _sent(
-        self, future: Future[None], message: Message, headers: list[tuple[str, bytes]], entry: Entry
+        self, future: Future[MessagePlace], message: Message, headers: list[tuple[str, bytes]], entry: Entry
     ) -> None:
         error = future.exception()
         if error is None:

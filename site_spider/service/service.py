@@ -150,6 +150,7 @@ class SeedService:
             )
         background = self._ending.background
         parts.tasks.start()
+        parts.ends.start()
         parts.intake.start()
         looks = (
             parts.seeds.look,
@@ -158,7 +159,12 @@ class SeedService:
             parts.watched.pauses.look,
             parts.tasks.look,
         )
-        ticking = tick(looks, parts.queues.look, parts.commits.tick)
+
+        def commit() -> None:
+            parts.ends.look()
+            parts.commits.tick()
+
+        ticking = tick(looks, parts.queues.look, commit)
         self._ticker = background.start(ticking, "ticker")
         self._following = background.start(self._sources.follow(), "sources")
         self._metrics.show(parts)
@@ -189,6 +195,7 @@ class SeedService:
         parts, stop = self.parts, self._stop
         assert stop is not None
         await self._let_sinks_take(parts, stop)
+        await parts.handover.counted()
         parts.tasks.tell()
         await asyncio.to_thread(parts.producer.flush, stop.seconds_left())
         await asyncio.sleep(0)  # lets the last dead letters reach the ledger
@@ -196,7 +203,7 @@ class SeedService:
         await self._leave_group(parts, stop)
         if (marks := parts.dupefilter.close(reason)) is not None:
             await maybe_deferred_to_future(marks)
-        for client in (parts.tasks, parts.producer, parts.log):
+        for client in (parts.tasks, parts.ends, parts.producer, parts.log):
             await asyncio.to_thread(client.close)
         self._ending.background.forget_threads()
 

@@ -16,7 +16,7 @@ from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 
 from site_spider import options
-from site_spider.contracts.seed_log import Producer, SeedLog
+from site_spider.contracts.seed_log import Partition, Producer, SeedLog
 from site_spider.contracts.sink import Sink
 from site_spider.contracts.statistics_store import StatisticsStore
 from site_spider.download.bodies import Bodies
@@ -74,10 +74,12 @@ from site_spider.service.ending import Ending
 from site_spider.service.log_lines import slot_name
 from site_spider.service.observers import Observers
 from site_spider.service.stop import Stop
+from site_spider.service.task_ends import TaskTopicParts, build_ends
 from site_spider.service.tracing import seed_traces, times_of
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
 from site_spider.tasks.board import Board
+from site_spider.tasks.ends import TaskEnds
 from site_spider.tasks.follower import Follower
 from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.leaving import Leaving
@@ -118,6 +120,7 @@ class Parts:
     observers: Observers
     extractor: Extractor
     tasks: Tasks
+    ends: TaskEnds
     mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
 
 
@@ -184,7 +187,13 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     topics = config.task_topics
     board = Board()
     states = TaskStates(board, process_name(), partial(producer.send, topics.tasks), background)
-    parking = Parking(producer, topics, states, background)
+    has_first = lambda: Partition(member.topic, 0) in ledger.partitions()  # noqa: E731
+    reached = TaskTopicParts(stores.log, producer, topics, board, has_first)
+    ends, tracker, control = build_ends(
+        settings, config, reached, states.process, completion, tell, background
+    )
+    highs = None if config.exactly_once else control
+    parking = Parking(producer, topics, states, background, highs)
 
     # bodies in memory
     bodies = Bodies(
@@ -198,7 +207,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # intake
     load = build_load(settings)
-    handover = Handover(engine, sinks, config.revoke_grace_seconds)
+    handover = Handover(engine, sinks, config.revoke_grace_seconds, ends.is_counting)
     soft = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
     has_memory = lambda: bodies.has_room  # noqa: E731
     back_pressure = BackPressure(load, sinks, commits, handover, lambda: stop.has_begun, has_memory, soft)
@@ -246,6 +255,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         stats.inc_value,
         background,
         parking,
+        highs,
     )
     proceed = quarantine.isolation.proceed
     queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, proceed)
@@ -314,6 +324,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     if isinstance(dupefilter, SeenDupeFilter):
         lifecycle.add(SeenMarks(dupefilter.seen))
     lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times, *traces)
+    if not config.exactly_once:
+        lifecycle.add(tracker)
 
     # what can be seen
     identity = Identity(spider.name, member.group, member.topic, lambda: intake.member_name or slot_name())
@@ -357,5 +369,6 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         observers=observers,
         extractor=extractor,
         tasks=tasks,
+        ends=ends,
         mishaps=mishaps,
     )

@@ -80,6 +80,11 @@ class Board:
         """See phase.phase_of."""
         return phase_of(self._tasks.get(task_id), self.used(task_id), now)
 
+    def end_of(self, task_id: str, now: float) -> str:
+        """How it ends, if it does at a Unix time: done, cancelled or expired."""
+        phase = self.phase(task_id, now)
+        return phase.name if phase.is_over else "done"
+
     def take(self, message: Message) -> str:
         """The id of the task that a record is about. Raises BadTask when it is none."""
         try:

@@ -13,10 +13,11 @@ import asyncio
 from collections import deque
 from collections.abc import Collection
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from site_spider.contracts.seed_log import Producer
+from site_spider.contracts.seed_log import MessagePlace, Producer
 from site_spider.engine.background import Background
+from site_spider.frontier.spill.spill import Highs
 from site_spider.tasks.states import TaskStates
 from site_spider.tasks.topics import TASK_HEADER, TaskTopics
 
@@ -25,16 +26,23 @@ class _Parked(NamedTuple):
     task_id: str
     key: bytes | None
     value: bytes
-    done: Future[None]
+    done: Future[Any]
     number: int = 0
+    place: MessagePlace | None = None
 
 
 class Parking:
     """Fulfils `ParkedTopic` of frontier.spill. On the event loop's thread only."""
 
     def __init__(
-        self, producer: Producer, topics: TaskTopics, states: TaskStates, background: Background
+        self,
+        producer: Producer,
+        topics: TaskTopics,
+        states: TaskStates,
+        background: Background,
+        highs: Highs | None = None,
     ) -> None:
+        self._highs = highs
         self.topic = topics.parked
         self._topics = topics
         self._producer = producer
@@ -43,7 +51,7 @@ class Parking:
         self._unproved: dict[str, deque[_Parked]] = {}  # by task
         self._loop = asyncio.get_running_loop()
 
-    def send(self, task_id: str, key: bytes | None, value: bytes) -> Future[None]:
+    def send(self, task_id: str, key: bytes | None, value: bytes) -> Future[Any]:
         """As in ParkedTopic."""
         parked = _Parked(task_id, key, value, Future())
         sent = self._producer.send(self.topic, key, value, [(TASK_HEADER, task_id.encode())])
@@ -52,7 +60,7 @@ class Parking:
         )
         return parked.done
 
-    def _durable(self, sent: Future[None], parked: _Parked) -> None:
+    def _durable(self, sent: Future[Any], parked: _Parked) -> None:
         if (error := sent.exception()) is not None:
             parked.done.set_exception(error)
             return
@@ -60,7 +68,7 @@ class Parking:
         if state is None:  # it was forgotten meanwhile
             self._send_on(parked)
             return
-        numbered = parked._replace(number=state.count_parked())
+        numbered = parked._replace(number=state.count_parked(), place=sent.result())
         self._unproved.setdefault(parked.task_id, deque()).append(numbered)
         self._states.tell_soon()
 
@@ -75,7 +83,7 @@ class Parking:
             while waiting and mine is not None and waiting[0].number <= mine.parked:
                 parked = waiting.popleft()
                 if state is not None and state.phase.name == "paused":
-                    parked.done.set_result(None)
+                    self._finish(parked, parked.place)
                 else:
                     if state is not None:
                         state.count_sent_on()
@@ -83,11 +91,20 @@ class Parking:
             if not waiting:
                 del self._unproved[task_id]
 
-    def _send_on(self, parked: _Parked) -> None:
-        def sent(done: Future[None]) -> None:
-            if (error := done.exception()) is None:
-                parked.done.set_result(None)
-            else:
-                parked.done.set_exception(error)
+    def _finish(self, parked: _Parked, place: MessagePlace | None) -> None:
+        """The end of its task waits for the message where it is, before its seed is complete."""
+        if self._highs is None or place is None:
+            parked.done.set_result(None)
+        else:
+            self._highs.put(parked.task_id, place, lambda: parked.done.set_result(None))
 
-        self._producer.send(self._topics.seeds, parked.key, parked.value).add_done_callback(sent)
+    def _send_on(self, parked: _Parked) -> None:
+        def sent(done: Future[Any]) -> None:
+            if (error := done.exception()) is not None:
+                parked.done.set_exception(error)
+                return
+            self._finish(parked, done.result())
+
+        self._producer.send(self._topics.seeds, parked.key, parked.value).add_done_callback(
+            lambda done: self._loop.call_soon_threadsafe(self._guarded(sent), done)
+        )

@@ -7,15 +7,19 @@ topic: what is parked later is not counted as put back, and somebody does this o
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from typing import NamedTuple
 
-from site_spider.contracts.seed_log import Message, Producer, SeedLog
+from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
 from site_spider.errors import SinkRejected, TopicMissing
 from site_spider.tasks.board import RETURNED, note_key
+from site_spider.tasks.closing import make_control_log
+from site_spider.tasks.control_log import written
+from site_spider.tasks.ending import High, Passed
 from site_spider.tasks.topics import TASK_HEADER, TaskTopics
 from site_spider.tasks.usage import Numbers, Returned
 
@@ -38,8 +42,10 @@ class Returning:
         self._topics = topics
         self._key = note_key(task_id, RETURNED)
         self._header = task_id.encode()
-        self._under_way: deque[tuple[Message, Future[None] | None]] = deque()  # None: of another task
+        self._under_way: deque[tuple[Message, Future[MessagePlace] | None]] = deque()  # None: of another task
         self._offsets: dict[str, int] = {}
+        self._task_id = task_id
+        self._highs: dict[Partition, int] = {}  # of what was put back
 
     def run(self, backlog: Backlog) -> int:
         """How many were put back, up to the present end. Raises LogUnavailable."""
@@ -83,12 +89,28 @@ class Returning:
         message, future = self._under_way.popleft()
         try:
             if future is not None:
-                future.result()
+                place = future.result()
+                self._highs[place.partition] = max(place.offset + 1, self._highs.get(place.partition, 0))
         except SinkRejected as error:
             where = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
             raise SinkRejected(f"{where} cannot be put back: {error}") from error
         self._offsets[str(message.partition.number)] = message.offset + 1
 
     def _note(self, producer: Producer, parked: Numbers) -> None:
+        self._tell_end(producer)
         note = Returned(parked=parked, offsets=self._offsets)
         producer.send(self._topics.tasks, self._key, note.model_dump_json().encode()).result()
+
+    def _tell_end(self, producer: Producer) -> None:
+        """The end of the task waits for these seeds where they are now, and no more for where they were."""
+        make_control_log(self._log, self._topics)
+        name = secrets.token_hex(6)
+        highs = [High(partition, name, position) for partition, position in self._highs.items()]
+        parked = [
+            Passed(Partition(self._topics.parked, int(number)), name, position)
+            for number, position in self._offsets.items()
+        ]
+        for facts in (highs, parked):
+            records = [written(self._task_id, fact) for fact in facts]
+            for sent in [producer.send(self._topics.control, *record) for record in records]:
+                sent.result()

@@ -28,7 +28,7 @@ _MOST_TOLD = 200  # tasks in one go
 _IDLE_SECONDS = 2.0  # then claims are given back
 _MOST_STATES = 5_000
 
-Send = Callable[[bytes, bytes], "Future[None]"]
+Send = Callable[[bytes, bytes], "Future[Any]"]
 
 
 class TaskStates(SeedListener):

@@ -17,15 +17,27 @@ class TaskTopics(NamedTuple):
     seeds: str
     tasks: str
     parked: str
+    events: str = "task-events"
+
+    @property
+    def control(self) -> str:
+        """Of the log that tells the end of tasks."""
+        return f"{self.tasks}.control"
 
     @classmethod
     def read(cls, settings: SettingsView) -> Self:
         """SITE_SEED_TOPIC and SITE_TASK_TOPIC. Raises ConfigError."""
         seeds = options.topic(settings, "SITE_SEED_TOPIC")
         tasks = options.topic(settings, "SITE_TASK_TOPIC", f"{seeds}.tasks")
+        events = options.topic(settings, "SITE_TASK_EVENTS_TOPIC", f"{seeds}.task-events")
+        if events in (seeds, tasks):
+            raise ConfigError(
+                f"SITE_TASK_EVENTS_TOPIC is {events!r}, which is another topic of the crawl as well. "
+                "Name one of its own, or leave it empty."
+            )
         if tasks == seeds:
             raise ConfigError(
                 f"SITE_TASK_TOPIC is {tasks!r} as SITE_SEED_TOPIC is: each task would be read as a seed. "
                 "Name another topic, or leave it empty."
             )
-        return cls(seeds, tasks, f"{seeds}.parked")
+        return cls(seeds, tasks, f"{seeds}.parked", events)

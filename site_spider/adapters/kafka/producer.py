@@ -28,7 +28,7 @@ from confluent_kafka import Message as RawMessage
 
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
-from site_spider.contracts.seed_log import Headers
+from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.errors import LogUnavailable, SinkRejected
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class _ProducerRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, str | bytes | None]]
-    future: Future[None]
+    future: Future[MessagePlace]
 
 
 class KafkaProducer:
@@ -67,7 +67,7 @@ class KafkaProducer:
         self._config = config
         self._lock = threading.RLock()  # a future's callback may send the next message from within
         self._overflow: deque[_ProducerRecord] = deque()
-        self._unfinished: set[Future[None]] = set()
+        self._unfinished: set[Future[MessagePlace]] = set()
         self._topic = ""  # the last one used: a topic to ask about that exists for certain
         self._broken = False
         self._closed = threading.Event()
@@ -81,9 +81,11 @@ class KafkaProducer:
         self._thread = threading.Thread(target=self._serve, name="site-kafka-producer", daemon=True)
         self._thread.start()
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Future[MessagePlace]:
         """See `site_spider.contracts.seed_log.Producer`."""
-        future: Future[None] = Future()
+        future: Future[MessagePlace] = Future()
         future.set_running_or_notify_cancel()  # from here on nobody can take it back
         outgoing = _ProducerRecord(topic, key, value, list(headers), future)
         with self._lock:
@@ -161,7 +163,7 @@ class KafkaProducer:
         if error is None and message.offset() is None:
             self._send_again(outgoing)
         else:
-            self._finish(outgoing.future, error)
+            self._finish(outgoing.future, error, message)
 
     def _send_again(self, outgoing: _ProducerRecord) -> None:
         """It may not be stored: twice is better than never."""
@@ -170,18 +172,21 @@ class KafkaProducer:
             if self._broken or not self._produce(outgoing):
                 self._overflow.append(outgoing)
 
-    def _finish(self, future: Future[None], error: KafkaError | None) -> None:
+    def _finish(
+        self, future: Future[MessagePlace], error: KafkaError | None, message: RawMessage | None = None
+    ) -> None:
         if error is not None and error.code() in {KafkaError._FATAL, KafkaError._STATE}:
             self._broken = True
         self._unfinished.discard(future)
         if future.done():
             return
-        if error is None:
-            future.set_result(None)
-        elif error.code() in _REJECTED:
+        if error is None and message is not None:
+            future.set_result(_place(message))
+        elif error is not None and error.code() in _REJECTED:
             future.set_exception(SinkRejected(f"Kafka refuses the message: {error.str()}"))
         else:
-            future.set_exception(LogUnavailable(f"Kafka did not take the message: {error.str()}"))
+            why = "no answer" if error is None else error.str()
+            future.set_exception(LogUnavailable(f"Kafka did not take the message: {why}"))
 
     # --- the client --------------------------------------------------------------------------
 
@@ -218,8 +223,12 @@ class KafkaProducer:
         self._client.purge()
         self._client.flush(1)  # lets the client report what was purged
 
-    def _give_up(self, futures: Iterable[Future[None]], reason: str) -> None:
+    def _give_up(self, futures: Iterable[Future[MessagePlace]], reason: str) -> None:
         for future in futures:
             self._unfinished.discard(future)
             if not future.done():
                 future.set_exception(LogUnavailable(reason))
+
+
+def _place(message: RawMessage) -> MessagePlace:
+    return MessagePlace(Partition(str(message.topic()), message.partition() or 0), message.offset() or 0)

@@ -25,12 +25,32 @@ class KafkaTopicReader:
         self._trouble = ""
         self._client = Consumer(config.reader(f"site_spider-read-{uuid.uuid4().hex}", self._note_trouble))
         self._ends: dict[int, int] | None = None  # those not reached; None: there is no such topic yet
+        self._next: dict[int, int] = {}  # positions of partitions
         self._begin()
 
     @property
     def is_at_end(self) -> bool:
         """See `site_spider.contracts.seed_log.TopicReader`."""
         return not self._ends
+
+    def mark_end(self) -> None:
+        """See `site_spider.contracts.seed_log.TopicReader`."""
+        if self._ends is None:
+            self._begin()
+            return
+        try:
+            parts = self._client.assignment()
+            bounds = {
+                part.partition: self._client.get_watermark_offsets(part, timeout=_ANSWER_SECONDS)
+                for part in parts
+            }
+        except KafkaException as error:
+            raise self._unavailable(error) from error
+        self._ends = {
+            number: high
+            for number, (low, high) in bounds.items()
+            if high > max(low, self._next.get(number, 0))
+        }
 
     def poll(self, timeout_seconds: float) -> list[Message]:
         """See `site_spider.contracts.seed_log.TopicReader`."""
@@ -56,10 +76,7 @@ class KafkaTopicReader:
             parts = [TopicPartition(self._topic, number, 0) for number in found.partitions]
             bounds = [self._client.get_watermark_offsets(part, timeout=_ANSWER_SECONDS) for part in parts]
         except KafkaException as error:
-            why = self._trouble or error.args[0].str()
-            raise LogUnavailable(
-                f"Kafka at {self._address} (SITE_KAFKA_BROKERS) did not answer: {why}."
-            ) from error
+            raise self._unavailable(error) from error
         lows = {part.partition: low for part, (low, _) in zip(parts, bounds, strict=True)}
         self._ends = {
             part.partition: high for part, (low, high) in zip(parts, bounds, strict=True) if high > low
@@ -73,9 +90,14 @@ class KafkaTopicReader:
         number, offset = raw.partition() or 0, raw.offset() or 0
         assert self._ends is not None
         # the last offsets may hold no messages, so the end counts too
-        if number in self._ends and (error is not None or offset + 1 >= self._ends[number]):
-            del self._ends[number]
+        self._next[number] = offset if error is not None else offset + 1
+        if self._next[number] >= self._ends.get(number, 0):
+            self._ends.pop(number, None)
         return to_message(raw) if error is None else None
+
+    def _unavailable(self, error: KafkaException) -> LogUnavailable:
+        why = self._trouble or error.args[0].str()
+        return LogUnavailable(f"Kafka at {self._address} (SITE_KAFKA_BROKERS) did not answer: {why}.")
 
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:

@@ -55,6 +55,9 @@ _MISSING = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
 
+# a reader that is behind, but not so far, sees every record (see tasks.ending)
+_COMPACTED = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
+
 _EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # not in its stubs
 _LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
@@ -149,13 +152,20 @@ class KafkaSeedLog:
         """See `site_spider.contracts.seed_log.SeedLog`."""
         if self.partitions(topic):
             return
-        kept = {"cleanup.policy": "compact"} if compacted else {"retention.ms": "-1"}
+        kept = _COMPACTED if compacted else {"retention.ms": "-1"}
         wanted = NewTopic(topic, partitions or -1, -1, config=kept)
         try:
             self._answer(self._admin.create_topics([wanted], operation_timeout=_ANSWER_SECONDS)[topic])
         except LogUnavailable:
             if not self.partitions(topic):  # another process may have been quicker
                 raise
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while not self.partitions(topic):  # all servers hear of it
+            if time.monotonic() > deadline:
+                raise LogUnavailable(
+                    f"Topic {topic} was made in Kafka at {self.address}, but is not there yet."
+                )
+            time.sleep(_COORDINATOR_PAUSE_SECONDS)
 
     def reader(self, topic: str, *, compacted: bool) -> KafkaTopicReader:  # noqa: ARG002 - the servers know
         """See `site_spider.contracts.seed_log.SeedLog`."""

@@ -50,7 +50,7 @@ class _Sending:
     """A record's message; `rounds` counts how often it was sent again for its size."""
 
     record: Record
-    future: Future[None]
+    future: Future[Any]
     rounds: int = 0
     is_cut_out: bool = False  # there is no body left to cut
 
@@ -174,11 +174,11 @@ class KafkaSink:
         sending.rounds += 1
         sending.future = self._sent(self._alone, sending.record, document)
 
-    def _sent(self, producer: KafkaProducer, record: Record, document: Mapping[str, Any]) -> Future[None]:
+    def _sent(self, producer: KafkaProducer, record: Record, document: Mapping[str, Any]) -> Future[Any]:
         try:
             value = encode(document)
         except SinkRejected as error:
-            refused: Future[None] = Future()
+            refused: Future[Any] = Future()
             refused.set_exception(error)
             return refused
         return producer.send(self._topic, record.key.encode("utf-8", "replace"), value)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from site_spider.adapters.local.log_file import LogFile, may_pass, message_id
-from site_spider.contracts.seed_log import Headers
+from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.errors import LogUnavailable, SinkRejected
 from site_spider.seed.partitions import partition_of
 
@@ -37,7 +37,7 @@ class _UnwrittenMessage(NamedTuple):
     headers: str | None
     timestamp_ms: int
     size_bytes: int
-    future: Future[None]
+    future: Future[MessagePlace]
 
 
 class LocalProducer:
@@ -54,9 +54,11 @@ class LocalProducer:
         self._thread = threading.Thread(target=self._serve, name="site-local-producer", daemon=True)
         self._thread.start()
 
-    def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Future[MessagePlace]:
         """See `site_spider.contracts.seed_log.Producer`."""
-        future: Future[None] = Future()
+        future: Future[MessagePlace] = Future()
         future.set_running_or_notify_cancel()  # from here on nobody can take it back
         text = json.dumps([(name, data.decode("latin-1")) for name, data in headers]) if headers else None
         size_bytes = len(key or b"") + len(value or b"") + len(text or "")
@@ -94,12 +96,14 @@ class LocalProducer:
     def _serve(self) -> None:
         while batch := self._next_batch():
             try:
-                self._write_patiently(batch)
+                places = self._write_patiently(batch)
             except LogUnavailable as error:
                 self._finish(batch, error)
             except Exception as error:  # noqa: BLE001 - a dead thread would leave every future open
                 self._finish(batch, LogUnavailable(f"The seed log cannot write: {error!r}."))
             else:
+                for outgoing, place in zip(batch, places, strict=True):
+                    outgoing.future.set_result(place)
                 self._finish(batch, None)
         self._file.close()
 
@@ -114,7 +118,7 @@ class LocalProducer:
                 size_bytes += batch[-1].size_bytes
             return batch
 
-    def _write_patiently(self, batch: Sequence[_UnwrittenMessage]) -> None:
+    def _write_patiently(self, batch: Sequence[_UnwrittenMessage]) -> list[MessagePlace]:
         said = False
         while True:
             try:
@@ -130,9 +134,7 @@ class LocalProducer:
 
     def _finish(self, batch: Sequence[_UnwrittenMessage], error: LogUnavailable | None) -> None:
         for outgoing in batch:
-            if error is None:
-                outgoing.future.set_result(None)
-            else:
+            if error is not None:
                 outgoing.future.set_exception(error)
         with self._change:
             self._unfinished -= len(batch)
@@ -140,24 +142,32 @@ class LocalProducer:
 
     # --- the tables --------------------------------------------------------------------------
 
-    def _write(self, batch: Sequence[_UnwrittenMessage]) -> None:
+    def _write(self, batch: Sequence[_UnwrittenMessage]) -> list[MessagePlace]:
         with self._file.transaction() as connection:
             topics = {
                 topic: make_topic(connection, topic, self._partitions)
                 for topic in {one.topic for one in batch}
             }
-            rows = [(self._place(topics[one.topic], one.key), *one[1:5]) for one in batch]
+            places = [self._place(one.topic, topics[one.topic], one.key) for one in batch]
+            rows = [
+                (
+                    message_id(topics[place.partition.topic][place.partition.number][0], place.offset),
+                    *one[1:5],
+                )
+                for place, one in zip(places, batch, strict=True)
+            ]
             connection.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?)", rows)
             ends = [(end, identifier) for places in topics.values() for identifier, end in places]
             connection.executemany("UPDATE partitions SET next_offset = ? WHERE id = ?", ends)
+        return places
 
-    def _place(self, partitions: list[list[int]], key: bytes | None) -> int:
-        """The id of the next message with this key; counts it."""
+    def _place(self, topic: str, partitions: list[list[int]], key: bytes | None) -> MessagePlace:
+        """Of the next message with this key; counts it."""
         count = len(partitions)
         number = next(self._turns) % count if key is None else partition_of(key, count)
-        identifier, offset = partitions[number]
+        offset = partitions[number][1]
         partitions[number][1] += 1
-        return message_id(identifier, offset)
+        return MessagePlace(Partition(topic, number), offset)
 
 
 def make_topic(connection: sqlite3.Connection, topic: str, partitions: int) -> list[list[int]]:

@@ -12,9 +12,10 @@ from site_spider.contracts.seed_log import Message, Partition
 _WAIT_SECONDS = 0.05
 _PAGE = 200
 _COMPACT_EVERY = 5_000  # messages that were read
+_KEPT_SECONDS = 60.0  # a reader that is behind, but not so far, sees every record (see tasks.ending)
 
 # of each key the latest; one of two is not needed, and a key without a value not at all
-_SUPERSEDED = """DELETE FROM messages WHERE id >= ?1 AND id < ?2 AND key IS NOT NULL
+_SUPERSEDED = """DELETE FROM messages WHERE id >= ?1 AND id < ?2 AND key IS NOT NULL AND timestamp_ms < ?3
     AND id NOT IN (SELECT max(id) FROM messages WHERE id >= ?1 AND id < ?2 GROUP BY key)"""
 
 
@@ -35,6 +36,10 @@ class LocalTopicReader:
     def is_at_end(self) -> bool:
         """See `site_spider.contracts.seed_log.TopicReader`."""
         return all(self._offsets.get(identifier, 0) >= end for identifier, end in self._ends.items())
+
+    def mark_end(self) -> None:
+        """See `site_spider.contracts.seed_log.TopicReader`."""
+        self._ends = {identifier: end for identifier, _, end in self._extents()}
 
     def poll(self, timeout_seconds: float) -> list[Message]:
         """See `site_spider.contracts.seed_log.TopicReader`."""
@@ -73,7 +78,8 @@ class LocalTopicReader:
 
     def _compact(self) -> None:
         self._since_compaction = 0
+        before_ms = int((time.time() - _KEPT_SECONDS) * 1000)
         with self._file.transaction() as connection:
             for identifier, _, end in self._extents():
                 bounds = message_id(identifier, 0), message_id(identifier, end)
-                connection.execute(_SUPERSEDED, bounds)
+                connection.execute(_SUPERSEDED, (*bounds, before_ms))

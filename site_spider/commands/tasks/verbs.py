@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from site_spider.commands.tasks.control import Cancel, Pause, Resume
 from site_spider.commands.tasks.declare import Set, Start
+from site_spider.commands.tasks.end import Close, Notify, Wait
 from site_spider.commands.tasks.tell import List, Show
 from site_spider.commands.tasks.verb import Verb
 
@@ -17,4 +18,7 @@ VERBS: Mapping[str, Verb] = {
     "pause": Pause(),
     "resume": Resume(),
     "cancel": Cancel(),
+    "close": Close(),
+    "wait": Wait(),
+    "notify": Notify(),
 }

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.dead_letters.chosen import ChosenReplay
 from site_spider.dead_letters.letters import Letter, newest
+from site_spider.dead_letters.sending import TasksOf
 from site_spider.errors import LogUnavailable
 from site_spider.spoken import plural
 
@@ -19,9 +20,10 @@ _FRESH_SECONDS = 5.0
 class DeadLetters:
     """Of one topic."""
 
-    def __init__(self, log: SeedLog, topic: str) -> None:
+    def __init__(self, log: SeedLog, topic: str, tasks_of: TasksOf | None = None) -> None:
         self.topic = topic
         self._log = log
+        self._tasks_of = tasks_of
         self._known: list[Letter] = []
         self._read_at = 0.0
         self._one = asyncio.Lock()
@@ -48,7 +50,7 @@ class DeadLetters:
         def complain(message: Message, reason: str) -> None:
             complaints.append(f"{message.partition.number}:{message.offset} {reason}")
 
-        replay = ChosenReplay(self._log, self.topic, complain)
+        replay = ChosenReplay(self._log, self.topic, complain, self._tasks_of)
         async with self._one:
             self._read_at = 0.0
             frozen = {partition: frozenset(offsets) for partition, offsets in places.items()}

@@ -25,11 +25,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from scrapy import Request
 
 from site_spider import meta_keys
+from site_spider.contracts.seed_log import MessagePlace
 from site_spider.engine.background import Background
 from site_spider.engine.turns import Turns
 from site_spider.frontier.spill.hosts import Ownership
@@ -62,12 +63,19 @@ class SpilledPages(Protocol):
         """It stays after all."""
 
 
+class Highs(Protocol):
+    """Who says in the control log of a task where its seeds are."""
+
+    def put(self, task_id: str, place: MessagePlace, then: Callable[[], None]) -> None:
+        """A seed of the task is there now; `then` is called when all who have to know it do."""
+
+
 class ParkedTopic(Protocol):
     """Where requests of a paused task wait."""
 
     topic: str
 
-    def send(self, task_id: str, key: bytes | None, value: bytes) -> Future[None]:
+    def send(self, task_id: str, key: bytes | None, value: bytes) -> Future[Any]:
         """Done when the message is safe there, or in the seed topic if the task goes on."""
 
 
@@ -95,7 +103,9 @@ class Spill:
         count: Callable[[str], None],
         background: Background,
         parked: ParkedTopic | None = None,
+        highs: Highs | None = None,
     ) -> None:
+        self._highs = highs
         self._parked = parked
         self._guarded = background.guarded
         self._rules = rules
@@ -226,7 +236,7 @@ class Spill:
         )
         return True
 
-    def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[None]:
+    def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[Any]:
         task_id = job.root.seed.task_id
         if (
             topic is not None
@@ -237,7 +247,7 @@ class Spill:
             return self._parked.send(task_id, key, value)
         return self._commits.spill(job, key, value, topic)
 
-    def _sent(self, future: Future[None], request: Request, job: Job, weight_bytes: int) -> None:
+    def _sent(self, future: Future[Any], request: Request, job: Job, weight_bytes: int) -> None:
         self._load.remove_sending(weight_bytes)
         error = future.exception()
         if error is not None:
@@ -252,11 +262,22 @@ class Spill:
                 self._completion.ended(request)
         else:
             self._count("spill/sent")
-            job.written = True  # by whoever takes the new seed
-            if job is job.root:
-                self._completion.ledger.decide(job.entry, Outcome.SPILLED)
-            self._completion.ended(request)
+            self._when_known(job, future.result(), lambda: self._left(request, job))
         self._room.wake()
+
+    def _when_known(self, job: Job, place: MessagePlace | None, then: Callable[[], None]) -> None:
+        """The hold on its seed is released when the end of its task waits for the new seed."""
+        task_id = job.root.seed.task_id
+        if place is None or task_id is None or self._highs is None:
+            then()
+        else:
+            self._highs.put(task_id, place, then)
+
+    def _left(self, request: Request, job: Job) -> None:
+        job.written = True  # by whoever takes the new seed
+        if job is job.root:
+            self._completion.ledger.decide(job.entry, Outcome.SPILLED)
+        self._completion.ended(request)
 
 
 def _at_most(count: int, picks: Callable[[Waiter], bool]) -> Callable[[Waiter], bool]:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
@@ -115,9 +115,9 @@ class ExactlyOnce(SeedListener):
         else:
             self._keep(job, record)
 
-    def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[None]:
+    def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[Any]:
         """Keep a link that becomes a seed when the tree it leaves is complete; the future is done."""
-        kept: Future[None] = Future()
+        kept: Future[Any] = Future()
         self._keep(job, Link(key, value, topic))
         kept.set_result(None)
         return kept

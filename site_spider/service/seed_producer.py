@@ -1,0 +1,159 @@
+"""Produces seeds from Python, as `scrapy seed` does from files."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+from scrapy.settings import BaseSettings, Settings
+from scrapy.utils.project import get_project_settings
+
+from site_spider import options
+from site_spider.contracts.seed_log import MessagePlace
+from site_spider.errors import ConfigError
+from site_spider.observe.lag import LagGate
+from site_spider.reason import refused
+from site_spider.seed.line import seed_message
+from site_spider.service import plugins
+from site_spider.service.environment import apply_environment
+from site_spider.tasks.closing import TaskProducer
+from site_spider.tasks.topics import TaskTopics
+
+_MOST_UNDER_WAY = 5_000
+_MOST_BYTES_UNDER_WAY = 32_000_000
+_CHECK_SECONDS = 10.0
+
+
+class SeedProducer:
+    """Sends seeds to the seed topic: checked as the crawler checks them, keyed by host.
+
+        with SeedProducer(task_id="spring", max_lag=100_000, closes_task=True) as seeds:
+            seeds.send("https://example.com/")
+            seeds.send({"url": "https://example.com/a", "meta": {"url_id": "42"}})
+
+    Settings are those of the project around, the environment, and `settings`, in this order. At the end of
+    the block all seeds are durable; `produced` counts them. With `closes_task` the task is closed then,
+    unless the block was left by an exception. One thread uses an object. Raises ConfigError and
+    LogUnavailable.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | BaseSettings | None = None,
+        *,
+        topic: str | None = None,
+        task_id: str | None = None,
+        max_lag: int | None = None,
+        closes_task: bool = False,
+    ) -> None:
+        if closes_task and not task_id:
+            raise ConfigError("closes_task is True, but task_id names no task. Name the task.")
+        if max_lag is not None and max_lag < 1:
+            raise ConfigError(f"max_lag is {max_lag}, but must be 1 or more. Leave it out for no limit.")
+        self.produced = 0
+        known = _settings(settings)
+        if topic is not None:
+            known.set("SITE_SEED_TOPIC", topic, priority="cmdline")
+        self._topics = TaskTopics.read(known)
+        self._task_id = task_id
+        self._closes = closes_task
+        self._under_way: deque[tuple[int, Future[MessagePlace]]] = deque()
+        self._bytes = 0
+        self._log = plugins.seed_log(known)
+        self._log.check(_CHECK_SECONDS)
+        self._producer = self._log.producer()
+        self._task = (
+            None if task_id is None else TaskProducer(self._log, self._producer, self._topics, task_id)
+        )
+        group = options.text(known, "SITE_CONSUMER_GROUP", required=True)
+        self._gate = None
+        if max_lag is not None:
+            self._gate = LagGate(self._log, self._topics.seeds, group, max_lag, lambda _line: None)
+        self._is_closed = False
+        if self._task is not None:
+            self._task.begin()
+
+    def send(self, seed: str | Mapping[str, Any]) -> None:
+        """Send a URL or a seed (see docs/seeds-and-results.md). Waits while too much is under way or waits.
+
+        Raises SeedError when it is no seed; SinkRejected when the log refuses an earlier one.
+        """
+        if self._is_closed:
+            raise ConfigError("The SeedProducer is closed. Make another one.")
+        key, value = seed_message(_line(seed), task_id=self._task_id)
+        if self._gate is not None:
+            if self._gate.is_shut:
+                self.flush()
+            self._gate.wait()
+        self._under_way.append((len(value), self._producer.send(self._topics.seeds, key, value)))
+        self._bytes += len(value)
+        while self._under_way and (self._is_full() or self._under_way[0][1].done()):
+            self._settle()
+
+    def flush(self) -> None:
+        """Return when all that was sent is durable."""
+        while self._under_way:
+            self._settle()
+
+    def close(self) -> None:
+        """Flush, say that this producer has ended, and close the task if that was asked for."""
+        self._close(closes=self._closes)
+
+    def __enter__(self) -> Self:
+        """Use it in a block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As `close`; left by an exception, the task stays open."""
+        self._close(closes=self._closes and kind is None)
+
+    def _close(self, *, closes: bool) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self.flush()
+            if self._task is not None:
+                self._task.end(closes=closes)
+        finally:
+            self._producer.close()
+            self._log.close()
+
+    def _is_full(self) -> bool:
+        return len(self._under_way) > _MOST_UNDER_WAY or self._bytes > _MOST_BYTES_UNDER_WAY
+
+    def _settle(self) -> None:
+        size_bytes, future = self._under_way.popleft()
+        self._bytes -= size_bytes
+        place = future.result()
+        self.produced += 1
+        if self._task is not None:
+            self._task.sent(place)
+
+
+def _line(seed: str | Mapping[str, Any]) -> str:
+    if isinstance(seed, str):
+        return seed
+    try:
+        return json.dumps(dict(seed), ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise refused("seed", f"it cannot be written as JSON: {error}") from None
+
+
+def _settings(given: Mapping[str, Any] | BaseSettings | None) -> Settings:
+    """Ours, over them the project's, over them the environment, over all those given."""
+    settings = Settings()
+    settings.setmodule("site_spider.settings", priority="default")
+    if isinstance(given, BaseSettings):
+        settings.update(given)
+        return settings
+    settings.update(get_project_settings())
+    apply_environment(settings)
+    settings.update(dict(given or {}), priority="cmdline")
+    return settings

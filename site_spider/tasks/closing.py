@@ -1,0 +1,96 @@
+"""What producers say in the control log of a task: that they begin, that they end, that it is closed.
+
+A task that is known there is counted. So a producer says that it begins before it sends. Whoever closes the
+task for all producers says so before it looks for the ends of the topic: a request that is spilled
+meanwhile either lies below those ends, or its process has read that the task is known, and waits for its
+`High` (tasks.control).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import closing
+
+from site_spider.contracts.seed_log import MessagePlace, Partition, Producer, SeedLog
+from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
+from site_spider.tasks.control_log import Endings, written
+from site_spider.tasks.ending import ALL_PRODUCERS, Fact, Producing
+from site_spider.tasks.topics import TaskTopics
+
+_READ_SECONDS = 0.2
+_ANSWER_SECONDS = 60.0
+_POLICY = "so that all processes see its records in one order"
+
+
+def make_control_log(log: SeedLog, topics: TaskTopics) -> None:
+    """Make the topic, unless it is there. Raises ConfigError, LogUnavailable."""
+    log.make_topic(topics.control, 1, compacted=True)
+    if (partitions := log.partitions(topics.control)) != 1:
+        raise ConfigError(
+            f"Topic {topics.control} has {partitions} partitions, but must have one, {_POLICY}. It is named "
+            "after SITE_TASK_TOPIC: name another one."
+        )
+
+
+def read_endings(log: SeedLog, topics: TaskTopics) -> Endings:
+    """What the control log says at this moment. Raises LogUnavailable."""
+    endings = Endings()
+    with closing(log.reader(topics.control, compacted=True)) as reader:
+        while not reader.is_at_end:
+            endings.take_all(reader.poll(_READ_SECONDS))
+    return endings
+
+
+class TaskProducer:
+    """One producer of a task's seeds; its name is new each time. All methods block."""
+
+    def __init__(self, log: SeedLog, producer: Producer, topics: TaskTopics, task_id: str) -> None:
+        self._log = log
+        self._producer = producer
+        self._topics = topics
+        self._task_id = task_id
+        self._name = secrets.token_hex(6)
+        self._highs: dict[Partition, int] = {}
+
+    def begin(self) -> None:
+        """To be called before the first seed is sent. Raises ConfigError, LogUnavailable."""
+        make_control_log(self._log, self._topics)
+        self._say(Producing(self._name, is_open=True))
+
+    def sent(self, place: MessagePlace) -> None:
+        """A seed is durable there."""
+        self._highs[place.partition] = max(place.offset + 1, self._highs.get(place.partition, 0))
+
+    def end(self, *, closes: bool) -> None:
+        """All seeds are durable; `closes`: no other producer sends any."""
+        self._say(Producing(self._name, is_open=False, closes=closes, highs=dict(self._highs)))
+
+    def close_for_all(self, has_parked: Callable[[], bool]) -> None:
+        """No producer sends more seeds of the task; what is in the topic now is all of it.
+
+        `has_parked` is asked when the processes know the task: whether messages of it are parked. A process
+        that parks one later says so in the control log.
+        """
+        make_control_log(self._log, self._topics)
+        self._say(Producing(ALL_PRODUCERS, is_open=True))
+        topics = (self._topics.seeds, self._topics.parked) if has_parked() else (self._topics.seeds,)
+        highs = {partition: end for topic in topics for partition, end in _ends(self._log, topic) if end}
+        self._say(Producing(ALL_PRODUCERS, is_open=False, closes=True, highs=highs))
+
+    def _say(self, fact: Fact) -> None:
+        key, value = written(self._task_id, fact)
+        sent = self._producer.send(self._topics.control, key, value)
+        try:
+            sent.result(_ANSWER_SECONDS)
+        except TimeoutError:
+            raise LogUnavailable(
+                f"{self._log.address} took no record for {self._topics.control} within {_ANSWER_SECONDS:g} s"
+            ) from None
+
+
+def _ends(log: SeedLog, topic: str) -> list[tuple[Partition, int]]:
+    try:
+        return [(part.partition, part.end) for part in log.progress(topic, f"{topic}.ends")]
+    except TopicMissing:
+        return []

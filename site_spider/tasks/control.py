@@ -1,0 +1,104 @@
+"""The control log of tasks in a crawl: what it says, and what this process writes to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from site_spider.contracts.seed_log import MessagePlace, Partition, Producer
+from site_spider.engine.background import Background
+from site_spider.tasks.control_follower import ControlFollower
+from site_spider.tasks.control_log import Endings, written
+from site_spider.tasks.ending import Fact, High, TaskEnding
+
+Then = Callable[[], None]
+
+
+class Control:
+    """On the event loop's thread only.
+
+    A task that the log does not name costs nothing but that: when something depends on it, the log is read
+    up to its present end first.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        writer: str,
+        endings: Endings,
+        follower: ControlFollower,
+        background: Background,
+    ) -> None:
+        self.writer = writer  # the name of this process in the log
+        self.endings = endings
+        self._producer = producer
+        self._topic = topic
+        self._follower = follower
+        self._guarded = background.guarded
+        self._loop = asyncio.get_running_loop()
+        self._highs: dict[tuple[str, Partition], int] = {}  # the highest that this process has told
+        self._unsure: list[
+            tuple[str, MessagePlace, Then]
+        ] = []  # of tasks that may be known when the log is read
+
+    def start(self) -> None:
+        """Follow the log."""
+        self._follower.start()
+
+    def stop(self) -> None:
+        """Follow it no more. Blocks for a moment."""
+        self._follower.stop()
+
+    def get(self, task_id: str) -> TaskEnding | None:
+        """What is known of a task; None when the log does not name it."""
+        return self.endings.get(task_id)
+
+    def when_read(self, then: Then) -> None:
+        """Call `then` when everything is read that is in the log now."""
+        self._follower.when_read(then)
+
+    def write(self, task_id: str, fact: Fact, done: Callable[[bool], None]) -> None:
+        """Append a record; `done` hears whether it is durable."""
+        key, value = written(task_id, fact)
+
+        def answered(future: Future[MessagePlace]) -> None:
+            try:
+                self._loop.call_soon_threadsafe(self._guarded(done), future.exception() is None)
+            except RuntimeError:
+                return  # the loop has closed: the process is ending
+
+        self._producer.send(self._topic, key, value).add_done_callback(answered)
+
+    def put(self, task_id: str, place: MessagePlace, then: Then) -> None:
+        """As in Highs of frontier.spill. Unacknowledged, `then` is never called: the seed is repeated."""
+        if self.get(task_id) is not None:
+            self._tell_high(task_id, place, then)
+            return
+        self._unsure.append((task_id, place, then))
+        if len(self._unsure) == 1:
+            self._loop.call_soon(self._guarded(self._ask))
+
+    def _ask(self) -> None:
+        """Whoever closes a task says so in the log before it looks for the last seeds of the topic."""
+        unsure, self._unsure = self._unsure, []
+
+        def decide() -> None:
+            for task_id, place, then in unsure:
+                if self.get(task_id) is None:
+                    then()
+                else:
+                    self._tell_high(task_id, place, then)
+
+        self.when_read(decide)
+
+    def _tell_high(self, task_id: str, place: MessagePlace, then: Then) -> None:
+        key = task_id, place.partition
+        position = self._highs[key] = max(self._highs.get(key, 0), place.offset + 1)
+
+        def answered(is_durable: bool) -> None:
+            if is_durable:
+                then()
+
+        self.write(task_id, High(place.partition, self.writer, position), answered)

@@ -1,0 +1,124 @@
+"""The parts that find and tell the end of tasks, opened, driven and closed together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from site_spider.contracts.seed_log import Producer, SeedLog
+from site_spider.engine.background import Background
+from site_spider.errors import SiteSpiderError
+from site_spider.tasks.board import Board
+from site_spider.tasks.closing import TaskProducer
+from site_spider.tasks.control import Control
+from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.notices import Notices
+from site_spider.tasks.record import Task
+from site_spider.tasks.teller import Teller
+from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.tracker import Tracker
+
+logger = logging.getLogger(__name__)
+
+_OVER_SECONDS = 1.0  # between looks for tasks that were cancelled, or have expired
+
+
+class TaskEnds:
+    """On the event loop's thread; `close` blocks. Off where results and offsets are one transaction."""
+
+    def __init__(
+        self,
+        control: Control,
+        tracker: Tracker,
+        teller: Teller,
+        over: OverTasks,
+        notices: Notices,
+        *,
+        is_on: bool,
+    ) -> None:
+        self._control = control
+        self._tracker = tracker
+        self._teller = teller
+        self._over = over
+        self._notices = notices
+        self._is_on = is_on
+
+    def start(self) -> None:
+        """Follow the control log from now on."""
+        if self._is_on:
+            self._control.start()
+        else:
+            logger.info("SITE_KAFKA_EXACTLY_ONCE is on: the end of tasks is not told")
+
+    def look(self) -> None:
+        """Write what has changed; to be called often."""
+        if self._is_on:
+            self._tracker.look()
+            self._teller.look()
+            self._over.look()
+            self._notices.look()
+
+    def is_counting(self) -> bool:
+        """Whether seeds that are done wait to be counted."""
+        return self._is_on and self._tracker.is_counting
+
+    def close(self) -> None:
+        """Follow it no more."""
+        if self._is_on:
+            self._control.stop()
+
+
+class OverTasks:
+    """Closes tasks that were cancelled or have expired: nobody sends seeds of them any more."""
+
+    def __init__(
+        self,
+        log: SeedLog,
+        producer: Producer,
+        topics: TaskTopics,
+        board: Board,
+        control: Control,
+        has_first: Callable[[], bool],
+        background: Background,
+    ) -> None:
+        self._log = log
+        self._producer = producer
+        self._topics = topics
+        self._board = board
+        self._control = control
+        self._has_first = has_first  # the first partition of the seed topic
+        self._background = background
+        self._look_at = 0.0
+        self._closing: set[str] = set()  # once for each process and task
+
+    def look(self) -> None:
+        """To be called now and then."""
+        now = time.time()
+        if now < self._look_at or not self._has_first():
+            return
+        self._look_at = now + _OVER_SECONDS
+        for task in self._board:
+            if self._is_over(task, now) and task.task_id not in self._closing:
+                self._closing.add(task.task_id)
+                self._background.start(self._close(task.task_id), "closing a task")
+
+    def _is_over(self, task: Task, now: float) -> bool:
+        if task.state != "cancelled" and task.expires_at is None:
+            return False
+        return self._board.phase(task.task_id, now).is_over
+
+    def _has_parked(self, task_id: str) -> bool:
+        return TaskDesk(self._log, self._topics).board.has_parked(task_id)
+
+    async def _close(self, task_id: str) -> None:
+        ending = self._control.get(task_id)
+        if ending is not None and (ending.is_closed or ending.is_told):
+            return
+        closer = TaskProducer(self._log, self._producer, self._topics, task_id)
+        try:
+            await asyncio.to_thread(closer.close_for_all, lambda: self._has_parked(task_id))
+        except SiteSpiderError as error:
+            logger.warning("Task %s cannot be closed now, trying again: %s", task_id, error)
+            self._closing.discard(task_id)

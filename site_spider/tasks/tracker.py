@@ -1,0 +1,236 @@
+"""Counts the seeds of tasks, and says how far each task is complete and committed in each partition.
+
+Each seed of a task has one hold of the tracker. When it is the last one, the seed is counted in the control
+log (tasks.counting), and then released. A seed of a task that the log does not name is released when the
+log was read up to its present end, and is not counted.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from site_spider.bounded_dict import BoundedDict
+from site_spider.contracts.seed_log import Message, Partition, Position
+from site_spider.errors import SeedError
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.entry import Entry
+from site_spider.ledger.lifecycle import SeedListener
+from site_spider.ledger.lineage import Job, Root
+from site_spider.ledger.metadata import decode
+from site_spider.seed.seed import Seed
+from site_spider.tasks.control import Control
+from site_spider.tasks.counting import Counting
+from site_spider.tasks.counts import Counts
+from site_spider.tasks.ending import TaskEnding
+
+_MOST_LEFT = 20_000  # seeds whose partition went away while they were under way
+
+Share = tuple[str, Partition]  # one task in one partition
+
+
+class Tracked:
+    """A seed of a task, and what its pages were so far."""
+
+    __slots__ = ("began", "bytes", "failures", "first_ms", "pages", "reasons", "task_id")
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+        self.began = False
+        self.first_ms = int(time.time() * 1000)
+        self.pages = self.failures = self.bytes = 0
+        self.reasons: Counter[str] = Counter()
+
+    def add(self, document: Mapping[str, Any]) -> None:
+        """One more document."""
+        self.bytes += document.get("response_size") or 0
+        if document.get("status") is not None:
+            self.pages += 1
+        if (description := document.get("description")) is not None:
+            self.failures += 1
+            self.reasons[str(description).partition(":")[0].partition(" (after ")[0].strip()[:80]] += 1
+
+    def counts(self, outcome: str) -> Counts:
+        """With how the seed has ended."""
+        now_ms = int(time.time() * 1000)
+        return Counts(
+            {outcome: 1}, self.pages, self.failures, self.bytes, dict(self.reasons), self.first_ms, now_ms
+        )
+
+
+class Tracker(SeedListener):
+    """On the event loop's thread only."""
+
+    def __init__(self, completion: Completion, control: Control) -> None:
+        self._completion = completion
+        self._ledger = completion.ledger
+        self._control = control
+        self._tracked: dict[Entry, Tracked] = {}
+        self._entries: dict[tuple[Partition, int], Entry] = {}  # those that wait to be counted
+        self._left: BoundedDict[tuple[Partition, int], Tracked] = BoundedDict(_MOST_LEFT)
+        self._countings: dict[Share, Counting] = {}
+        self._epochs: dict[Partition, int | None] = {}
+        self._ready: set[Share] = set()  # something waits to be counted
+        self._unsure: list[Entry] = []
+
+    # --- SeedListener -----------------------------------------------------------------------------
+
+    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:  # noqa: ARG002
+        """As in SeedListener."""
+        if isinstance(seed, SeedError) or seed.task_id is None:
+            return
+        self._tracked[entry] = Tracked(seed.task_id)
+        self._counting((seed.task_id, entry.partition)).arrived(entry.offset)
+        self._completion.hold(entry)
+
+    def began(self, root: Root) -> None:
+        """As in SeedListener."""
+        if (tracked := self._tracked.get(root.seed_entry)) is not None:
+            tracked.began = True
+
+    def written(self, job: Job, document: Mapping[str, Any]) -> None:
+        """As in SeedListener."""
+        entry = job.entry
+        tracked = self._tracked.get(entry)
+        if tracked is None and not entry.live:
+            tracked = self._left.get((entry.partition, entry.offset))
+        if tracked is not None:
+            tracked.add(document)
+
+    def last_hold(self, entry: Entry) -> None:
+        """As in SeedListener: all is done but for the counting."""
+        if (tracked := self._tracked.get(entry)) is None or not entry.live:
+            return
+        if self._control.get(tracked.task_id) is None:
+            self._unsure.append(entry)
+            if len(self._unsure) == 1:
+                self._control.when_read(self._decide)
+        else:
+            self._done(entry, tracked)
+
+    def ended(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        self._tracked.pop(entry, None)
+
+    def fenced(self, entry: Entry) -> None:
+        """As in SeedListener. What goes on is counted for the repeat that it completes."""
+        if (tracked := self._tracked.pop(entry, None)) is not None:
+            self._left[entry.partition, entry.offset] = tracked
+            self._entries.pop((entry.partition, entry.offset), None)
+            self._completion.release(entry)
+
+    def committed(self, positions: Mapping[Partition, Position | None]) -> None:
+        """As in SeedListener."""
+        known = {partition: _Committed(position) for partition, position in positions.items() if position}
+        for (task_id, partition), counting in list(self._countings.items()):
+            if partition in known:
+                counting.committed(known[partition].has)
+                if counting.is_empty and (task_id, partition) not in self._ready:
+                    del self._countings[task_id, partition]
+
+    # --- the control log --------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Write what has changed; to be called often."""
+        self._forget_lost()
+        for share in list(self._ready):
+            self._count(share)
+        for task_id in list(self._control.endings.unfinished):
+            self._tell_passed(task_id)
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether a seed waits to be counted."""
+        return bool(self._ready or self._unsure)
+
+    def _decide(self) -> None:
+        """The log is read: which of them belong to a task that it names."""
+        unsure, self._unsure = self._unsure, []
+        for entry in unsure:
+            tracked = self._tracked.get(entry)
+            if tracked is None or not entry.live:
+                continue
+            if self._control.get(tracked.task_id) is not None:
+                self._done(entry, tracked)
+            else:
+                self._counting((tracked.task_id, entry.partition)).skipped(entry.offset)
+                self._completion.release(entry)
+
+    def _done(self, entry: Entry, tracked: Tracked) -> None:
+        place = entry.partition, entry.offset
+        if not tracked.began:  # what an earlier epoch did of it completes it
+            tracked = self._left.get(place, tracked)
+        share = tracked.task_id, entry.partition
+        self._entries[place] = entry
+        outcome = "result" if entry.outcome is None else entry.outcome.value
+        self._counting(share).done(entry.offset, tracked.counts(outcome))
+        self._ready.add(share)
+
+    def _count(self, share: Share) -> None:
+        task_id, partition = share
+        ending = self._control.get(task_id)
+        if ending is None or (counting := self._countings.get(share)) is None:
+            self._ready.discard(share)
+            return
+        for offset in counting.read(ending.tallies.get(partition)):
+            if (entry := self._entries.pop((partition, offset), None)) is not None:
+                self._completion.release(entry)
+        if not counting.is_waiting:
+            self._ready.discard(share)
+        self._write(share, ending, counting, tells_passed=False)
+
+    def _tell_passed(self, task_id: str) -> None:
+        ending = self._control.get(task_id)
+        if ending is None or ending.is_told:
+            return
+        for partition, high in ending.highs.items():
+            if ending.passed(partition) < high and self._ledger.epoch(partition) is not None:
+                counting = self._counting((task_id, partition))
+                if counting.passed(self._ledger.next_offset(partition) or 0) >= high:
+                    counting.read(ending.tallies.get(partition))
+                    self._write((task_id, partition), ending, counting, tells_passed=True)
+
+    def _write(self, share: Share, ending: TaskEnding, counting: Counting, *, tells_passed: bool) -> None:
+        task_id, partition = share
+        position = self._ledger.next_offset(partition) or 0
+        tally = counting.next_tally(ending.tallies.get(partition), position, tells_passed=tells_passed)
+        if tally is not None:
+            self._control.write(task_id, tally, lambda is_durable: None if is_durable else counting.failed())
+
+    def _counting(self, share: Share) -> Counting:
+        epoch = self._ledger.epoch(share[1])
+        if self._epochs.get(share[1]) != epoch:
+            self._forget_lost()
+            self._epochs[share[1]] = epoch
+        if (counting := self._countings.get(share)) is None:
+            counting = self._countings[share] = Counting(share[1], f"{self._control.writer}.{epoch}")
+        return counting
+
+    def _forget_lost(self) -> None:
+        """Partitions that have left, or have left and come back: their seeds were fenced."""
+        lost = {part for part, epoch in self._epochs.items() if self._ledger.epoch(part) != epoch}
+        if not lost:
+            return
+        for part in lost:
+            del self._epochs[part]
+        self._countings = {share: of for share, of in self._countings.items() if share[1] not in lost}
+        self._ready = {share for share in self._ready if share[1] not in lost}
+
+
+class _Committed:
+    """Which offsets a position says are complete."""
+
+    def __init__(self, position: Position) -> None:
+        self._watermark = position.offset
+        runs = decode(*position).complete
+        self._starts = [start for start, _ in runs]
+        self._ends = [end for _, end in runs]
+
+    def has(self, offset: int) -> bool:
+        if offset < self._watermark:
+            return True
+        number = bisect_right(self._starts, offset) - 1
+        return number >= 0 and offset < self._ends[number]

@@ -1,0 +1,196 @@
+"""The end of a task with real processes that are killed: never told too early, and always told."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from site_spider.errors import TopicMissing
+from site_spider.service.seed_producer import SeedProducer
+from tools.deployment.deployment import Deployment, opened, wait_until
+
+END_SECONDS = 180
+TREES = 12
+HOSTS = 5
+PAGES = 7  # of a tree: one, two and four
+
+
+class TreeSite:
+    """Binary trees of pages; counts what it serves."""
+
+    def __init__(self) -> None:
+        site = self
+        self.served: Counter[str] = Counter()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                site.served[self.path] += 1
+                time.sleep(0.02)
+                self._answer(self.path)
+
+            def _answer(self, path: str) -> None:
+                tree, _, number = path.strip("/").partition("/")
+                child = 2 * int(number or 0) + 1
+                links = "".join(
+                    f'<a href="/{tree}/{each}">x</a>' for each in (child, child + 1) if each < PAGES
+                )
+                body = f"<html><body>{links} {path}</body></html>".encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *arguments: Any) -> None:
+                pass
+
+        self._servers = [ThreadingHTTPServer((f"127.0.0.{host}", 0), Handler) for host in range(1, HOSTS + 1)]
+        self._threads = [
+            threading.Thread(target=server.serve_forever, daemon=True) for server in self._servers
+        ]
+        for server, thread in zip(self._servers, self._threads, strict=True):
+            server.daemon_threads = True
+            thread.start()
+
+    def seeds(self) -> list[str]:
+        """On some hosts, so that they lie in several partitions."""
+        places = [server.server_address[:2] for server in self._servers]
+        return [
+            f"http://{places[tree % HOSTS][0]}:{places[tree % HOSTS][1]}/{tree}/0" for tree in range(TREES)
+        ]
+
+    def pages(self) -> set[str]:
+        return {f"{seed[:-1]}{number}" for seed in self.seeds() for number in range(PAGES)}
+
+    def close(self) -> None:
+        for server, thread in zip(self._servers, self._threads, strict=True):
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+@pytest.fixture
+def site() -> Iterator[TreeSite]:
+    site = TreeSite()
+    try:
+        yield site
+    finally:
+        site.close()
+
+
+SETTINGS = {"SITE_LINKS_TO": "kafka", "ROBOTSTXT_OBEY": "false", "LOG_LEVEL": "INFO"}
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.servers)])
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    if request.param == "embedded":
+        yield from opened(tmp_path, dict(SETTINGS))
+        return
+    brokers = request.getfixturevalue("kafka_brokers")
+    for deployment in opened(tmp_path, {**SETTINGS, "SITE_KAFKA_BROKERS": brokers}):
+        admin = AdminClient({"bootstrap.servers": brokers})
+        admin.create_topics([NewTopic(deployment.topic, 4, 1)])[deployment.topic].result()
+        yield deployment
+
+
+def events(deployment: Deployment) -> list[dict[str, Any]]:
+    try:
+        return [
+            json.loads(message.value or b"")
+            for message in deployment.log.read(f"{deployment.topic}.task-events")
+        ]
+    except TopicMissing:
+        return []
+
+
+def crawlers(parent: int) -> list[int]:
+    """The processes that crawl, below the script."""
+    found = []
+    for name in [entry.name for entry in Path("/proc").iterdir()]:
+        if name.isdigit():
+            try:
+                stat = Path(f"/proc/{name}/stat").read_text()
+                line = Path(f"/proc/{name}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if (
+                int(stat.rpartition(")")[2].split()[2]) == parent
+                and b"crawl_spider\0" in line
+                and b"bin/scrapy" in line
+            ):
+                found.append(int(name))
+    return found
+
+
+def scrapy(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("scrapy")
+    return subprocess.run(
+        [program, *arguments],
+        env=deployment.environment(),
+        capture_output=True,
+        text=True,
+        timeout=END_SECONDS,
+        check=False,
+    )
+
+
+def produce(deployment: Deployment, site: TreeSite) -> None:
+    with SeedProducer(deployment.scrapy_settings, task_id="job", closes_task=True) as seeds:
+        for seed in site.seeds():
+            seeds.send(seed)
+    assert seeds.produced == TREES
+
+
+def test_the_end_is_told_with_exact_counts_and_wait_ends(deployment: Deployment, site: TreeSite) -> None:
+    produce(deployment, site)
+    deployment.start("-n", "2")
+    waited = scrapy(deployment, "task", "wait", "job", "--json")
+    told = {document["url"] for document in deployment.documents().values()}
+    assert waited.returncode == 0, waited.stderr
+    assert told == site.pages()
+    event = json.loads(waited.stdout)
+    assert event["event"] == "done"
+    assert event["seeds"] == {"result": TREES * PAGES, "total": TREES * PAGES}
+    assert event["pages"] == TREES * PAGES
+    assert event["bytes"] == sum(document["response_size"] for document in deployment.documents().values())
+    assert [event["generation"] for event in events(deployment)] == [1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_end_waits_for_all_pages_whatever_is_killed(
+    deployment: Deployment, site: TreeSite, seed: int
+) -> None:
+    rng = random.Random(seed)
+    produce(deployment, site)
+    run = deployment.start("-n", "2")
+    kills = 0
+    deadline = time.monotonic() + END_SECONDS
+    while not events(deployment) and time.monotonic() < deadline:
+        if kills < 4 and sum(site.served.values()) > 10 * (kills + 1) and (pids := crawlers(run.process.pid)):
+            os.kill(rng.choice(pids), signal.SIGKILL)
+            kills += 1
+        time.sleep(rng.uniform(0.1, 0.5))
+    told = {document["url"] for document in deployment.documents().values()}
+    assert events(deployment), "the end was never told"
+    assert told == site.pages()
+    [event] = events(deployment)
+    assert event["seeds"]["total"] == sum(count for name, count in event["seeds"].items() if name != "total")
+    assert event["pages"] == TREES * PAGES
+    wait_until(deployment.is_done, 60, "no lag")
+    assert len(events(deployment)) == 1
