@@ -288,7 +288,7 @@ def _claim_slot(config: KafkaConfig, group: str) -> MemberSlot | None:
     if config.group_protocol != "classic":
         return None
     try:
-        return MemberSlot.claim(group)
+        return MemberSlot.claim(group, place=config.member_name)
     except OSError as error:
         logger.warning("Without a lock file a restarted process waits 10 s for its partitions: %s", error)
         return None
