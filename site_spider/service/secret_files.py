@@ -40,7 +40,7 @@ def check(settings: BaseSettings, environ: Mapping[str, str]) -> None:
         if path := _path(settings, environ, name):
             _content(name, path)
             if environ.get(name):
-                raise ConfigError(f"{name} and {name}_FILE are both set in the environment; keep one of them.")
+                raise ConfigError(f"{name} and {name}_FILE are both in the environment; keep one of them.")
 
 
 def _path(settings: BaseSettings, environ: Mapping[str, str], name: str) -> str:
