@@ -80,6 +80,7 @@ DOWNLOAD_VERIFY_CERTIFICATES = True  # a wrong certificate is a failure result; 
 # --- Seeds -------------------------------------------------------------------------------
 SITE_KAFKA_BROKERS = ""  # host:port,...; empty: the embedded seed log in SITE_DATA_DIR
 SITE_KAFKA_OPTIONS: dict[str, object] = {}  # JSON, passed to the Kafka client as is (TLS, SASL, ...)
+SITE_MEMBER_NAME = ""  # the machine and folder tell members apart; a container has new ones at each start
 SITE_KAFKA_GROUP_PROTOCOL = (
     "classic"  # or consumer (KIP-848): joins faster, 45 s until a restart has its partitions
 )

@@ -19,14 +19,17 @@ cache=${SITE_SERVERS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/site_spi
 start_timeout_seconds=${SITE_SERVERS_START_TIMEOUT_SECONDS:-120}
 stop_timeout_seconds=${SITE_SERVERS_STOP_TIMEOUT_SECONDS:-20}
 known=(kafka elasticsearch hbase redis)
+secure=no
 
 usage() {
     cat <<'END'
-Usage: servers.sh start|stop|kill|status|env [kafka|elasticsearch|hbase|redis ...]
+Usage: servers.sh start [--secure]|stop|kill|status|env [kafka|elasticsearch|hbase|redis ...]
 
 Runs real servers on 127.0.0.1 from their published packages. Without a name: all four.
 
   start    installs and downloads missing packages, starts the servers, and returns when they are ready
+           --secure: with TLS, users and rights, in a folder of their own (not HBase). env then prints the options too,
+           and SITE_SERVERS_*_ADMIN_* for who grants rights; docs/security.md has the rights that a crawler needs
   stop     stops the servers and returns when no process is left; data and ports are kept
   kill     kills the servers (kill -9), to rehearse an outage
   status   prints a line for each server: name, running or stopped, pid, address; exit 3 unless all are running
@@ -51,7 +54,7 @@ die() {
     exit "${2:-1}"
 }
 
-for part in processes ports packages "${known[@]}"; do
+for part in processes ports packages secure "${known[@]}"; do
     # shellcheck source=/dev/null
     source "$here/servers/$part.sh"
 done
@@ -119,6 +122,13 @@ bring_up() {
     return 1
 }
 
+# secure_folder NAME...: from now on what starts in the folder is secured
+secure_folder() {
+    [[ " $* " != *" hbase "* ]] || die "HBase's clients for Python speak no TLS: see docs/security.md; name the others" 2
+    command -v openssl >/dev/null || die "openssl is missing; on Debian: sudo apt-get install openssl"
+    (umask 077 && make_secrets)
+}
+
 start() {
     local name failed=0
     local -a fresh=()
@@ -132,6 +142,7 @@ start() {
         fi
     done
     if ((${#fresh[@]} == 0)); then return 0; fi
+    if [[ $secure == yes ]]; then secure_folder "${fresh[@]}"; fi
     for name in "${fresh[@]}"; do require "$name"; done
     install_required
     for name in "${fresh[@]}"; do "${name}_download"; done
@@ -187,7 +198,7 @@ exports() {
 
 main() {
     local verb=${1:-help} name named=yes
-    local -a names=()
+    local -a names=() given=()
     case $verb in
     help | -h | --help) usage && exit 0 ;;
     start | stop | kill | status | env) shift ;;
@@ -196,9 +207,16 @@ main() {
     for name in "$@"; do
         case $name in
         -h | --help) usage && exit 0 ;;
+        --secure)
+            [[ $verb == start ]] || die "--secure goes with start; the others know it from the folder" 2
+            secure=yes
+            continue
+            ;;
         esac
+        given+=("$name")
         [[ " ${known[*]} " == *" $name "* ]] || die "unknown server '$name': there are ${known[*]}" 2
     done
+    set -- "${given[@]}"
     if (($# == 0)); then set -- "${known[@]}" && named=no; fi
     for name in "${known[@]}"; do # a server named twice is meant once
         if [[ " $* " == *" $name "* ]]; then names+=("$name"); fi

@@ -18,6 +18,7 @@ from scrapy.utils.misc import load_object
 from site_spider import options
 from site_spider import settings as ours
 from site_spider.errors import ConfigError
+from site_spider.service import secret_files
 
 _PREFIX = "SITE_"
 _OF_SERVERS = "SITE_SERVERS_"  # task_shell/servers.sh reads these
@@ -27,9 +28,13 @@ _CLASSES = ("SITE_SEED_LOG_CLASSES", "SITE_SINK_CLASSES", "SITE_READER_CLASSES",
 
 
 def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ) -> None:
-    """Raise ConfigError that names every unknown one, given in whatever way, and the nearest known."""
+    """Raise ConfigError that names every unknown one, given in whatever way, and the nearest known.
+
+    Also for a file with a secret that cannot be read.
+    """
+    secret_files.check(settings, environ)
     given = {name for name in environ if not name.startswith(_OF_SERVERS)} | set(settings)
-    unknown = {name for name in given if name.startswith(_PREFIX)} - _with_defaults()
+    unknown = {name for name in given if name.startswith(_PREFIX)} - _with_defaults() - secret_files.FILES
     if unknown:
         unknown -= set(_declared(settings))
     if unknown:

@@ -23,6 +23,7 @@ java_home() {
 have() {
     case $1 in
     java) java_home >/dev/null ;;
+    javac) [[ -x $(java_home)/bin/javac ]] ;;
     *) command -v "$1" >/dev/null ;;
     esac
 }
@@ -30,6 +31,7 @@ have() {
 package_of() {
     case $1 in
     java) printf 'openjdk-17-jre-headless' ;;
+    javac) printf 'openjdk-17-jdk-headless' ;;
     mvn) printf 'maven' ;;
     redis-cli) printf 'redis-tools' ;;
     *) printf '%s' "$1" ;;

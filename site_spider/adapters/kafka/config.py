@@ -22,6 +22,7 @@ _NOISE = ("FAIL ", "ERROR ", "CONFWARN ", "GETPID ", "TXNERR ")
 
 _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
+_MEMBER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _SCHEMES = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # of Kafka's listeners
 
 # option -> values that keep the promise, and why others do not
@@ -61,6 +62,7 @@ class KafkaConfig:
     brokers: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # with passwords
     group_protocol: str = "classic"
+    member_name: str = ""  # of this container in the group; empty: the slot's own
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
@@ -72,6 +74,7 @@ class KafkaConfig:
             brokers=_checked_brokers(options.text(settings, "SITE_KAFKA_BROKERS", required=True)),
             options=_checked_options(options.mapping(settings, "SITE_KAFKA_OPTIONS")),
             group_protocol=protocol,
+            member_name=_checked_name(options.text(settings, "SITE_MEMBER_NAME")),
         )
 
     def refused(self, error: Exception) -> ConfigError:
@@ -157,6 +160,15 @@ class KafkaConfig:
             "queued.max.messages.kbytes": 16_384,  # prefetched, not yet handed out
             "fetch.max.bytes": 16_000_000,
         }
+
+
+def _checked_name(name: str) -> str:
+    if name and not _MEMBER_NAME.fullmatch(name):
+        raise ConfigError(
+            f"SITE_MEMBER_NAME is {name[:80]!r}; set it to at most 100 letters, digits, dots, dashes and "
+            "underscores, such as the name of a pod."
+        )
+    return name
 
 
 def _checked_brokers(text: str) -> str:

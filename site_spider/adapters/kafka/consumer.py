@@ -70,7 +70,8 @@ class KafkaConsumer:
         self._config = config
         self._asker: AdminClient | None = None
         self._health = BrokerHealth(config.brokers, f"the consumer of {topic}", self._ask)
-        self._slot = MemberSlot.try_claim(group) if config.group_protocol == "classic" else None
+        is_static = config.group_protocol == "classic"
+        self._slot = MemberSlot.try_claim(group, config.member_name) if is_static else None
         self._rejoins = Rejoins()
         self._begin_transactions = transactions
         self._transactions: KafkaTransactions | None = None

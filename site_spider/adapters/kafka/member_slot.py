@@ -30,29 +30,33 @@ _MACHINE_FILES = ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")
 class MemberSlot:
     """A claimed slot; `instance_id` is its name, `number` counts from 0 for each group on this machine."""
 
-    def __init__(self, group: str, folder: Path, number: int, descriptor: int) -> None:
+    def __init__(self, group: str, folder: Path, number: int, descriptor: int, place: str = "") -> None:
         self.number = number
-        self.instance_id = f"site_spider-{_sanitised(socket.gethostname())}-{_place(folder)}-{number}"
+        place = place or f"{_sanitised(socket.gethostname())}-{_place(folder)}"
+        self.instance_id = f"site_spider-{place}-{number}"
         self.path = _path(folder, group, number)
         self._descriptor: int | None = descriptor
 
     @classmethod
-    def claim(cls, group: str, folder: Path | None = None) -> Self:
-        """Take the lowest free slot of `group`. Raises OSError when no lock file can be made."""
+    def claim(cls, group: str, folder: Path | None = None, place: str = "") -> Self:
+        """Take the lowest free slot of `group`. Raises OSError when no lock file can be made.
+
+        `place` names whoever numbers its slots on its own, over restarts; empty: this machine and folder.
+        """
         folder = folder or default_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_own_folder(folder)
         for number in itertools.count():
             descriptor = _lock(_path(folder, group, number))
             if descriptor is not None:
-                return cls(group, folder, number, descriptor)
+                return cls(group, folder, number, descriptor, place)
         raise AssertionError("unreachable")
 
     @classmethod
-    def try_claim(cls, group: str) -> Self | None:
+    def try_claim(cls, group: str, place: str = "") -> Self | None:
         """Take one, or say that there is none."""
         try:
-            return cls.claim(group)
+            return cls.claim(group, place=place)
         except OSError as error:
             logger.warning("Without a lock file a restarted process waits 10 s for its partitions: %s", error)
             return None

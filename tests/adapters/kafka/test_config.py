@@ -152,3 +152,9 @@ def test_another_scheme_before_a_broker_is_said(scheme: str) -> None:
     assert f"begins with {scheme}://" in str(caught.value)
     assert "Write host:port alone" in str(caught.value)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "é", "x" * 101])
+def test_a_member_name_that_kafka_would_not_take_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="SITE_MEMBER_NAME"):
+        config(SITE_MEMBER_NAME=name)

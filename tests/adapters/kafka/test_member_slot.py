@@ -115,3 +115,14 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     with pytest.raises(PermissionError, match="another user"):
         MemberSlot.claim("group", tmp_path)
+
+
+def test_a_place_that_is_named_keeps_its_name_in_any_folder(tmp_path: Path) -> None:
+    """A pod that is scheduled anew, on another machine, with another folder."""
+    folders = [tmp_path / "before", tmp_path / "after"]
+    slots = [MemberSlot.claim("group", folder, "crawler-3") for folder in folders]
+    assert [slot.instance_id for slot in slots] == ["site_spider-crawler-3-0"] * 2
+    beside = MemberSlot.claim("group", folders[0], "crawler-3")
+    assert beside.instance_id == "site_spider-crawler-3-1"
+    for slot in (*slots, beside):
+        slot.release()

@@ -1,0 +1,196 @@
+"""The image: built by the Dockerfile, run read-only and without rights, as another user."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tools.deployment.deployment import Deployment, opened, wait_until
+from tools.site.handle import Site
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ("podman", "buildah", "debootstrap", "runc")
+RUN = (
+    *("podman", "--runtime", "/usr/sbin/runc", "run", "--rm", "--network", "host", "--read-only"),
+    *("--cap-drop", "all", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=1024:1024"),
+    *("--tmpfs", "/run/site_spider:mode=1777", "--no-healthcheck"),
+)
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    """Its name."""
+    if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
+        message = f"on Debian, as root: apt-get install {' '.join(missing)}"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    name = "site-spider-under-test"
+    built = subprocess.run(
+        [str(ROOT / "task_shell" / "image.sh"), name],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=550,
+    )
+    assert built.returncode == 0, built.stdout[-1000:] + built.stderr[-3000:]
+    return name
+
+
+class Container:
+    """A container in the foreground, with its log."""
+
+    def __init__(self, log: Path, image: str, settings: dict[str, str], *command: str) -> None:
+        self.name = f"site-spider-{uuid.uuid4().hex[:10]}"
+        self.log = log
+        options = [part for pair in settings.items() for part in ("--env", "=".join(pair))]
+        with log.open("wb") as stream:
+            self.process = subprocess.Popen(
+                [*RUN, "--name", self.name, *options, image, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+            )
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_assigned(self) -> None:
+        wait_until(lambda: "Assigned: " in self.text() or self.process.poll() is not None, 60, "assignment")
+        assert "Assigned: " in self.text(), self.text()[-3000:]
+
+    def signal(self, number: signal.Signals) -> None:
+        subprocess.run(
+            ["podman", "kill", "--signal", number.name, self.name], check=True, capture_output=True
+        )
+
+    def stop(self) -> int:
+        """As an orchestrator does; its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            with suppress(subprocess.CalledProcessError):
+                self.signal(signal.SIGKILL)
+            self.process.wait(30)
+
+
+@pytest.fixture
+def containers() -> Iterator[list[Container]]:
+    started: list[Container] = []
+    yield started
+    for container in started:
+        container.end()
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[Deployment]:
+    servers = {
+        "SITE_KAFKA_BROKERS": kafka_brokers,
+        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
+        "SITE_SINKS": "elasticsearch",
+    }
+    for deployment in opened(tmp_path, servers):
+        admin = AdminClient({"bootstrap.servers": kafka_brokers})
+        admin.create_topics([NewTopic(deployment.topic, 4, 1)])[deployment.topic].result()
+        yield deployment
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path / "record.jsonl", hosts=4) as site:
+        yield site
+
+
+def produce(deployment: Deployment, site: Site, count: int, first: int = 0) -> set[str]:
+    """Seeds over all partitions; their url_ids."""
+    paths = [f"/plain/{number}" for number in range(first, first + count)]
+    messages = [{"url": site.url(path), "meta": {"url_id": path, "NotExtract": True}} for path in paths]
+    deployment.produce(
+        [(path.encode(), json.dumps(one).encode()) for path, one in zip(paths, messages, strict=True)]
+    )
+    return set(paths)
+
+
+def environment(deployment: Deployment, **more: str) -> dict[str, str]:
+    settings = {name: value for name, value in deployment.settings.items() if name != "SITE_DATA_DIR"}
+    return settings | {"SITE_METRICS_ADDRESS": ""} | more
+
+
+def test_the_first_crawl_runs_inside(image: str) -> None:
+    """quickstart.sh, with everything but its data read-only."""
+    run = subprocess.run(
+        [*RUN, "--env", "SITE_METRICS_ADDRESS=", "--entrypoint", "./task_shell/quickstart.sh", image],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "What to try next" in run.stdout
+
+
+@pytest.mark.servers
+def test_a_container_crawls_from_kafka_and_loses_nothing_in_a_stop(
+    image: str, deployment: Deployment, site: Site, containers: list[Container], tmp_path: Path
+) -> None:
+    seeds = produce(deployment, site, 400)
+    settings = environment(deployment, CONCURRENT_REQUESTS="4")
+    containers.append(Container(tmp_path / "first.log", image, settings))
+    containers[0].wait_assigned()
+    wait_until(lambda: deployment.documents(), 60, "a first document")
+    assert containers[0].stop() == 0, containers[0].text()[-3000:]
+    containers.append(Container(tmp_path / "second.log", image, settings))
+    wait_until(deployment.is_done, 120, "no lag")
+    assert containers[1].stop() == 0
+    assert set(deployment.documents()) == seeds
+
+
+@pytest.mark.servers
+def test_a_pod_that_is_replaced_keeps_its_place_in_the_group(
+    image: str, deployment: Deployment, site: Site, containers: list[Container], tmp_path: Path
+) -> None:
+    """Two pods are killed and come back in other containers, each under the other's folder and process."""
+
+    def pod(name: str, number: int) -> Container:
+        settings = environment(deployment, SITE_MEMBER_NAME=name)
+        container = Container(tmp_path / f"{name}-{number}.log", image, settings)
+        containers.append(container)
+        return container
+
+    before = {name: pod(name, 0) for name in ("crawler-0", "crawler-1")}
+    for container in before.values():
+        container.wait_assigned()
+    wait_until(lambda: sum(map(len, partitions(before).values())) == 4, 60, "all partitions")
+    owned = partitions(before)
+    for container in before.values():
+        container.end()
+    after = {name: pod(name, 1) for name in ("crawler-1", "crawler-0")}
+    for container in after.values():
+        container.wait_assigned()
+    assert partitions(after) == owned
+    seeds = produce(deployment, site, 40)
+    wait_until(deployment.is_done, 60, "no lag")
+    assert set(deployment.documents()) == seeds
+
+
+def partitions(pods: dict[str, Container]) -> dict[str, set[str]]:
+    """What each owns now, by its log."""
+    owned: dict[str, set[str]] = {name: set() for name in pods}
+    for name, container in pods.items():
+        for verb, names in re.findall(r"(Assigned|Revoked): (.+)", container.text()):
+            found = {one.strip() for one in names.split(",")}
+            owned[name] = owned[name] | found if verb == "Assigned" else owned[name] - found
+    return owned

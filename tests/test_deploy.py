@@ -1,0 +1,166 @@
+"""The files of a deployment: valid by the schemas of their tools, and true about this project."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from scrapy.settings import Settings
+
+from site_spider.service import secret_files
+
+ROOT = Path(__file__).resolve().parents[1]
+DEPLOY = ROOT / "resources" / "deploy"
+KUBERNETES = sorted((DEPLOY / "k8s").glob("*.yaml"))
+SCHEMAS = {
+    "vendor.compose-spec": [DEPLOY / "compose.yaml", DEPLOY / "stack.yaml"],
+    "vendor.gitlab-ci": [ROOT / ".gitlab-ci.yml"],
+    "vendor.github-workflows": [*(ROOT / ".github" / "workflows").glob("*.yml")],
+}
+NO_SCHEMA = ("Kustomization", "ScaledObject")  # kinds of add-ons
+OF_SERVERS = ("SITE_SPIDER_IMAGE",)
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=120)
+
+
+def tool(name: str) -> Path:
+    """A program that requirements-dev.txt brings."""
+    return Path(sys.executable).with_name(name)
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return [*yaml.safe_load_all(path.read_text())]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_a_file_follows_its_schema(schema: str) -> None:
+    extra = ("--data-transform", "gitlab-ci") if schema == "vendor.gitlab-ci" else ()
+    checked = run(tool("check-jsonschema"), "--builtin-schema", schema, *extra, *SCHEMAS[schema])
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)
+def test_kubernetes_takes_a_manifest(path: Path) -> None:
+    """Unknown fields are faults; kinds of add-ons are looked at below."""
+    if any(document["kind"] in NO_SCHEMA for document in documents(path)):
+        return
+    checked = run(tool("kubernetes-validate"), "--strict", path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_dockerfile_is_clean() -> None:
+    checked = run(tool("hadolint"), ROOT / "Dockerfile")
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_unit_is_hardened() -> None:
+    """`systemd-analyze security` says 0 for closed, 10 for open."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd-analyze")
+    checked = run("systemd-analyze", "security", "--offline=true", DEPLOY / "site-spider.service")
+    found = re.search(r"Overall exposure level for .*: ([0-9.]+)", checked.stdout)
+    assert found is not None, checked.stdout + checked.stderr
+    assert float(found[1]) < 3
+
+
+def test_every_setting_that_is_named_exists() -> None:
+    settings = Settings()
+    settings.setmodule("site_spider.settings", priority="project")
+    known = {*settings, *secret_files.FILES, *OF_SERVERS}
+    files = [ROOT / "Dockerfile", *(path for path in DEPLOY.rglob("*") if path.is_file())]
+    for path in files:
+        named = set(re.findall(r"\bSITE_[A-Z_]+\b", path.read_text()))
+        assert named <= known, path
+
+
+def test_every_command_that_is_named_exists() -> None:
+    found = run(tool("python"), "-m", "scrapy.cmdline", "-h").stdout
+    known = set(re.findall(r"^  ([a-z-]+) ", found, re.MULTILINE))
+    for path in ("compose.yaml", "stack.yaml"):
+        for name, service in documents(DEPLOY / path)[0]["services"].items():
+            if service.get("image", "").startswith(("site-spider", "${SITE_SPIDER_IMAGE")):
+                assert service.get("command", ["crawl"])[0] in known, name
+    for path in (DEPLOY / "k8s" / "crawler.yaml", DEPLOY / "k8s" / "console.yaml"):
+        spec = documents(path)[1]["spec"]["template"]["spec"]
+        assert spec["containers"][0]["args"][0] in known
+
+
+def test_every_file_that_is_mounted_or_listed_exists() -> None:
+    services = documents(DEPLOY / "compose.yaml")[0]["services"]
+    mounts = [mount for service in services.values() for mount in service.get("volumes", ())]
+    sources = [mount.split(":")[0] for mount in mounts if mount.startswith(".")]
+    assert sources
+    listed = documents(DEPLOY / "k8s" / "kustomization.yaml")[0]["resources"]
+    for path in [*(DEPLOY / source for source in sources), *(DEPLOY / "k8s" / name for name in listed)]:
+        assert path.exists(), path
+
+
+def test_a_stop_takes_less_than_what_a_supervisor_waits() -> None:
+    settings = Settings()
+    settings.setmodule("site_spider.settings", priority="project")
+    needed = settings.getfloat("SITE_STOP_GRACE_SECONDS") + 3
+    compose, stack = (documents(DEPLOY / name)[0]["services"] for name in ("compose.yaml", "stack.yaml"))
+    pods = documents(DEPLOY / "k8s" / "crawler.yaml")[1]["spec"]["template"]["spec"]
+    unit = (DEPLOY / "site-spider.service").read_text()
+    waits = [int(services["crawler"]["stop_grace_period"].rstrip("s")) for services in (compose, stack)]
+    waits += [pods["terminationGracePeriodSeconds"]]
+    waits += [int(line.split("=")[1]) for line in unit.splitlines() if line.startswith("TimeoutStopSec=")]
+    assert len(waits) == 4
+    assert min(waits) > needed
+
+
+def test_members_keep_their_names_and_an_old_one_ends_first() -> None:
+    """Two processes of one name would fence each other."""
+    crawler = documents(DEPLOY / "stack.yaml")[0]["services"]["crawler"]
+    assert "{{.Task.Slot}}" in crawler["environment"]["SITE_MEMBER_NAME"]
+    assert crawler["deploy"]["update_config"]["order"] == "stop-first"
+    assert crawler["deploy"]["update_config"]["failure_action"] == "rollback"
+    pods = documents(DEPLOY / "k8s" / "crawler.yaml")[1]
+    assert pods["kind"] == "StatefulSet"
+    names = {one["name"]: one for one in pods["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert names["SITE_MEMBER_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+
+
+def test_the_scaler_names_the_group_and_the_stateful_set() -> None:
+    scaler = documents(DEPLOY / "k8s" / "scaling.yaml")[0]
+    config = documents(DEPLOY / "k8s" / "config.yaml")[0]["data"]
+    trigger = scaler["spec"]["triggers"][0]["metadata"]
+    assert scaler["spec"]["scaleTargetRef"]["kind"] == "StatefulSet"
+    assert (trigger["consumerGroup"], trigger["topic"], trigger["bootstrapServers"]) == (
+        config["SITE_CONSUMER_GROUP"],
+        config["SITE_SEED_TOPIC"],
+        config["SITE_KAFKA_BROKERS"],
+    )
+
+
+def test_a_container_shows_whether_its_loop_turns(tmp_path: Path) -> None:
+    """The health check of the image, where nothing listens and with an address that is none."""
+    script = DEPLOY / "healthy.py"
+    for address in ("127.0.0.1:1", "nowhere", ""):
+        checked = subprocess.run(
+            [sys.executable, "-I", str(script)],
+            env={"SITE_METRICS_ADDRESS": address},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert checked.returncode == 1
+        assert "SITE_METRICS_ADDRESS" in checked.stdout
+
+
+def test_secrets_stand_in_no_file() -> None:
+    """What compose.yaml has is for one machine, and stack.yaml and Kubernetes name external secrets."""
+    stack = documents(DEPLOY / "stack.yaml")[0]
+    assert all(secret == {"external": True} for secret in stack["secrets"].values())
+    kinds = [document["kind"] for path in KUBERNETES for document in documents(path)]
+    assert "Secret" not in kinds
+    assert "password" not in json.dumps(stack)
