@@ -7,10 +7,12 @@ they are called from threads that are not the event loop's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self
+
+from site_spider.errors import LogUnavailable
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -78,6 +80,8 @@ class Listener(Protocol):
 class Consumer(Protocol):
     """A member of a consumer group. One thread uses it."""
 
+    session_seconds: float  # without an answer for so long others may own its partitions
+
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         """At most `limit` messages: as soon as there is one, or none after the timeout.
 
@@ -88,6 +92,15 @@ class Consumer(Protocol):
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
         """Commit and wait for the answer. Raises LogUnavailable when it failed; harmless to repeat."""
+
+    def begin_commit(
+        self, positions: Mapping[Partition, Position], answered: Callable[[LogUnavailable | None], None]
+    ) -> None:
+        """Commit without waiting. `answered` is called once: at once, or in a later `poll` or `close`.
+
+        It is given None, or why it failed: LogSilent when no server has answered. One commit is
+        under way at a time.
+        """
 
     def pause(self, partitions: Sequence[Partition]) -> None:
         """Hand out nothing more of these (assigned) partitions until resumed."""

@@ -82,6 +82,8 @@ def _paused(watched: Watched) -> dict[str, str]:
     wide = watched.seeds.too_wide()
     reason = _why_nothing_is_polled(watched)
     found = {_named(each): reason or (_LEFT_ALONE if each in wide else "") for each in _mine(watched)}
+    if not found and watched.back_pressure.is_cut_off:
+        found = {watched.member.topic: reason}  # its partitions are lost
     return {name: why for name, why in found.items() if why}
 
 
@@ -91,6 +93,8 @@ def _why_nothing_is_polled(watched: Watched) -> str:
     away = [delivery.sink.name for delivery in watched.sinks if not delivery.available]
     if away:
         return f"the sink {away[0]} is away"
+    if watched.back_pressure.is_cut_off:
+        return "the seed log does not answer, so other members may own the partitions"
     if not watched.back_pressure.may_download():
         return "too many results wait for a sink (SITE_SINK_BACKLOG_BYTES), or the crawl stops"
     if watched.seeds.room() <= 0:

@@ -19,7 +19,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient
 
-from site_spider.adapters.kafka.assignment import GroupRebalances, KafkaAssignment, listed
+from site_spider.adapters.kafka.assignment import KafkaAssignment, listed
+from site_spider.adapters.kafka.commits import Answered, KafkaCommits
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
 from site_spider.adapters.kafka.member_slot import MemberSlot
@@ -27,7 +28,7 @@ from site_spider.adapters.kafka.prefetch import KafkaPrefetch
 from site_spider.adapters.kafka.rejoins import Rejoins
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Transactions
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
-from site_spider.errors import LogUnavailable
+from site_spider.errors import LogSilent, LogUnavailable
 from site_spider.results.exactly_once.held import Item
 
 logger = logging.getLogger(__name__)
@@ -35,14 +36,6 @@ logger = logging.getLogger(__name__)
 _STEP_SECONDS = 0.5  # one poll of the client; between two we see to what is unlearned or away
 
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
-_REBALANCING = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION})
-_THROWN_OUT = frozenset({
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.FENCED_INSTANCE_ID,
-    KafkaError.STALE_MEMBER_EPOCH,
-    KafkaError.FENCED_MEMBER_EPOCH,
-    KafkaError._ASSIGNMENT_LOST,
-})  # fmt: skip
 
 
 class _Ended(LogUnavailable):
@@ -66,6 +59,8 @@ class KafkaConsumer:
         self._topic = topic
         self._group = group
         self._complaint: int | None = None
+        self.session_seconds = config.session_seconds
+        self._commits = KafkaCommits(group)
         self._assignment = KafkaAssignment(listener, self.commit)
         self._config = config
         self._asker: AdminClient | None = None
@@ -84,7 +79,8 @@ class KafkaConsumer:
     def _join(self) -> None:
         instance = self._slot.instance_id if self._slot else None
         try:
-            self._client = Consumer(self._config.member(self._group, instance, self._health.on_error))
+            config = self._config.member(self._group, instance, self._health.on_error)
+            self._client = Consumer({**config, "on_commit": self._commits.on_commit})
         except (KafkaException, ValueError, TypeError) as error:
             self._release_slot()
             raise self._config.refused(error) from None
@@ -99,6 +95,7 @@ class KafkaConsumer:
             raise ended
         logger.warning("%s Joining again.", ended)
         self._assignment.lose_all()
+        self._commits.drop()
         self._leave()
         self._join()
         self._assignment.raise_failure()
@@ -135,7 +132,19 @@ class KafkaConsumer:
             self.commit_with((), positions)
         else:
             self._check(positions)
-            self._commit([TopicPartition(*partition, *position) for partition, position in positions.items()])
+            self._commits.wait(self._client, positions)
+
+    def begin_commit(self, positions: Mapping[Partition, Position], answered: Answered) -> None:
+        """See `site_spider.contracts.seed_log.Consumer`."""
+        try:
+            self._check_assigned(positions)
+            if self._transactions is not None:
+                self.commit(positions)
+        except LogUnavailable as error:
+            return answered(error)
+        if self._transactions is not None or not positions:
+            return answered(None)
+        return self._commits.begin(self._client, positions, answered)
 
     def commit_with(
         self, items: Sequence[Item], positions: Mapping[Partition, Position]
@@ -151,15 +160,18 @@ class KafkaConsumer:
         return self._transactions.was_committed(positions)
 
     def _check(self, positions: Mapping[Partition, Position]) -> None:
-        """Raises LogUnavailable when a commit cannot be."""
+        """Raises LogUnavailable when a commit cannot be, without waiting for servers that are away."""
+        self._check_assigned(positions)
+        if (self._health.suspected or self._commits.is_late) and not self._health.answers():
+            raise LogSilent(
+                f"Kafka does not answer, so group {self._group} cannot commit: {self._health.detail}."
+            )
+
+    def _check_assigned(self, positions: Mapping[Partition, Position]) -> None:
         foreign = [partition for partition in positions if partition not in self._assignment]
         if foreign:
             raise LogUnavailable(
                 f"Group {self._group} cannot commit {listed(foreign)} here: not assigned (any more)."
-            )
-        if self._health.suspected and not self._health.answers():
-            raise LogUnavailable(
-                f"Kafka does not answer, so group {self._group} cannot commit: {self._health.detail}."
             )
 
     def pause(self, partitions: Sequence[Partition]) -> None:
@@ -232,27 +244,6 @@ class KafkaConsumer:
             logger.warning("Group %s on topic %s: %s", self._group, self._topic, error.str())
 
     # --- the rest ------------------------------------------------------------------------
-
-    def _commit(self, offsets: list[TopicPartition]) -> None:
-        try:
-            answers = self._client.commit(offsets=offsets, asynchronous=False) or []
-        except KafkaException as error:
-            raise self._refused(error.args[0]) from error
-        for answer in answers:
-            if answer.error:
-                raise self._refused(answer.error)
-
-    def _refused(self, error: KafkaError) -> LogUnavailable:
-        said = f"Kafka refused a commit of group {self._group}: {error.str()}"
-        if error.code() in _REBALANCING:
-            return GroupRebalances(
-                f"{said} (the group is rebalancing; trying again after the next poll helps)."
-            )
-        if error.code() in _THROWN_OUT:
-            return LogUnavailable(
-                f"{said} (the group went on without this member, so its partitions are lost)."
-            )
-        return LogUnavailable(f"{said} (trying again may help).")
 
     def _ask(self, timeout_seconds: float) -> object:
         # by a client of its own: list_topics of the member, called within a rebalance, makes the

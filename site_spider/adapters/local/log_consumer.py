@@ -6,13 +6,13 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from site_spider.adapters.local.log_file import SELECT_MESSAGES, LogFile, may_pass, message_id, offset_of
-from site_spider.adapters.local.log_members import Membership
+from site_spider.adapters.local.log_members import STALLED_SECONDS, Membership
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import LogUnavailable
 from site_spider.outage import Outage
@@ -27,6 +27,8 @@ _BATCH_BYTES = 16_000_000  # a batch ends with the message that passes this
 
 class LocalConsumer:
     """Fulfils `site_spider.contracts.seed_log.Consumer`; one thread uses it."""
+
+    session_seconds = STALLED_SECONDS
 
     def __init__(self, folder: Path, topic: str, group: str, listener: Listener) -> None:
         self._file = LogFile(folder, busy_seconds=_BUSY_SECONDS)
@@ -55,6 +57,17 @@ class LocalConsumer:
         """See `site_spider.contracts.seed_log.Consumer`."""
         if positions:
             self._membership.commit(positions)
+
+    def begin_commit(
+        self, positions: Mapping[Partition, Position], answered: Callable[[LogUnavailable | None], None]
+    ) -> None:
+        """See `site_spider.contracts.seed_log.Consumer`; answered at once."""
+        try:
+            self.commit(positions)
+        except LogUnavailable as error:
+            answered(error)
+        else:
+            answered(None)
 
     def pause(self, partitions: Sequence[Partition]) -> None:
         """See `contracts.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
