@@ -89,6 +89,7 @@ SITE_DEAD_LETTER_TOPIC = ""  # empty: <SITE_SEED_TOPIC>.dead-letters
 SITE_SEED_META_KEYS = ""  # comma list: keys of a seed's meta that reach request.meta, such as playwright
 SITE_MAX_SEEDS_IN_FLIGHT = 20_000  # a process; over 1,000 only while all wait for busy or delayed hosts
 SITE_SEED_MAX_OPEN_SECONDS = 600  # then the waiting links of the tree are spilled to the seed topic
+SITE_TREE_MAX_PAGES = 500  # of a seed in memory, which a crash repeats; further links are spilled
 SITE_MAX_SPAN_OFFSETS = 50_000  # between the slowest seed and the next poll; the partition pauses there
 SITE_FRONTIER_MAX_REQUESTS = 100_000  # waiting in a process; further links are spilled
 SITE_HOST_MAX_REQUESTS = 50_000  # the same for one host, so that it does not fill the memory

@@ -89,6 +89,7 @@ class Root(Job):
         "is_overdue",
         "is_set_aside",
         "message",
+        "pages",
         "scope_host",
         "seed",
         "seed_entry",
@@ -103,6 +104,7 @@ class Root(Job):
             self.url = seed.url
         self.began = time.monotonic()
         self.is_overdue = False  # its links are spilled
+        self.pages = 1  # that were to be crawled here for this seed
         self.is_set_aside = False  # a dead letter is on its way, or there
         # where the redirects of its seed ended: links are followed from there
         self.anchor_host = "" if spilled is None else spilled.anchor_host
@@ -111,6 +113,10 @@ class Root(Job):
         self.seed = seed
         self.message = message
         self._url_id = seed.url_id
+
+    def grows(self) -> None:
+        """One more page is to be crawled here."""
+        self.pages += 1
 
     def found_at(self, host: str) -> None:
         """Its page was found there; what another process found before it was sent here stands."""

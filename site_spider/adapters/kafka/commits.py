@@ -32,7 +32,7 @@ _THROWN_OUT = frozenset({
 Answered = Callable[[LogUnavailable | None], None]
 
 
-class _Pending(NamedTuple):
+class _Unanswered(NamedTuple):
     positions: Mapping[Partition, Position]
     answered: Answered
     begun_at: float  # monotonic
@@ -43,7 +43,7 @@ class KafkaCommits:
 
     def __init__(self, group: str) -> None:
         self._group = group
-        self._pending: _Pending | None = None
+        self._pending: _Unanswered | None = None
 
     @property
     def is_late(self) -> bool:
@@ -59,7 +59,7 @@ class KafkaCommits:
 
     def begin(self, client: Consumer, positions: Mapping[Partition, Position], answered: Answered) -> None:
         """As `begin_commit` of a consumer."""
-        self._pending = _Pending(positions, answered, time.monotonic())
+        self._pending = _Unanswered(positions, answered, time.monotonic())
         try:
             client.commit(offsets=_raw(positions), asynchronous=True)
         except KafkaException as error:
