@@ -1,7 +1,8 @@
 """Writes documents to an Elasticsearch index, by bulk partial updates with upsert.
 
 When the server refuses a whole request, because of one line in it or for its size, the halves
-are written by themselves until the guilty record stands alone.
+are written by themselves until the guilty record stands alone. One that is refused alone for its size is
+written once more after something smaller has passed, see adapters.elasticsearch.sizes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -34,6 +36,7 @@ from site_spider.adapters.elasticsearch.answer import (
 from site_spider.adapters.elasticsearch.mapping import closing_changes
 from site_spider.adapters.elasticsearch.node import PiecewiseNode
 from site_spider.adapters.elasticsearch.options import HOSTS, ElasticsearchOptions, index_name, items_index
+from site_spider.adapters.elasticsearch.sizes import Sizes
 from site_spider.adapters.elasticsearch.stored import id_of, over_stored
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
@@ -48,6 +51,7 @@ META = "meta"  # the field for what producers send along
 HEALTH_WAIT = "5s"  # of the server, for its shards
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
+TOO_LARGE = 413
 RETRY_ON_CONFLICT = 3
 REMEDY_CREDENTIALS = 'as {"basic_auth": ["name", "password"]} or {"api_key": "..."}, what it accepts'
 REMEDY_TLS = 'ca_certs, as {"ca_certs": "/path/ca.pem"}, to the CA that signed its certificate'
@@ -59,6 +63,17 @@ class _Update(NamedTuple):
 
     key: str
     lines: bytes
+
+
+class _TooLarge(NamedTuple):
+    """Refused for its size, alone."""
+
+    update: _Update
+    at: float  # monotonic
+
+
+# Of a document that is not there, without one to be made: nothing is written.
+PROBE = _Update("site_spider-probe", b'{"update":{"_id":"site_spider-probe"}}\n{"doc":{}}\n')
 
 
 class ElasticsearchSink:
@@ -81,6 +96,7 @@ class ElasticsearchSink:
         self._index = index
         self._template_name = f"site_spider-{index}"
         self._template = _template(template, index)
+        self._sizes = Sizes()
         self._client: AsyncElasticsearch | None = None
         self._new_client()  # shows at once whether the options are right
 
@@ -117,8 +133,9 @@ class ElasticsearchSink:
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in as few requests as the server takes. Raises SinkUnavailable."""
         encoded = await self._encoded(await self._over_stored(records))
-        answers = iter(await self._bulk([one for one in encoded if isinstance(one, _Update)]))
-        return [next(answers) if isinstance(one, _Update) else one for one in encoded]
+        answers = await self._bulk([one for one in encoded if isinstance(one, _Update)])
+        verdicts = iter([await self._judged(one) if isinstance(one, _TooLarge) else one for one in answers])
+        return [next(verdicts) if isinstance(one, _Update) else one for one in encoded]
 
     async def close(self) -> None:
         """Close the connections. Never raises."""
@@ -214,14 +231,16 @@ class ElasticsearchSink:
                 await asyncio.sleep(0)
         return encoded
 
-    async def _bulk(self, updates: Sequence[_Update]) -> list[Verdict]:
+    async def _bulk(self, updates: Sequence[_Update]) -> list[Verdict | _TooLarge]:
         if not updates:
             return []
         try:
-            return await self._request(updates)
+            return [*await self._request(updates)]
         except ApiError as error:
             if not refuses_content(error):
                 raise self._options.unavailable(explained(error)) from error
+            if len(updates) == 1 and error.status_code == TOO_LARGE:
+                return [_TooLarge(updates[0], time.monotonic())]
             if len(updates) == 1:
                 return [Verdict(Answer.REJECTED, explained(error))]
         except (TransportError, RecursionError, UnexpectedResponse) as error:
@@ -229,7 +248,22 @@ class ElasticsearchSink:
         middle = len(updates) // 2
         return [*await self._bulk(updates[:middle]), *await self._bulk(updates[middle:])]
 
-    async def _request(self, updates: Sequence[_Update]) -> list[Verdict]:
+    async def _judged(self, refused: _TooLarge) -> Verdict:
+        """What becomes of a record that was refused alone for its size."""
+        size_bytes = len(refused.update.lines)
+        try:
+            if self._sizes.is_largest(size_bytes, refused.at):
+                if not self._sizes.has_passed_since(refused.at):
+                    await self._request([PROBE], "update")
+                return (await self._request([refused.update]))[0]
+        except ApiError as error:
+            if error.status_code == TOO_LARGE and self._sizes.has_passed_since(refused.at):
+                return Verdict(Answer.REJECTED, explained(error))
+        except (TransportError, RecursionError, UnexpectedResponse) as error:
+            raise self._options.unavailable(explained(error)) from error
+        return Verdict(Answer.RETRY, f"HTTP {TOO_LARGE} to a request of {size_bytes} bytes")
+
+    async def _request(self, updates: Sequence[_Update], action: Action | None = None) -> list[Verdict]:
         if self._client is None:
             raise SinkUnavailable("The Elasticsearch sink is not open.")
         lines: list[Any] = [update.lines for update in updates]  # which the client does not declare
@@ -239,7 +273,9 @@ class ElasticsearchSink:
             timeout=SHARD_WAIT,
             filter_path="errors,items.*._id,items.*.status,items.*.error",
         )
-        return verdicts_of(answer.body, [update.key for update in updates], self._action)
+        verdicts = verdicts_of(answer.body, [update.key for update in updates], action or self._action)
+        self._sizes.passed(sum(len(update.lines) for update in updates), time.monotonic())
+        return verdicts
 
 
 def _update(record: Record, action: Action) -> _Update:
