@@ -127,6 +127,9 @@ class Replay(Listener):
         for partition in partitions:
             self._durable.pop(partition, None)
 
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """As in Listener: dead letters whose retention is over."""
+
     def reached(self, partition: Partition, offset: int) -> None:
         """As in Listener: the last offsets may hold no messages, so the end counts too."""
         self._durable[partition] = max(offset, self._durable.get(partition, 0))

@@ -76,6 +76,9 @@ class Listener(Protocol):
     def reached(self, partition: Partition, offset: int) -> None:
         """Every message below `offset` has been handed out (there may be gaps before it)."""
 
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """The log has deleted messages from `first` to before `beyond`, which were never handed out."""
+
 
 class Consumer(Protocol):
     """A member of a consumer group. One thread uses it."""

@@ -187,6 +187,10 @@ class Intake(Listener):
         """As in Listener."""
         self._tell(self._receiver.reached, partition, offset)
 
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """As in Listener."""
+        self._tell(self._receiver.deleted, partition, first, beyond)
+
     def _forget(self, partitions: Sequence[Partition]) -> None:
         self._mine -= set(partitions)
         self._paused -= set(partitions)

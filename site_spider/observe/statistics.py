@@ -97,7 +97,7 @@ class Statistics:
         watched, collector = self._watched, self._watched.crawler.stats
         assert collector is not None
         stats: dict[str, Any] = collector.get_stats()
-        seeds = statistics.seed_counts(watched.ledger)
+        seeds = statistics.seed_counts(watched.ledger) | {"deleted_unread": watched.seeds.deleted_unread}
         for name, count in seeds.items():
             collector.set_value(f"seeds/{name}", count)
         robots = _downloads(stats, ROBOTS_COUNTED)

@@ -8,6 +8,9 @@ write, the timer. There is no other task and no queue, so nothing is left behind
 The end of a write is seen by the task's done callback rather than inside the task,
 because a task that is cancelled before its first step never runs at all, and its
 records have to come back all the same.
+
+A sink that is silent (results.hearing) counts as away until its next answer. The write goes on: the server
+may be slow, and a second one would not help it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.results.batch import Batch, Batcher, BatchLimits
 from site_spider.results.delivery_log import DeliveryLog
+from site_spider.results.hearing import SILENT_SECONDS, Hearing
 from site_spider.spoken import up_to
 
 logger = logging.getLogger(__name__)
@@ -65,6 +69,7 @@ class Delivery:
         self._drained: asyncio.Event = asyncio.Event()
         self._writing = False  # between open and close
         self._closed = False
+        self._hearing = Hearing(self._is_silent)
         self._said = DeliveryLog(sink.name)
 
     @property
@@ -79,8 +84,13 @@ class Delivery:
 
     @property
     def available(self) -> bool:
-        """False from a failed write until the next one that succeeds."""
-        return self._batcher.unavailable_since is None
+        """False from a failed write until the next one that succeeds, and while a write has no answer."""
+        return self._away_since is None
+
+    @property
+    def _away_since(self) -> float | None:
+        failed = self._batcher.unavailable_since
+        return self._hearing.silent_since if failed is None else failed
 
     async def open(self, wait_seconds: float) -> None:
         """Open the sink, waiting up to `wait_seconds` for one that is away.
@@ -127,6 +137,7 @@ class Delivery:
                 self._closed = True
                 self._writing = False
                 self._stop_timer()
+                self._hearing.close()
                 await self._abandon_writes()
                 await self._close_sink()
         return self.backlog_count
@@ -208,6 +219,7 @@ class Delivery:
             write = loop.create_task(self._write(batch), name=f"write to {self.sink.name}")
             self._writes.add(write)
             write.add_done_callback(partial(self._written, batch))
+            self._hearing.asked()
         moment = self._batcher.next_at(loop.time())
         if moment is not None and moment < self._timer_at:
             self._stop_timer()
@@ -216,6 +228,13 @@ class Delivery:
     def _on_timer(self) -> None:
         self._timer, self._timer_at = None, inf
         self._pump()
+
+    def _is_silent(self) -> None:
+        if self._batcher.unavailable_since is None:
+            reason = f"no answer for {SILENT_SECONDS:.0f} s; it is waited for"
+            self._said.availability(None, self._away_since, self.backlog_count, self._now(), reason)
+            if self.on_change:
+                self.on_change()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -234,13 +253,14 @@ class Delivery:
             self._on_failure(error)
 
     def _conclude(self, batch: Batch, write: asyncio.Task[Sequence[Verdict]]) -> None:
-        before = self.backlog_count, self._batcher.unavailable_since
+        before = self.backlog_count, self._away_since
+        self._hearing.heard(goes_on=bool(self._writes) and self._writing)
         try:
             reason = self._outcome(batch, write)
         except BatchError as error:
             reason = f"the sink's answer is of no use: {error}"
             self._batcher.fail(batch.number, self._now(), random.random())  # noqa: S311 - spreads retries only
-        since = self._batcher.unavailable_since
+        since = self._away_since
         if not self._closed:
             self._said.availability(before[1], since, self.backlog_count, self._now(), reason)
         self._pump()

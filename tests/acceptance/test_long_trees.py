@@ -23,7 +23,7 @@ from tools.deployment.deployment import Deployment, Run, opened, wait_until
 
 pytestmark = pytest.mark.servers
 PAGES = 1000
-CHILDREN = 8
+CHILDREN = 12  # three levels, within DEPTH_LIMIT
 PAGE_SECONDS = 0.03
 KILLED_AT = (0.15, 0.4, 0.7)  # of the pages
 

@@ -1,8 +1,8 @@
 """Whether a record that is refused for its size is at fault, or the server at the moment.
 
-A proxy in trouble answers 413 to requests of any size, and records would be set aside for nothing. So a
-record is at fault when it is refused alone, twice, while a smaller request passes in between and no larger one
-passed lately.
+A proxy in trouble answers 413 to requests of any size, and records would be set aside for nothing.
+So a record is at fault when it is refused alone, twice, while a smaller request passes in between and no
+larger one passed lately.
 """
 
 from __future__ import annotations

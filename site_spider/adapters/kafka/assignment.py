@@ -45,6 +45,7 @@ class KafkaAssignment:
         self._commit = commit
         self._client: Consumer | None = None
         self._owned: dict[Partition, int] = {}  # with the number of the assignment, to tell two of them apart
+        self._begun_at: dict[Partition, int | None] = {}
         self._assignments = 0
         self._unlearned: set[Partition] = set()
         self._ends: dict[Partition, int] = {}
@@ -61,6 +62,10 @@ class KafkaAssignment:
     def number(self, partition: Partition) -> int | None:
         """Which assignment of the partition this is; None when it is not ours."""
         return self._owned.get(partition)
+
+    def begins_at(self, partition: Partition) -> int | None:
+        """The offset that was committed when it was assigned; None when nothing was."""
+        return self._begun_at.get(partition)
 
     def note_end(self, partition: Partition, offset: int) -> None:
         """The client came to the end of a partition; `announce_ends` tells the listener."""
@@ -133,6 +138,7 @@ class KafkaAssignment:
         if positions:
             self._assignments += 1
             self._owned.update(dict.fromkeys(positions, self._assignments))
+            self._begun_at.update((one, at.offset if at else None) for one, at in positions.items())
             self._listener.assigned(positions)
 
     def _on_revoke(self, client: Consumer, raw: list[TopicPartition]) -> None:

@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from site_spider.adapters.kafka.assignment import KafkaAssignment, listed
 from site_spider.adapters.kafka.commits import Answered, KafkaCommits
 from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.gaps import Gaps
 from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
 from site_spider.adapters.kafka.member_slot import MemberSlot
 from site_spider.adapters.kafka.prefetch import KafkaPrefetch
@@ -33,6 +34,7 @@ from site_spider.results.exactly_once.held import Item
 
 logger = logging.getLogger(__name__)
 
+_ASK_SECONDS = 1.0
 _STEP_SECONDS = 0.5  # one poll of the client; between two we see to what is unlearned or away
 
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
@@ -67,6 +69,7 @@ class KafkaConsumer:
         self._health = BrokerHealth(config.brokers, f"the consumer of {topic}", self._ask)
         self._slot = _claim_slot(config, group)
         self._rejoins = Rejoins()
+        self._gaps = Gaps(self._start_of, listener.deleted)
         self._begin_transactions = transactions
         self._transactions: KafkaTransactions | None = None
         self._prefetch = KafkaPrefetch(
@@ -219,18 +222,37 @@ class KafkaConsumer:
         for raw in rest:
             if other := self._handed_out(raw):
                 self._prefetch.put(other, self._assignment.number(other.partition))
+        self._gaps.look(time.monotonic())
 
     def _handed_out(self, raw: RawMessage) -> Message | None:
         error = raw.error()
         if error is None:
             self._complaint = None
-            return to_message(raw)
+            message = to_message(raw)
+            self._note_gap(message.partition, message.offset, message.offset + 1)
+            return message
         if error.code() == KafkaError._PARTITION_EOF:
             self._complaint = None
-            self._assignment.note_end(Partition(str(raw.topic()), raw.partition() or 0), raw.offset() or 0)
+            partition, end = Partition(str(raw.topic()), raw.partition() or 0), raw.offset() or 0
+            self._note_gap(partition, end, end)
+            self._assignment.note_end(partition, end)
         else:
             self._complain(error)
         return None
+
+    def _note_gap(self, partition: Partition, offset: int, following: int) -> None:
+        number = self._assignment.number(partition)
+        if number is not None:
+            begins_at = self._assignment.begins_at(partition)
+            self._gaps.saw(partition, offset, number, begins_at)
+            self._gaps.saw(partition, following, number, begins_at)
+
+    def _start_of(self, partition: Partition) -> int | None:
+        try:
+            found = self._client.get_watermark_offsets(TopicPartition(*partition), timeout=_ASK_SECONDS)
+        except KafkaException:
+            return None
+        return None if found is None else int(found[0])
 
     def _complain(self, error: KafkaError) -> None:
         if is_fatal(error):

@@ -1,4 +1,4 @@
-"""413 of a proxy in trouble, which refuses anything, and of one that refuses what is larger than its limit."""
+"""413 of a proxy in trouble, which refuses anything, and of one with a limit."""
 
 from __future__ import annotations
 
