@@ -27,15 +27,12 @@ from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.results.batch import Batch, Batcher, BatchLimits
 from site_spider.results.delivery_log import DeliveryLog
 from site_spider.results.hearing import SILENT_SECONDS, Hearing
-from site_spider.spoken import up_to
+from site_spider.results.opening import open_sink
 
 logger = logging.getLogger(__name__)
 
 OnVerdict = Callable[[Verdict], None]
 
-SHORTEST_OPEN_PAUSE_SECONDS = 0.25
-LONGEST_OPEN_PAUSE_SECONDS = 5.0
-OPEN_ATTEMPT_SECONDS = 15.0  # what one attempt is granted even when the whole wait is shorter
 CLOSE_SINK_SECONDS = 5.0
 
 
@@ -98,7 +95,7 @@ class Delivery:
         Raises SinkUnavailable after that, and ConfigError at once.
         """
         try:
-            await self._open_sink(wait_seconds)
+            await open_sink(self.sink, wait_seconds)
         except BaseException:
             await self._close_sink()
             raise
@@ -146,34 +143,6 @@ class Delivery:
         logger.error("The delivery to sink %s failed.", self.sink.name, exc_info=error)
 
     # --- Opening and closing ---
-
-    async def _open_sink(self, wait_seconds: float) -> None:
-        deadline = self._now() + wait_seconds
-        pause = SHORTEST_OPEN_PAUSE_SECONDS
-        warned = False
-        while True:
-            failure = await self._try_open(max(deadline - self._now(), OPEN_ATTEMPT_SECONDS))
-            if failure is None:
-                break
-            if self._now() + pause >= deadline:
-                raise failure
-            if not warned:
-                logger.warning("Sink %s is away, waiting%s: %s", self.sink.name, up_to(wait_seconds), failure)
-                warned = True
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_OPEN_PAUSE_SECONDS)
-        if warned:
-            logger.info("Sink %s is there.", self.sink.name)
-
-    async def _try_open(self, timeout_seconds: float) -> SinkUnavailable | None:
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self.sink.open()
-        except SinkUnavailable as error:
-            return error
-        except TimeoutError:
-            return SinkUnavailable(f"{self.sink.name}: no answer within {timeout_seconds:.0f} s.")
-        return None
 
     async def _drain(self, timeout_seconds: float) -> None:
         if not self._writing:

@@ -25,6 +25,7 @@ from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.gaps import Gaps
 from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
 from site_spider.adapters.kafka.member_slot import MemberSlot
+from site_spider.adapters.kafka.messages import to_message
 from site_spider.adapters.kafka.prefetch import KafkaPrefetch
 from site_spider.adapters.kafka.rejoins import Rejoins
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Transactions
@@ -280,21 +281,6 @@ class KafkaConsumer:
     def _release_slot(self) -> None:
         if self._slot:
             self._slot.release()
-
-
-def to_message(raw: RawMessage) -> Message:
-    """Our form of a client's message that is not an error."""
-    topic, number, offset = raw.topic(), raw.partition(), raw.offset()
-    assert topic is not None
-    assert number is not None
-    assert offset is not None
-    headers = tuple((str(name), _bytes(value)) for name, value in list(raw.headers() or ()))
-    timestamp_ms = max(raw.timestamp()[1], 0)  # negative when there is none
-    return Message(Partition(topic, number), offset, raw.key(), raw.value(), headers, timestamp_ms)
-
-
-def _bytes(header: str | bytes | None) -> bytes:
-    return header.encode() if isinstance(header, str) else header or b""
 
 
 def _claim_slot(config: KafkaConfig, group: str) -> MemberSlot | None:

@@ -20,8 +20,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from site_spider import options
 from site_spider.adapters.kafka.assignment import to_position
 from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.consumer import KafkaConsumer, to_message
+from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.items import Topics
+from site_spider.adapters.kafka.messages import to_message
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.adapters.kafka.transactions import KafkaTransactions
 from site_spider.contracts.seed_log import Listener, Message, Partition, PartitionProgress, Position
