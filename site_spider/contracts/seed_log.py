@@ -111,8 +111,11 @@ class Consumer(Protocol):
     def resume(self, partitions: Sequence[Partition]) -> None:
         """Undo `pause`; continues where it stopped, nothing is skipped."""
 
-    def close(self) -> None:
-        """Give the partitions up (`listener.revoked` is asked first) and leave."""
+    def close(self, *, for_good: bool = False) -> None:
+        """Give the partitions up (`listener.revoked` is asked first) and leave.
+
+        A log may keep them some seconds for the return of this member, but not if it leaves for good.
+        """
 
 
 class TransactionalConsumer(Consumer, Protocol):

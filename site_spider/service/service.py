@@ -212,7 +212,7 @@ class SeedService:
         parts.commits.tick()
         ledger = parts.completion.ledger
         logger.info("Seeds: %d complete, %d in flight", sum(ledger.outcomes.values()), ledger.in_flight)
-        parts.intake.stop()
+        parts.intake.stop(for_good=stop.is_for_good)
         if not await parts.intake.stopped(stop.seconds_left()):
             logger.warning("The consumer did not leave its group in time")
 

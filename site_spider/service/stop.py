@@ -23,6 +23,7 @@ from scrapy.crawler import CrawlerProcessBase
 logger = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_FOR_GOOD = signal.SIGUSR2  # stop as after SIGTERM, and give the partitions to others at once
 _SPARE_SECONDS = 3.0  # after the grace, for the process to end by itself
 
 Handler = Callable[[int, FrameType | None], Any]
@@ -41,6 +42,7 @@ class Stop:
         self._signalled = False
         self._deadline: float | None = None
         self.owns_process = False
+        self.is_for_good = False  # no process takes its place
 
     def catch_signals(self) -> None:
         """Stand in front of Scrapy's handlers, where a Scrapy process has installed them."""
@@ -50,6 +52,7 @@ class Stop:
             handler = signal.getsignal(number)
             if isinstance(getattr(handler, "__self__", None), CrawlerProcessBase):
                 signal.signal(number, self._caught(handler))  # type: ignore[arg-type]
+                signal.signal(_FOR_GOOD, self._leave_for_good)
                 self.owns_process = True
 
     def _caught(self, scrapys: Handler) -> Handler:
@@ -63,6 +66,11 @@ class Stop:
                 signal.signal(each, handle)
 
         return handle
+
+    def _leave_for_good(self, _number: int, _frame: FrameType | None) -> None:
+        self.is_for_good = True
+        if not self._signalled:
+            signal.raise_signal(signal.SIGTERM)
 
     def begin(self) -> None:
         """The stop has begun, for whatever reason: from now on there is a limit."""

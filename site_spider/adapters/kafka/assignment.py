@@ -30,6 +30,8 @@ _LEARN_TIMEOUT_SECONDS = 5.0  # in a rebalance; not longer than a stop may wait
 _LEARN_AGAIN_TIMEOUT_SECONDS = 1.0
 _COMMIT_ATTEMPTS = 3  # before partitions leave
 _COMMIT_PAUSE_SECONDS = 0.3
+_UNSUBSCRIBE_SECONDS = 2.0  # for the client to take part in its own revocation
+_UNSUBSCRIBE_STEP_SECONDS = 0.05
 _LAST_COMMIT_SECONDS = 15.0  # before the client closes: a rebalance waits for dead members (session timeout)
 
 
@@ -49,12 +51,24 @@ class KafkaAssignment:
         self._assignments = 0
         self._unlearned: set[Partition] = set()
         self._ends: dict[Partition, int] = {}
+        self._is_revoked = False
         self._failure: Exception | None = None
 
     def subscribe(self, client: Consumer, topic: str) -> None:
         """Join the group and follow its rebalances."""
         self._client = client
         client.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def unsubscribe(self) -> None:
+        """Leave the group: its other members hear of it at once. To be called when all is given up."""
+        if self._client is None:
+            return
+        has_assignment = bool(self._client.assignment())
+        self._is_revoked = False
+        self._client.unsubscribe()
+        deadline = time.monotonic() + (_UNSUBSCRIBE_SECONDS if has_assignment else _COMMIT_PAUSE_SECONDS)
+        while not self._is_revoked and time.monotonic() < deadline:
+            self._client.poll(_UNSUBSCRIBE_STEP_SECONDS)
 
     def __contains__(self, partition: object) -> bool:
         return partition in self._owned
@@ -150,6 +164,7 @@ class KafkaAssignment:
             self._failure = error
         self._forget(raw)
         client.incremental_unassign(raw)
+        self._is_revoked = True
 
     def _on_lost(self, client: Consumer, raw: list[TopicPartition]) -> None:
         gone = [partition for partition in to_ours(raw) if partition in self._owned]

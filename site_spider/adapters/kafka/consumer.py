@@ -186,15 +186,17 @@ class KafkaConsumer:
         """See `contracts.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
         self._prefetch.resume(partitions)
 
-    def close(self) -> None:
+    def close(self, *, for_good: bool = False) -> None:
         """See `site_spider.contracts.seed_log.Consumer`.
 
-        A static member does not leave the group: its partitions wait for its return
-        for the session timeout (10 s), and then go to others.
+        A static member does not leave the group by closing: its partitions wait for its return
+        for the session timeout (10 s), and then go to others. It leaves by unsubscribing.
         """
         try:
             self._assignment.announce_ends(self._prefetch)
             self._assignment.give_up_all()
+            if for_good:
+                self._assignment.unsubscribe()
         finally:
             self._leave()
             self._release_slot()

@@ -78,7 +78,7 @@ class LocalConsumer:
         self._paused.difference_update(partitions)
         self._version = None  # there may be something to hand out although nobody wrote
 
-    def close(self) -> None:
+    def close(self, *, for_good: bool = False) -> None:  # noqa: ARG002 - whoever leaves is not waited for
         """See `site_spider.contracts.seed_log.Consumer`."""
         try:
             self._give_up(list(self._offsets))
