@@ -97,6 +97,7 @@ SITE_FRONTIER_MAX_BYTES = 256_000_000  # requests, seeds in flight and spills; f
 SITE_HOST_OWNERSHIP = False  # true: links and redirects to hosts of other owners are spilled
 SITE_SPILL_KEY = ""  # signs spilled messages; a comma list: the first signs, each is accepted
 SITE_DATA_DIR = "data"  # folder of the embedded default
+SITE_LOCAL_KEEP_SECONDS = 604_800  # complete seeds and statistics there, then they are forgotten; 0: never
 SITE_MAX_WAIT_SECONDS = 600  # a longer wait comes before every level, so that nothing starves
 SITE_RETRY_PAUSE_SECONDS = (
     2.0  # before the first retry; doubled for each further one, plus up to half at random

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from site_spider.adapters.local.forgetting import Forgetting
 from site_spider.adapters.local.log_file import SELECT_MESSAGES, LogFile, may_pass, message_id, offset_of
 from site_spider.adapters.local.log_members import STALLED_SECONDS, Membership
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
@@ -30,8 +31,11 @@ class LocalConsumer:
 
     session_seconds = STALLED_SECONDS
 
-    def __init__(self, folder: Path, topic: str, group: str, listener: Listener) -> None:
+    def __init__(
+        self, folder: Path, topic: str, group: str, listener: Listener, keep_seconds: float = 0
+    ) -> None:
         self._file = LogFile(folder, busy_seconds=_BUSY_SECONDS)
+        self._forgetting = Forgetting(self._file, keep_seconds)
         self._membership = Membership(self._file, group, topic)
         self._listener = listener
         self._offsets: dict[Partition, int] = {}  # the next one to hand out, of what we own
@@ -93,6 +97,7 @@ class LocalConsumer:
             if time.monotonic() >= self._balance_at:
                 self._balance_at = time.monotonic() + _BALANCE_SECONDS  # also if it fails: reading may not
                 self._balance()
+                self._forgetting.look(self._ids.values())
                 self._outage.is_over()
             # asked before the messages are, so that nothing written in between is waited for
             self._version = self._data_version()
