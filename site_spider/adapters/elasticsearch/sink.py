@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from elastic_transport import TlsError
 from elasticsearch import (
@@ -37,12 +37,12 @@ from site_spider.adapters.elasticsearch.mapping import closing_changes
 from site_spider.adapters.elasticsearch.node import PiecewiseNode
 from site_spider.adapters.elasticsearch.options import HOSTS, ElasticsearchOptions, index_name, items_index
 from site_spider.adapters.elasticsearch.sizes import Sizes
-from site_spider.adapters.elasticsearch.stored import id_of, over_stored
+from site_spider.adapters.elasticsearch.stored import over_stored
+from site_spider.adapters.elasticsearch.updates import PROBE, TooLarge, Update, update_of
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
 from site_spider.resources import resource
-from site_spider.results.document import encode
 
 logger = logging.getLogger(__name__)
 
@@ -52,28 +52,9 @@ HEALTH_WAIT = "5s"  # of the server, for its shards
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
 TOO_LARGE = 413
-RETRY_ON_CONFLICT = 3
 REMEDY_CREDENTIALS = 'as {"basic_auth": ["name", "password"]} or {"api_key": "..."}, what it accepts'
 REMEDY_TLS = 'ca_certs, as {"ca_certs": "/path/ca.pem"}, to the CA that signed its certificate'
 ENCODE_PER_TURN_BYTES = 1_000_000  # then the event loop gets its turn: about 5 ms
-
-
-class _Update(NamedTuple):
-    """The two lines of one document, and the id in them."""
-
-    key: str
-    lines: bytes
-
-
-class _TooLarge(NamedTuple):
-    """Refused for its size, alone."""
-
-    update: _Update
-    at: float  # monotonic
-
-
-# Of a document that is not there, without one to be made: nothing is written.
-PROBE = _Update("site_spider-probe", b'{"update":{"_id":"site_spider-probe"}}\n{"doc":{}}\n')
 
 
 class ElasticsearchSink:
@@ -133,9 +114,9 @@ class ElasticsearchSink:
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in as few requests as the server takes. Raises SinkUnavailable."""
         encoded = await self._encoded(await self._over_stored(records))
-        answers = await self._bulk([one for one in encoded if isinstance(one, _Update)])
-        verdicts = iter([await self._judged(one) if isinstance(one, _TooLarge) else one for one in answers])
-        return [next(verdicts) if isinstance(one, _Update) else one for one in encoded]
+        answers = await self._bulk([one for one in encoded if isinstance(one, Update)])
+        verdicts = iter([await self._judged(one) if isinstance(one, TooLarge) else one for one in answers])
+        return [next(verdicts) if isinstance(one, Update) else one for one in encoded]
 
     async def close(self) -> None:
         """Close the connections. Never raises."""
@@ -215,12 +196,12 @@ class ElasticsearchSink:
         except (ApiError, TransportError, RecursionError, UnexpectedResponse) as error:
             raise self._options.unavailable(explained(error)) from error
 
-    async def _encoded(self, records: Sequence[Record]) -> list[_Update | Verdict]:
-        encoded: list[_Update | Verdict] = []
+    async def _encoded(self, records: Sequence[Record]) -> list[Update | Verdict]:
+        encoded: list[Update | Verdict] = []
         since_turn = 0
         for record in records:
             try:
-                update = _update(record, self._action)
+                update = update_of(record, self._action)
             except SinkRejected as error:
                 encoded.append(Verdict(Answer.REJECTED, str(error)))
                 continue
@@ -231,7 +212,7 @@ class ElasticsearchSink:
                 await asyncio.sleep(0)
         return encoded
 
-    async def _bulk(self, updates: Sequence[_Update]) -> list[Verdict | _TooLarge]:
+    async def _bulk(self, updates: Sequence[Update]) -> list[Verdict | TooLarge]:
         if not updates:
             return []
         try:
@@ -240,7 +221,7 @@ class ElasticsearchSink:
             if not refuses_content(error):
                 raise self._options.unavailable(explained(error)) from error
             if len(updates) == 1 and error.status_code == TOO_LARGE:
-                return [_TooLarge(updates[0], time.monotonic())]
+                return [TooLarge(updates[0], time.monotonic())]
             if len(updates) == 1:
                 return [Verdict(Answer.REJECTED, explained(error))]
         except (TransportError, RecursionError, UnexpectedResponse) as error:
@@ -248,7 +229,7 @@ class ElasticsearchSink:
         middle = len(updates) // 2
         return [*await self._bulk(updates[:middle]), *await self._bulk(updates[middle:])]
 
-    async def _judged(self, refused: _TooLarge) -> Verdict:
+    async def _judged(self, refused: TooLarge) -> Verdict:
         """What becomes of a record that was refused alone for its size."""
         size_bytes = len(refused.update.lines)
         try:
@@ -263,7 +244,7 @@ class ElasticsearchSink:
             raise self._options.unavailable(explained(error)) from error
         return Verdict(Answer.RETRY, f"HTTP {TOO_LARGE} to a request of {size_bytes} bytes")
 
-    async def _request(self, updates: Sequence[_Update], action: Action | None = None) -> list[Verdict]:
+    async def _request(self, updates: Sequence[Update], action: Action | None = None) -> list[Verdict]:
         if self._client is None:
             raise SinkUnavailable("The Elasticsearch sink is not open.")
         lines: list[Any] = [update.lines for update in updates]  # which the client does not declare
@@ -276,15 +257,6 @@ class ElasticsearchSink:
         verdicts = verdicts_of(answer.body, [update.key for update in updates], action or self._action)
         self._sizes.passed(sum(len(update.lines) for update in updates), time.monotonic())
         return verdicts
-
-
-def _update(record: Record, action: Action) -> _Update:
-    """Raises SinkRejected."""
-    key = id_of(record)
-    if action == "index":
-        return _Update(key, b"%b\n%b\n" % (encode({"index": {"_id": key}}), encode(record.document)))
-    update = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
-    return _Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (update, encode(record.document)))
 
 
 def _templates(answer: object) -> Sequence[object]:
