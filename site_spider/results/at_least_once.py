@@ -166,7 +166,9 @@ class OffsetCommits:
         changed = {p: w for p, w in wanted.items() if p in mine and self._committed.get(p) != w}
         if changed:
             self._begin(consumer, changed, None)
-        elif mine:  # without partitions it may have lost them in the silence, and has yet to hear of others
+        elif not mine:
+            self._silence.look_without_partitions()
+        else:  # without partitions it may have lost them in the silence, and has yet to hear of others
             self._silence.over()
 
     def _begin(

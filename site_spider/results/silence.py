@@ -13,6 +13,7 @@ import time
 logger = logging.getLogger(__name__)
 
 _SAID_SECONDS = 3.0
+_FORGOTTEN_SECONDS = 60.0
 _SHARE = 0.8  # of the session; what begins at its end would still run when others own the partition
 
 
@@ -54,6 +55,12 @@ class Silence:
                 self.seconds,
                 self._limit_seconds,
             )
+
+    def look_without_partitions(self) -> None:
+        """Nothing is asked any more that could be answered: others have the partitions, which is no news."""
+        if self.seconds > _FORGOTTEN_SECONDS:
+            self._since = None
+            self._is_said = False
 
     def over(self) -> None:
         """It has answered, or nothing waits for an answer any more."""

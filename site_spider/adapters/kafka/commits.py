@@ -67,8 +67,8 @@ class KafkaCommits:
 
     def on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """The client's `on_commit`: called in its poll, for each commit that was begun."""
-        if self._pending is None or not _is_same(partitions, self._pending.positions):
-            return
+        if self._pending is None or (partitions and not _is_same(partitions, self._pending.positions)):
+            return  # of an earlier one, or one that was waited for
         try:
             if error is not None:
                 raise self._refused(error)
