@@ -34,6 +34,10 @@ class LogUnavailable(SiteSpiderError):
     """The seed log (Kafka or the embedded one) does not answer; trying again may help."""
 
 
+class LogSilent(LogUnavailable):
+    """The seed log did not answer at all, so other members may own our partitions by now."""
+
+
 class CommitInDoubt(LogUnavailable):
     """A transaction was sent off and its end is not known; the seed log has to be asked for it."""
 

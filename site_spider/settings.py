@@ -93,6 +93,7 @@ SITE_CANCELLED_RESULTS = False  # true: a failure result for each seed and link 
 SITE_SEED_META_KEYS = ""  # comma list: keys of a seed's meta that reach request.meta, such as playwright
 SITE_MAX_SEEDS_IN_FLIGHT = 20_000  # a process; over 1,000 only while all wait for busy or delayed hosts
 SITE_SEED_MAX_OPEN_SECONDS = 600  # then the waiting links of the tree are spilled to the seed topic
+SITE_TREE_MAX_PAGES = 500  # of a seed in memory, which a crash repeats; further links are spilled
 SITE_MAX_SPAN_OFFSETS = 50_000  # between the slowest seed and the next poll; the partition pauses there
 SITE_FRONTIER_MAX_REQUESTS = 100_000  # waiting in a process; further links are spilled
 SITE_HOST_MAX_REQUESTS = 50_000  # the same for one host, so that it does not fill the memory
@@ -100,6 +101,7 @@ SITE_FRONTIER_MAX_BYTES = 256_000_000  # requests, seeds in flight and spills; f
 SITE_HOST_OWNERSHIP = False  # true: links and redirects to hosts of other owners are spilled
 SITE_SPILL_KEY = ""  # signs spilled messages; a comma list: the first signs, each is accepted
 SITE_DATA_DIR = "data"  # folder of the embedded default
+SITE_LOCAL_KEEP_SECONDS = 604_800  # complete seeds and statistics there, then they are forgotten; 0: never
 SITE_MAX_WAIT_SECONDS = 600  # a longer wait comes before every level, so that nothing starves
 SITE_RETRY_PAUSE_SECONDS = (
     2.0  # before the first retry; doubled for each further one, plus up to half at random

@@ -7,7 +7,9 @@
 # before `wait -n` has reported it, so the script checks once a second, and after every end, which processes are
 # alive. A signal handler starts nothing: it may run between the start of a process and the moment when its pid is
 # stored. Every process has its own session: Ctrl-C on a terminal reaches this script alone, which passes one SIGTERM
-# on, because a second one stops a crawler uncleanly.
+# on, because a second one stops a crawler uncleanly. Time is that since boot: the clock of the machine may be set.
+# SIGUSR1 says that another number of processes is wanted; those that are too many get SIGUSR2, and leave the group
+# for good.
 set -euo pipefail
 
 # --- Defaults, to be edited for an installation ---------------------------------------------------------
@@ -33,6 +35,7 @@ usage() {
     cat <<'END'
 Usage: crawl_spider.sh [-s SPIDER] [-c CONCURRENCY] [-t TOPIC] [-g GROUP] [-v VENV] [-n PROCESSES] [--until-done]
                        [-- scrapy options]
+       crawl_spider.sh [-s SPIDER] [-t TOPIC] [-g GROUP] --scale N
 
 Runs PROCESSES crawlers, members of one consumer group, in the foreground.
 
@@ -43,6 +46,9 @@ Runs PROCESSES crawlers, members of one consumer group, in the foreground.
   -v VENV          the virtual environment (default: .venv of the project)
   -n PROCESSES     number of processes (default: 1)
   --until-done     end when the group has no lag and nothing is in flight
+  --scale N        have the crawl_spider.sh that runs with the same -s, -t and -g keep N processes. The others go on.
+                   Those that are too many stop gracefully and give their partitions to others at once. 0: all do,
+                   and the script ends
   -- ...           options for `scrapy crawl`, such as: -s DOWNLOAD_DELAY=1 --logfile crawl-%p.log
                    (%p stands for the number of the process; with -n 2 and more each line begins with it)
 
@@ -68,13 +74,15 @@ die() {
 
 # shellcheck source=task_shell/lib/leash.sh
 source "$here/lib/leash.sh"
+# shellcheck source=task_shell/lib/control.sh
+source "$here/lib/control.sh"
 
 # --- Options ------------------------------------------------------------------------------------------------
 
 concurrency=${CONCURRENT_REQUESTS-$default_concurrency}
 topic=${SITE_SEED_TOPIC-$default_topic}
 group=${SITE_CONSUMER_GROUP-$default_group}
-venv='' processes=$default_processes spider=$default_spider until_done=no
+venv='' processes=$default_processes spider=$default_spider until_done=no scale=
 scrapy_options=()
 
 # count NAME VALUE: fails unless it is a whole number from 1 to 9999
@@ -86,6 +94,7 @@ read_options() {
         -h | --help) usage && exit 0 ;;
         --until-done) until_done=yes && shift && continue ;;
         --) scrapy_options=("${@:2}") && return ;;
+        --scale) if (($# < 2)) || [[ ! $2 =~ ^(0|[1-9][0-9]{0,3})$ ]]; then die "--scale needs a number from 0 to 9999" "$exit_usage"; fi ;;
         -[sctgvn]) if (($# < 2)) || [[ -z $2 ]]; then die "option $1 needs a value (see --help)" "$exit_usage"; fi ;;
         *) die "unknown option '$1' (see --help); options for scrapy stand after --" "$exit_usage" ;;
         esac
@@ -96,6 +105,7 @@ read_options() {
         -g) group=$2 ;;
         -v) venv=$2 ;;
         -n) count "$1" "$2" && processes=$2 ;;
+        --scale) scale=$2 ;;
         esac
         shift 2
     done
@@ -142,10 +152,17 @@ compose() {
 
 # --- Processes ----------------------------------------------------------------------------------------------
 
-declare -A slot_of=() paused=() # by pid
+declare -A slot_of=() paused=() leaving=() # by pid
 declare -a began=() starts=() failures=()
 declare -A endings=() # by "slot code": how often a process was started again after it had ended so
-stopping=no has_worked=no signals=0 exit_code=0 deadline=0 pulse=
+stopping=no has_worked=no signals=0 exit_code=0 deadline=0 pulse='' rescale=no now=0
+
+# look_at_clock: sets `now`, in seconds since boot; SECONDS of bash follows the machine's clock when that is set
+look_at_clock() {
+    local uptime
+    read -r uptime _ </proc/uptime
+    now=${uptime%.*}
+}
 
 # launch SLOT COMMAND...
 launch() {
@@ -167,7 +184,8 @@ restarts_of() {
 
 start_slot() {
     local slot=$1
-    began[slot]=$SECONDS
+    look_at_clock
+    began[slot]=$now
     starts[slot]=$((${starts[slot]:-0} + 1))
     local -a command=("${crawler[@]}")
     if ((slot == 0)); then command=("${watcher[@]}"); fi
@@ -189,7 +207,8 @@ signal_all() {
 # stop_all EXIT_CODE: gracefully; the first exit code counts
 stop_all() {
     [[ $stopping == no ]] || return 0
-    stopping=yes exit_code=$1 deadline=$((SECONDS + stop_limit_seconds))
+    look_at_clock
+    stopping=yes exit_code=$1 deadline=$((now + stop_limit_seconds))
     signal_all TERM
 }
 
@@ -204,13 +223,46 @@ on_signal() {
     if ((signals == 1)); then stop_all 0; else kill_all; fi
 }
 
+# shellcheck disable=SC2329 # called by trap
+on_rescale() { rescale=yes; }
+
+# keep_as_many_as_wanted: starts what is missing, and has those leave for good that are too many
+keep_as_many_as_wanted() {
+    local wanted pid slot
+    rescale=no
+    wanted=$(control_wanted) || return 0
+    [[ $stopping == no ]] || return 0
+    complain "from $processes to $wanted processes"
+    processes=$wanted
+    if ((processes == 0)); then
+        look_at_clock
+        stopping=yes deadline=$((now + stop_limit_seconds))
+    fi
+    local -A is_taken=()
+    for pid in "${!slot_of[@]}"; do
+        slot=${slot_of[$pid]}
+        is_taken[$slot]=yes
+        if ((slot > processes)) && [[ ${leaving[$pid]:-no} == no ]]; then
+            leaving[$pid]=yes
+            kill -USR2 "$pid" 2>/dev/null || true
+        elif ((slot == 0 && processes == 0)); then
+            kill -TERM "$pid" 2>/dev/null || true
+        fi
+    done
+    for ((slot = 1; slot <= processes; slot++)); do
+        if [[ -z ${is_taken[$slot]:-} ]]; then start_slot "$slot"; fi
+    done
+}
+
 ending() { # CODE: how a process ended, in words
     if (($1 > 128)); then printf 'was killed by signal %s' "$(kill -l "$1")"; else printf 'ended with exit code %s' "$1"; fi
 }
 
 # start_again SLOT WHAT: after a pause that grows while lifetimes are short
 start_again() {
-    local slot=$1 lived=$((SECONDS - began[$1])) pause
+    local slot=$1 lived pause
+    look_at_clock
+    lived=$((now - began[$1]))
     if ((lived >= steady_seconds)); then failures[slot]=0; fi
     local times=${failures[slot]:-0}
     failures[slot]=$((times + 1))
@@ -262,13 +314,15 @@ watcher_ended() {
 
 # on_end PID CODE
 on_end() {
-    local slot=${slot_of[$1]} was_pause=${paused[$1]:-no}
-    unset "slot_of[$1]" "paused[$1]"
+    local slot=${slot_of[$1]} was_pause=${paused[$1]:-no} has_left=${leaving[$1]:-no}
+    unset "slot_of[$1]" "paused[$1]" "leaving[$1]"
     if [[ $stopping == yes ]]; then
         # found to be done while a crawler was still finding out that it cannot work
         if ((slot > 0 && exit_code == 0 && ($2 == exit_config || $2 == exit_usage))); then exit_code=$2; fi
         return
-    elif [[ $was_pause == yes ]]; then
+    elif ((slot > processes)); then
+        return
+    elif [[ $was_pause == yes || $has_left == yes ]]; then
         start_slot "$slot"
     elif ((slot == 0)); then
         watcher_ended "$2"
@@ -297,9 +351,10 @@ look_around() {
         wait "$pid" || code=$?
         on_end "$pid" "$code"
     done
-    if [[ $stopping == yes ]] && ((SECONDS >= deadline && ${#slot_of[@]} > 0)); then
+    look_at_clock
+    if [[ $stopping == yes ]] && ((now >= deadline && ${#slot_of[@]} > 0)); then
         complain "not all processes have stopped within $stop_limit_seconds s: killing them"
-        deadline=$((SECONDS + stop_limit_seconds))
+        deadline=$((now + stop_limit_seconds))
         kill_all
     fi
 }
@@ -308,18 +363,27 @@ supervise() {
     local slot first=1
     if [[ $until_done == yes ]]; then first=0; fi
     trap on_signal TERM INT HUP
+    trap on_rescale USR1
+    control_claim
     for ((slot = first; slot <= processes; slot++)); do
         if [[ $stopping == no ]]; then start_slot "$slot"; fi
     done
     while ((${#slot_of[@]} > 0)); do
         await_end
         look_around
+        if [[ $rescale == yes ]]; then keep_as_many_as_wanted; fi
     done
     if [[ -n $pulse ]]; then kill "$pulse" 2>/dev/null || true; fi
+    control_release
 }
 
 main() {
     read_options "$@"
+    control_init "$project" "$spider" "$group" "$topic"
+    if [[ -n $scale ]]; then
+        control_scale "$scale"
+        exit 0
+    fi
     find_scrapy
     cd "$project"
     umask 077 # for logs, and whatever else a crawler writes

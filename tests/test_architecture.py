@@ -58,7 +58,6 @@ SET_FROM_OUTSIDE = {
     "tasks/leaving.py": {"root": _RECORDS, "job": _RECORDS},
     "service/ending.py": {"self._crawler.spider": "our commands read the exit code from the spider"},
     "service/redaction.py": {"record": "logging formats a record of which parts are replaced"},
-    "service/stop.py": {"self._timer": "Python's timers become daemons only so"},
     "spiders/crawl_spider.py": {"result": _RESULT, "job": _RECORDS},
     "spiders/page_result.py": {"result": _RESULT},
 }

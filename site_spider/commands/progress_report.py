@@ -46,6 +46,8 @@ def line(report: Report) -> str:
     """All of it in one line."""
     whole = report.total
     parts = [f"done {whole.done}", f"in flight {whole.in_flight}", f"lag {whole.lag}"]
+    if whole.deleted:
+        parts.append(f"deleted unread {whole.deleted}")
     parts.append("rate -" if report.rate is None else f"rate {report.rate:.1f}/s")
     left = report.seconds_left
     parts.append("time left -" if left is None else f"time left {_clock(left)}")
@@ -61,10 +63,18 @@ def document(report: Report) -> dict[str, Any]:
         "done": whole.done,
         "in_flight": whole.in_flight,
         "lag": whole.lag,
+        "deleted_unread": whole.deleted,
         "rate": None if report.rate is None else round(report.rate, 3),
         "seconds_left": None if report.seconds_left is None else round(report.seconds_left, 1),
         "partitions": [
-            {"partition": number, "done": p.done, "in_flight": p.in_flight, "lag": p.lag, "end": p.end}
+            {
+                "partition": number,
+                "done": p.done,
+                "in_flight": p.in_flight,
+                "lag": p.lag,
+                "end": p.end,
+                "deleted_unread": p.deleted,
+            }
             for number, p in report.partitions
         ],
     }

@@ -7,10 +7,12 @@ they are called from threads that are not the event loop's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self
+
+from site_spider.errors import LogUnavailable
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -90,6 +92,9 @@ class Listener(Protocol):
     def reached(self, partition: Partition, offset: int) -> None:
         """Every message below `offset` has been handed out (there may be gaps before it)."""
 
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """The log has deleted messages from `first` to before `beyond`, which were never handed out."""
+
 
 class Consumer(Protocol):
     """A member of a consumer group. One thread uses it; any may read what is said of it."""
@@ -102,6 +107,8 @@ class Consumer(Protocol):
     def is_away(self) -> bool:
         """Whether the log does not answer at present, as far as is known."""
 
+    session_seconds: float  # without an answer for so long others may own its partitions
+
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         """At most `limit` messages: as soon as there is one, or none after the timeout.
 
@@ -113,14 +120,26 @@ class Consumer(Protocol):
     def commit(self, positions: Mapping[Partition, Position]) -> None:
         """Commit and wait for the answer. Raises LogUnavailable when it failed; harmless to repeat."""
 
+    def begin_commit(
+        self, positions: Mapping[Partition, Position], answered: Callable[[LogUnavailable | None], None]
+    ) -> None:
+        """Commit without waiting. `answered` is called once: at once, or in a later `poll` or `close`.
+
+        It is given None, or why it failed: LogSilent when no server has answered. One commit is
+        under way at a time.
+        """
+
     def pause(self, partitions: Sequence[Partition]) -> None:
         """Hand out nothing more of these (assigned) partitions until resumed."""
 
     def resume(self, partitions: Sequence[Partition]) -> None:
         """Undo `pause`; continues where it stopped, nothing is skipped."""
 
-    def close(self) -> None:
-        """Give the partitions up (`listener.revoked` is asked first) and leave."""
+    def close(self, *, for_good: bool = False) -> None:
+        """Give the partitions up (`listener.revoked` is asked first) and leave.
+
+        A log may keep them some seconds for the return of this member, but not if it leaves for good.
+        """
 
 
 class TransactionalConsumer(Consumer, Protocol):

@@ -106,5 +106,8 @@ class ChosenReplay(Listener):
         for partition in partitions:
             self._owned.pop(partition, None)
 
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """As in Listener: dead letters whose retention is over."""
+
     def reached(self, partition: Partition, offset: int) -> None:
         """As in Listener."""

@@ -115,6 +115,9 @@ class Replay(Listener):
             self._done.pop(partition, None)
         self._changed.difference_update(partitions)
 
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """As in Listener: dead letters whose retention is over."""
+
     def reached(self, partition: Partition, offset: int) -> None:
         """As in Listener: the last offsets may hold no messages, so the end counts too."""
         self._note(partition, offset)

@@ -50,11 +50,15 @@ class Queues:
         """A request waits, or goes to the seed topic; it holds its seed in either case."""
         if job is None:
             self.room.put_request(request)
-        elif self._spill.wants(request, job, is_link=is_link):
+            return
+        if self._spill.wants(request, job, is_link=is_link):
             self._completion.accept(request, job)
             if not self._spill.send(request, job, is_link=is_link):
                 self.room.put_request(request)
-        elif is_link and self.room.put_link(request, job):
+            return
+        if is_link:
+            job.root.grows()
+        if is_link and self.room.put_link(request, job):
             self._completion.accept_link(job.entry)
         else:
             self._completion.accept(request, job)

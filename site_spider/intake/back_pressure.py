@@ -33,12 +33,19 @@ class BackPressure:
         self._has_memory = has_memory  # for more bodies
 
     def may_download(self) -> bool:
-        """False while a sink or the seed topic takes nothing, bodies fill the memory, partitions leave
-        or the crawl stops.
+        """False while a sink or the seed topic takes nothing, the seed log is silent, bodies fill the
+        memory, partitions leave or the crawl stops.
         """
         if self._is_stopping() or self._handover.active or not self._has_memory():
             return False
+        if self._commits.is_cut_off:
+            return False
         return self._load.may_download and self._sinks.are_taking() and self._commits.is_taking()
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether nothing begins because the seed log is silent."""
+        return self._commits.is_cut_off
 
     def cause(self) -> str:
         """What keeps polls from beginning, of the causes of observe.pauses; empty when they may."""
@@ -46,6 +53,8 @@ class BackPressure:
             return "stop"
         if not self._has_memory():
             return "memory"
+        if self.is_cut_off:
+            return "kafka"
         if not self._sinks.are_taking():
             return "sink"
         if not (self._load.may_download and self._commits.is_taking()):

@@ -50,6 +50,7 @@ class Intake(Listener):
         self._on_failure = on_failure
         self._thread = threading.Thread(target=self._run, name="site-intake", daemon=True)
         self._stopping = threading.Event()
+        self._leaves_for_good = False
         self._mine: set[Partition] = set()
         self._paused: set[Partition] = set()
         self._on_the_way = 0  # handed over, not yet arrived; guarded by the lock
@@ -81,8 +82,12 @@ class Intake(Listener):
         """Join the group and begin to poll."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Poll no more; commit, leave the group, end. Returns at once."""
+    def stop(self, *, for_good: bool = False) -> None:
+        """Poll no more; commit, leave the group, end. Returns at once.
+
+        Partitions of a member that leaves for good go to others at once.
+        """
+        self._leaves_for_good = for_good
         self._stopping.set()
 
     async def stopped(self, timeout_seconds: float) -> bool:
@@ -109,7 +114,7 @@ class Intake(Listener):
         except Exception as error:  # noqa: BLE001 - likewise
             self._fail(error)  # before the consumer asks what is to be committed
         try:
-            consumer.close()
+            consumer.close(for_good=self._leaves_for_good)
         except Exception as error:  # noqa: BLE001 - likewise
             self._fail(error)
 
@@ -208,6 +213,10 @@ class Intake(Listener):
     def reached(self, partition: Partition, offset: int) -> None:
         """As in Listener."""
         self._tell(self._receiver.reached, partition, offset)
+
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """As in Listener."""
+        self._tell(self._receiver.deleted, partition, first, beyond)
 
     def _forget(self, partitions: Sequence[Partition]) -> None:
         self._mine -= set(partitions)

@@ -43,3 +43,6 @@ class Receiver(Protocol):
 
     def reached(self, partition: Partition, offset: int) -> None:
         """As in Listener."""
+
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """As in Listener."""

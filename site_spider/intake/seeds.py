@@ -44,6 +44,7 @@ class Seeds:
         has_died: Callable[[], bool],  # by an error of our own: its partitions are not left in good order
     ) -> None:
         self.unknown_fields = NameCounts()
+        self.deleted_unread = 0  # by the log's retention
         self._completion = completion
         self._ledger = completion.ledger
         self._queue = queue
@@ -162,6 +163,20 @@ class Seeds:
         """As in Listener."""
         if partition in self._ledger.partitions():
             self._ledger.reached(partition, offset)
+
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """As in Listener: those that were not complete are lost, and counted."""
+        count = self._ledger.unread(partition, first, beyond)
+        self.deleted_unread += count
+        if count:
+            logger.warning(
+                "%s/%d: %d seeds were deleted unread, from offset %d to before %d: the topic's retention is "
+                "shorter than its backlog. Produce them again, and raise retention.ms or retention.bytes",
+                *partition,
+                count,
+                first,
+                beyond,
+            )
 
     def look(self) -> None:
         """See how far the partitions have come; to be called now and then."""

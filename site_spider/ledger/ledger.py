@@ -175,6 +175,11 @@ class Ledger:
         """Whether all that is complete stands in a position. Raises LedgerError when not assigned."""
         return self._books(partition).is_told_by(position, besides)
 
+    def unread(self, partition: Partition, first: int, beyond: int) -> int:
+        """How many of these offsets, which are not in the log any more, nobody has completed."""
+        done = self._assigned[partition].done_ahead if partition in self._assigned else ()
+        return beyond - first - sum(max(0, min(end, beyond) - max(start, first)) for start, end in done)
+
     def next_offset(self, partition: Partition) -> int | None:
         """The lowest offset that can still be taken; None while none is known, or when not assigned."""
         return self._assigned[partition].next if partition in self._assigned else None

@@ -20,7 +20,7 @@ from scrapy import Request
 from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message
 from site_spider.ledger.entry import Entry
-from site_spider.page.url import url_id
+from site_spider.page.url import host_of, url_id
 from site_spider.seed.seed import Seed
 
 _place: ContextVar[int] = ContextVar("place", default=0)
@@ -89,6 +89,7 @@ class Root(Job):
         "is_overdue",
         "is_set_aside",
         "message",
+        "pages",
         "scope_host",
         "seed",
         "seed_entry",
@@ -102,7 +103,10 @@ class Root(Job):
         else:
             self.url = seed.url
         self.began = time.monotonic()
-        self.is_overdue = False  # its links are spilled
+        # Its links are spilled. A link of the same host was spilled because its tree was large or old: kept
+        # in memory, its own tree would be repeated by the next death as the first one was.
+        self.is_overdue = spilled is not None and spilled.is_link and spilled.anchor_host == host_of(self.url)
+        self.pages = 1  # that were to be crawled here for this seed
         self.is_set_aside = False  # a dead letter is on its way, or there
         # where the redirects of its seed ended: links are followed from there
         self.anchor_host = "" if spilled is None else spilled.anchor_host
@@ -111,6 +115,10 @@ class Root(Job):
         self.seed = seed
         self.message = message
         self._url_id = seed.url_id
+
+    def grows(self) -> None:
+        """One more page is to be crawled here."""
+        self.pages += 1
 
     def found_at(self, host: str) -> None:
         """Its page was found there; what another process found before it was sent here stands."""

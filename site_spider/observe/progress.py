@@ -21,13 +21,15 @@ from site_spider.ledger.metadata import Run, decode
 class Progress:
     """Numbers of messages; `end` is the next offset (summed up, over several partitions).
 
-    `lag` is all that is not done, `in_flight` the part of it that is being worked on.
+    `lag` is all that is not done, `in_flight` the part of it that is being worked on. `deleted` were deleted
+    by the log's retention before the group had done them, and are part of none of the others.
     """
 
     done: int
     in_flight: int
     lag: int
     end: int
+    deleted: int = 0
 
     @property
     def passed(self) -> int:
@@ -51,18 +53,20 @@ def of_partition(progress: PartitionProgress) -> Progress:
     complete = _count(ahead.complete, watermark, end)
     position = min(max(ahead.position, watermark), end)
     in_flight = position - watermark - _count(ahead.complete, watermark, position)
-    return Progress(watermark - start + complete, in_flight, end - watermark - complete, end)
+    deleted = max(0, watermark - offset - _count(ahead.complete, offset, watermark))
+    return Progress(watermark - start + complete, in_flight, end - watermark - complete, end, deleted)
 
 
 def total(parts: Iterable[Progress]) -> Progress:
     """The sum over partitions."""
-    done = in_flight = lag = end = 0
+    done = in_flight = lag = end = deleted = 0
     for part in parts:
         done += part.done
         in_flight += part.in_flight
         lag += part.lag
         end += part.end
-    return Progress(done, in_flight, lag, end)
+        deleted += part.deleted
+    return Progress(done, in_flight, lag, end, deleted)
 
 
 def _count(runs: Iterable[Run], low: int, high: int) -> int:

@@ -80,7 +80,7 @@ def _seeds(watched: Watched) -> Snapshot:
     counts, times = seed_counts(watched.ledger), watched.counted.seed_times
     since = times.seconds_since_completion()
     return {
-        "seeds": counts,
+        "seeds": counts | {"deleted_unread": watched.seeds.deleted_unread},
         "conserved": is_conserved(counts),
         "seconds_since_completion": None if since is None else round(since, 3),
         "seeds_in_flight": {_named(each): watched.ledger.open_count(each) for each in _mine(watched)},
@@ -137,6 +137,8 @@ def _paused(watched: Watched) -> dict[str, str]:
     """The partitions of which nothing is polled now, each with the reason."""
     everywhere, wide = watched.pauses.now(), watched.seeds.too_wide()
     found = {_named(each): everywhere.said or (SPAN_SAID if each in wide else "") for each in _mine(watched)}
+    if not found and everywhere.cause == "kafka":
+        found = {watched.identity.topic: everywhere.said}  # its partitions are lost
     return {name: why for name, why in found.items() if why}
 
 

@@ -14,15 +14,17 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, Producer, SeedLog
 from site_spider.contracts.sink import Record
-from site_spider.errors import LogUnavailable
+from site_spider.errors import LogSilent, LogUnavailable
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.lineage import Job
 from site_spider.results.commits import Member, Tell, ThreadCommits
+from site_spider.results.silence import Silence
 from site_spider.results.tally import CommitTally
 
 logger = logging.getLogger(__name__)
@@ -57,7 +59,9 @@ class OffsetCommits:
         self._wanted = _Wanted({}, 0)  # replaced as a whole by the loop
         self._leaves = 0  # counted by the intake
         self._committed: dict[Partition, Position] = {}
+        self._silence = Silence()
         self._failed = False
+        self._is_under_way = False  # one commit at a time
         self._firsts: SimpleQueue[_First] = SimpleQueue()
         self._first: _First | None = None
         self._commit_at = 0.0
@@ -108,6 +112,11 @@ class OffsetCommits:
         return True
 
     @property
+    def is_cut_off(self) -> bool:
+        """As in Commits."""
+        return self._silence.is_long
+
+    @property
     def is_crowded(self) -> bool:
         """As in Commits: results do not wait for their tree."""
         return False
@@ -121,67 +130,90 @@ class OffsetCommits:
     @property
     def is_awaited(self) -> bool:
         """As in ThreadCommits."""
-        return self._first is not None
+        return self._first is not None or self._is_under_way
 
     def join(self, log: SeedLog, listener: Listener) -> Consumer:
         """As in ThreadCommits."""
-        return log.consumer(*self._member, listener)
+        consumer = log.consumer(*self._member, listener)
+        self._silence.joined(consumer.session_seconds)
+        return consumer
 
     def look(self, consumer: Consumer, mine: Set[Partition]) -> None:
         """As in ThreadCommits."""
-        if self._wanted.leaves != self._leaves:
+        self._silence.look()
+        if self._is_under_way or self._wanted.leaves != self._leaves:
             return
         self._commit_firsts(consumer, mine)
-        if time.monotonic() >= self._commit_at:
-            self._commit(consumer, mine)
+        if not self._is_under_way and time.monotonic() >= self._commit_at:
             self._commit_at = time.monotonic() + _COMMIT_SECONDS
+            self._commit(consumer, mine)
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """As in ThreadCommits."""
         for partition in partitions:
             self._committed.pop(partition, None)
         self._leaves += 1
+        self._is_under_way = False  # its answer says nothing of what is ours now
         self._tell(self._heard)
 
     def _heard(self) -> None:
         self._wanted = _Wanted(self._completion.positions(), self._wanted.leaves + 1)
 
     def _commit_firsts(self, consumer: Consumer, mine: Set[Partition]) -> None:
-        while self._first is not None or not self._firsts.empty():
+        while not self._is_under_way and (self._first is not None or not self._firsts.empty()):
             first = self._first = self._first or self._firsts.get_nowait()
             if time.monotonic() < first.not_before:
                 return
             wanted = self._wanted.positions
             positions = {p: wanted[p] for p in first.partitions if p in mine and p in wanted}
-            try:
-                consumer.commit(positions)
-            except LogUnavailable as error:
-                self._say_failed(error)
-                self._first = first._replace(not_before=time.monotonic() + _RETRY_SECONDS)
-                return
-            self._first = None
-            self._note_committed(positions)
-            self._tell(first.then)
+            self._begin(consumer, positions, first)
 
     def _commit(self, consumer: Consumer, mine: Set[Partition]) -> None:
         wanted = self._wanted.positions
         changed = {p: w for p, w in wanted.items() if p in mine and self._committed.get(p) != w}
-        if not changed:
+        if changed:
+            self._begin(consumer, changed, None)
+        elif not mine:
+            self._silence.look_without_partitions()
+        else:  # without partitions it may have lost them in the silence, and has yet to hear of others
+            self._silence.over()
+
+    def _begin(
+        self, consumer: Consumer, positions: Mapping[Partition, Position], first: _First | None
+    ) -> None:
+        self._is_under_way = True
+        self._silence.asked()
+        consumer.begin_commit(positions, partial(self._answered, positions, first, self._leaves))
+
+    def _answered(
+        self,
+        positions: Mapping[Partition, Position],
+        first: _First | None,
+        leaves: int,
+        error: LogUnavailable | None,
+    ) -> None:
+        if leaves != self._leaves:
             return
-        try:
-            consumer.commit(changed)
-        except LogUnavailable as error:
+        self._is_under_way = False
+        if not isinstance(error, LogSilent):
+            self._silence.over()
+        if error is None:
+            self._note_committed(positions)
+        else:
             self._say_failed(error)
-            return
-        self._note_committed(changed)
-        if self._failed:
-            logger.info("Offsets are committed again")
-            self._failed = False
+        if first is not None and error is None:
+            self._first = None
+            self._tell(first.then)
+        elif first is not None:
+            self._first = first._replace(not_before=time.monotonic() + _RETRY_SECONDS)
 
     def _note_committed(self, positions: Mapping[Partition, Position]) -> None:
         self._committed.update(positions)
         self._tally.succeeded()
         self._tell(self._completion.committed, positions)
+        if self._failed:
+            logger.info("Offsets are committed again")
+            self._failed = False
 
     def _say_failed(self, error: LogUnavailable) -> None:
         self._tally.failed()

@@ -44,7 +44,7 @@ class ThreadCommits(Protocol):
 
 
 class Commits(Protocol):
-    """All of it on the event loop's thread, but for `is_taking`, which any thread may ask."""
+    """All of it on the event loop's thread; any thread may ask `is_taking` and `is_cut_off`."""
 
     @property
     def tally(self) -> CommitTally:
@@ -75,6 +75,10 @@ class Commits(Protocol):
 
     def is_taking(self) -> bool:
         """False while results cannot be stored, or too many wait for that."""
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the seed log has not answered for so long that others may own our partitions."""
 
     @property
     def is_crowded(self) -> bool:

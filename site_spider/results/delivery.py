@@ -8,6 +8,9 @@ write, the timer. There is no other task and no queue, so nothing is left behind
 The end of a write is seen by the task's done callback rather than inside the task,
 because a task that is cancelled before its first step never runs at all, and its
 records have to come back all the same.
+
+A sink that is silent (results.hearing) counts as away until its next answer. The write goes on: the server
+may be slow, and a second one would not help it.
 """
 
 from __future__ import annotations
@@ -24,16 +27,14 @@ from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.results.batch import Batch, Batcher, BatchLimits
 from site_spider.results.delivery_log import DeliveryLog
+from site_spider.results.hearing import SILENT_SECONDS, Hearing
+from site_spider.results.opening import open_sink
 from site_spider.results.tally import SinkTally
-from site_spider.spoken import up_to
 
 logger = logging.getLogger(__name__)
 
 OnVerdict = Callable[[Verdict], None]
 
-SHORTEST_OPEN_PAUSE_SECONDS = 0.25
-LONGEST_OPEN_PAUSE_SECONDS = 5.0
-OPEN_ATTEMPT_SECONDS = 15.0  # what one attempt is granted even when the whole wait is shorter
 CLOSE_SINK_SECONDS = 5.0
 
 
@@ -67,6 +68,7 @@ class Delivery:
         self._drained: asyncio.Event = asyncio.Event()
         self._writing = False  # between open and close
         self._closed = False
+        self._hearing = Hearing(self._is_silent)
         self._said = DeliveryLog(sink.name)
         self.last_accept_at: float | None = None  # Unix time
         self.tally = SinkTally()
@@ -83,8 +85,13 @@ class Delivery:
 
     @property
     def available(self) -> bool:
-        """False from a failed write until the next one that succeeds."""
-        return self._batcher.unavailable_since is None
+        """False from a failed write until the next one that succeeds, and while a write has no answer."""
+        return self._away_since is None
+
+    @property
+    def _away_since(self) -> float | None:
+        failed = self._batcher.unavailable_since
+        return self._hearing.silent_since if failed is None else failed
 
     async def open(self, wait_seconds: float) -> None:
         """Open the sink, waiting up to `wait_seconds` for one that is away.
@@ -92,7 +99,7 @@ class Delivery:
         Raises SinkUnavailable after that, and ConfigError at once.
         """
         try:
-            await self._open_sink(wait_seconds)
+            await open_sink(self.sink, wait_seconds)
         except BaseException:
             await self._close_sink()
             raise
@@ -131,6 +138,7 @@ class Delivery:
                 self._closed = True
                 self._writing = False
                 self._stop_timer()
+                self._hearing.close()
                 await self._abandon_writes()
                 await self._close_sink()
         return self.backlog_count
@@ -139,34 +147,6 @@ class Delivery:
         logger.error("The delivery to sink %s failed.", self.sink.name, exc_info=error)
 
     # --- Opening and closing ---
-
-    async def _open_sink(self, wait_seconds: float) -> None:
-        deadline = self._now() + wait_seconds
-        pause = SHORTEST_OPEN_PAUSE_SECONDS
-        warned = False
-        while True:
-            failure = await self._try_open(max(deadline - self._now(), OPEN_ATTEMPT_SECONDS))
-            if failure is None:
-                break
-            if self._now() + pause >= deadline:
-                raise failure
-            if not warned:
-                logger.warning("Sink %s is away, waiting%s: %s", self.sink.name, up_to(wait_seconds), failure)
-                warned = True
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_OPEN_PAUSE_SECONDS)
-        if warned:
-            logger.info("Sink %s is there.", self.sink.name)
-
-    async def _try_open(self, timeout_seconds: float) -> SinkUnavailable | None:
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self.sink.open()
-        except SinkUnavailable as error:
-            return error
-        except TimeoutError:
-            return SinkUnavailable(f"{self.sink.name}: no answer within {timeout_seconds:.0f} s.")
-        return None
 
     async def _drain(self, timeout_seconds: float) -> None:
         if not self._writing:
@@ -212,6 +192,7 @@ class Delivery:
             write = loop.create_task(self._write(batch), name=f"write to {self.sink.name}")
             self._writes.add(write)
             write.add_done_callback(partial(self._written, batch, loop.time()))
+            self._hearing.asked()
         moment = self._batcher.next_at(loop.time())
         if moment is not None and moment < self._timer_at:
             self._stop_timer()
@@ -220,6 +201,13 @@ class Delivery:
     def _on_timer(self) -> None:
         self._timer, self._timer_at = None, inf
         self._pump()
+
+    def _is_silent(self) -> None:
+        if self._batcher.unavailable_since is None:
+            reason = f"no answer for {SILENT_SECONDS:.0f} s; it is waited for"
+            self._said.availability(None, self._away_since, self.backlog_count, self._now(), reason)
+            if self.on_change:
+                self.on_change()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -239,13 +227,14 @@ class Delivery:
             self._on_failure(error)
 
     def _conclude(self, batch: Batch, write: asyncio.Task[Sequence[Verdict]]) -> None:
-        before = self.backlog_count, self._batcher.unavailable_since
+        before = self.backlog_count, self._away_since
+        self._hearing.heard(goes_on=bool(self._writes) and self._writing)
         try:
             reason = self._outcome(batch, write)
         except BatchError as error:
             reason = f"the sink's answer is of no use: {error}"
             self._batcher.fail(batch.number, self._now(), random.random())  # noqa: S311 - spreads retries only
-        since = self._batcher.unavailable_since
+        since = self._away_since
         if not self._closed:
             self._said.availability(before[1], since, self.backlog_count, self._now(), reason)
         self._pump()

@@ -69,6 +69,7 @@ class ServiceSettings:
             spill=SpillRules(
                 topic,
                 open_seconds=options.seconds(settings, "SITE_SEED_MAX_OPEN_SECONDS", minimum=0.001),
+                tree_pages=options.integer(settings, "SITE_TREE_MAX_PAGES", minimum=1),
                 all_links=options.choice(settings, "SITE_LINKS_TO", ("memory", "kafka")) == "kafka",
             ),
             host_ownership=options.boolean(settings, "SITE_HOST_OWNERSHIP"),

@@ -37,6 +37,7 @@ from site_spider.service.stop import Stop
 from site_spider.service.ticker import tick
 from site_spider.service.watchdog import Watchdog
 from site_spider.service.wiring import Parts, Stores, build
+from site_spider.service.workers import start_workers
 from site_spider.sources.library import SourceFolder
 from site_spider.spoken import up_to
 
@@ -107,6 +108,10 @@ class SeedService:
         say_what_has_no_effect(settings)
         self._stop = stop = Stop(config.stop_grace_seconds, lambda: ending.exit_code)
         stop.catch_signals()
+        if stop.owns_process:
+            await start_workers()
+            limit_seconds = config.callback_timeout_seconds
+            self._watchdog = Watchdog(limit_seconds, lambda: stop.exit_now(exit_code.SOFTWARE), stop.look)
         ending.background.watch_threads()
         await self._metrics.open()
         stores = await self._stores(config.startup_wait_seconds)
@@ -121,7 +126,7 @@ class SeedService:
             await parts.hosts.ask()
         descriptors.check_limit(settings)
         await asyncio.to_thread(parts.tasks.open, max(config.startup_wait_seconds, 5.0))
-        await self._start(parts, stop)
+        await self._start(parts)
         logger.info(
             "Taking seeds from %s of %s as a member of %s; results go to %s",
             config.seed_topic,
@@ -142,12 +147,8 @@ class SeedService:
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
         return Stores(log, sinks, item_sinks, statistics, self._sources, self._obeys_robots)
 
-    async def _start(self, parts: Parts, stop: Stop) -> None:
+    async def _start(self, parts: Parts) -> None:
         await parts.observers.open()
-        if stop.owns_process:
-            self._watchdog = Watchdog(
-                parts.config.callback_timeout_seconds, lambda: stop.exit_now(exit_code.SOFTWARE)
-            )
         background = self._ending.background
         parts.tasks.start()
         parts.ends.start()
@@ -230,7 +231,7 @@ class SeedService:
         parts.commits.tick()
         ledger = parts.completion.ledger
         logger.info("Seeds: %d complete, %d in flight", sum(ledger.outcomes.values()), ledger.in_flight)
-        parts.intake.stop()
+        parts.intake.stop(for_good=stop.is_for_good)
         if not await parts.intake.stopped(stop.seconds_left()):
             logger.warning("The consumer did not leave its group in time")
 

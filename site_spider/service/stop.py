@@ -1,8 +1,9 @@
 """Ends the process in time after a signal, even if the event loop is blocked.
 
-The first SIGTERM or SIGINT goes to Scrapy, which finishes what is downloading, and starts a
-timer in a thread of its own: a blocked event loop cannot prolong the stop. The second one
-ends the process at once. Nothing is lost by either: what was not committed is repeated.
+The first SIGTERM or SIGINT goes to Scrapy, which finishes what is downloading. The thread of the watchdog
+looks at the deadline: a blocked event loop cannot prolong the stop, and no thread is started for it, which
+fails at the limit of threads. The second signal ends the process at once. Nothing is lost by either: what
+was not committed is repeated.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from scrapy.crawler import CrawlerProcessBase
 logger = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_FOR_GOOD = signal.SIGUSR2  # stop as after SIGTERM, and give the partitions to others at once
 _SPARE_SECONDS = 3.0  # after the grace, for the process to end by itself
 
 Handler = Callable[[int, FrameType | None], Any]
@@ -37,10 +39,10 @@ class Stop:
     def __init__(self, grace_seconds: float, exit_code: Callable[[], int]) -> None:
         self._grace_seconds = grace_seconds
         self._exit_code = exit_code
-        self._timer: threading.Timer | None = None
         self._signalled = False
         self._deadline: float | None = None
         self.owns_process = False
+        self.is_for_good = False  # no process takes its place
 
     def catch_signals(self) -> None:
         """Stand in front of Scrapy's handlers, where a Scrapy process has installed them."""
@@ -50,6 +52,7 @@ class Stop:
             handler = signal.getsignal(number)
             if isinstance(getattr(handler, "__self__", None), CrawlerProcessBase):
                 signal.signal(number, self._caught(handler))  # type: ignore[arg-type]
+                signal.signal(_FOR_GOOD, self._leave_for_good)
                 self.owns_process = True
 
     def _caught(self, scrapys: Handler) -> Handler:
@@ -64,14 +67,15 @@ class Stop:
 
         return handle
 
+    def _leave_for_good(self, _number: int, _frame: FrameType | None) -> None:
+        self.is_for_good = True
+        if not self._signalled:
+            signal.raise_signal(signal.SIGTERM)
+
     def begin(self) -> None:
         """The stop has begun, for whatever reason: from now on there is a limit."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._grace_seconds
-        if self._timer is None and self.owns_process:
-            self._timer = threading.Timer(self._grace_seconds + _SPARE_SECONDS, self._time_is_up)
-            self._timer.daemon = True
-            self._timer.start()
 
     @property
     def has_begun(self) -> bool:
@@ -83,6 +87,12 @@ class Stop:
         self.begin()
         assert self._deadline is not None
         return max(1.0, self._deadline - time.monotonic())
+
+    def look(self) -> None:
+        """End the process when its time is up; called on the watchdog's thread."""
+        deadline = self._deadline
+        if self.owns_process and deadline is not None and time.monotonic() > deadline + _SPARE_SECONDS:
+            self._time_is_up()
 
     def _time_is_up(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Ends a process whose event loop is blocked.
+"""Ends a process whose event loop is blocked, and one whose stop takes too long.
 
 Nothing else can end such code. The process is started again by crawl_spider.sh, the seed is
 repeated, and isolated when it does this each time (see intake.quarantine.one_by_one).
@@ -15,11 +15,14 @@ from collections.abc import Callable
 
 
 class Watchdog:
-    """Watches the running event loop from a thread."""
+    """Watches the running event loop from a thread, which lasts as long as the process."""
 
-    def __init__(self, limit_seconds: float, bite: Callable[[], None]) -> None:
+    def __init__(
+        self, limit_seconds: float, bite: Callable[[], None], look_at_stop: Callable[[], None]
+    ) -> None:
         self._limit_seconds = limit_seconds
         self._bite = bite
+        self._look_at_stop = look_at_stop
         self._beat_at = time.monotonic()
         self._interval_seconds = min(1.0, limit_seconds / 4)
         self._loop = asyncio.get_running_loop()
@@ -29,7 +32,7 @@ class Watchdog:
         threading.Thread(target=self._watch, name="site-watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Watch the loop no more."""
         self._done.set()
 
     def _beat(self) -> None:
@@ -47,8 +50,10 @@ class Watchdog:
         sys.stderr.flush()
 
     def _watch(self) -> None:
-        while not self._done.wait(self._interval_seconds):
-            if time.monotonic() - self._beat_at > self._limit_seconds:
+        while True:
+            time.sleep(self._interval_seconds)
+            self._look_at_stop()
+            if not self._done.is_set() and time.monotonic() - self._beat_at > self._limit_seconds:
                 try:
                     self._show()
                 finally:  # nobody may read stderr any more

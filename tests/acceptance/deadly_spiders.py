@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from typing import Any
 
@@ -21,3 +22,20 @@ class DeadlySpider(SeedSpider):
         while "endless" in response.url:
             time.sleep(0.01)
         return super().parse(response)
+
+
+class ThreadlessSpider(SeedSpider):
+    """From a page on the process is at its limit of threads; `endless` pages block the event loop."""
+
+    name = "threadless_spider"
+
+    def parse(self, response: Response) -> Any:
+        if "threadless" in response.url:
+            threading.Thread.start = _refused  # type: ignore[method-assign]
+        while "endless" in response.url:
+            time.sleep(0.01)
+        return super().parse(response)
+
+
+def _refused(self: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

@@ -45,7 +45,7 @@ def main(folder: Path, arguments: list[str]) -> None:
             note(folder, "stopped", role, me)
             sys.exit(0)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
         signal.signal(number, on_signal)
     note(folder, "started", role, me, time.monotonic(), Path.cwd(), *arguments)
     if word.startswith("exit-"):

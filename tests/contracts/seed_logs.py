@@ -40,6 +40,7 @@ class Recorder:
     events: list[tuple[str, str, Partition]] = field(default_factory=list)  # (member, what, partition)
     owned: dict[Partition, Position | None] = field(default_factory=dict)
     ends: dict[Partition, int] = field(default_factory=dict)
+    gone: list[tuple[Partition, int, int]] = field(default_factory=list)  # deleted before it was read
     answer: Callable[[Sequence[Partition]], Mapping[Partition, Position]] = lambda _partitions: {}
 
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
@@ -57,6 +58,9 @@ class Recorder:
     def reached(self, partition: Partition, offset: int) -> None:
         assert partition in self.owned
         self.ends[partition] = offset
+
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        self.gone.append((partition, first, beyond))
 
     def _leave(self, what: str, partitions: Sequence[Partition]) -> None:
         for partition in partitions:

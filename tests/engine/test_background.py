@@ -34,7 +34,6 @@ OWNED = {
     ("intake/intake.py", "ensure_future"): "an answer, which is raised on the thread that asked",
     ("intake/intake.py", "Thread"): "the intake tells its owner",
     ("service/watchdog.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
-    ("service/stop.py", "Timer"): "ends the process, whatever happens in it",
     ("adapters/kafka/producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("adapters/local/log_producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("commands/demo_server.py", "Thread"): "no part of a crawl",

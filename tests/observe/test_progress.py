@@ -43,8 +43,8 @@ def test_progress_follows_from_what_is_committed(
 
 
 def test_a_commit_below_the_start_counts_from_the_start() -> None:
-    """What retention has removed is neither done nor lag."""
-    assert of_partition(partition(6, 10, 2, Ahead(8, ((4, 7),)))) == Progress(1, 1, 3, 10)
+    """What retention has removed is neither done nor lag; what of it was not done is counted."""
+    assert of_partition(partition(6, 10, 2, Ahead(8, ((4, 7),)))) == Progress(1, 1, 3, 10, deleted=2)
 
 
 def test_a_commit_beyond_the_end_counts_as_the_end() -> None:

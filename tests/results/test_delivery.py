@@ -12,6 +12,7 @@ import pytest
 
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
+from site_spider.results import hearing
 from site_spider.results.batch import BatchLimits
 from site_spider.results.delivery import Delivery
 from tests.in_process.scripted_sink import ScriptedSink
@@ -192,6 +193,30 @@ def test_a_hanging_write_counts_as_unavailable(caplog: pytest.LogCaptureFixture)
 
     run(scenario())
     assert "no answer within" in lines(caplog, logging.WARNING)[0]
+
+
+def test_a_silent_sink_counts_as_away_long_before_its_write_is_given_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write goes on; its answer ends the outage, and nothing is written twice."""
+    monkeypatch.setattr(hearing, "SILENT_SECONDS", 0.05)
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        sink = ScriptedSink()
+        sink.hold = asyncio.Event()
+        async with opened(sink, write_timeout_seconds=60) as delivery:
+            answers = submit(delivery, "a")
+            assert delivery.available
+            await until(lambda: not delivery.available)
+            sink.hold.set()
+            await until(lambda: answers)
+            assert delivery.available
+            assert sink.attempts == 1
+
+    run(scenario())
+    assert ["is away" in line for line in lines(caplog, logging.WARNING)] == [True]
+    assert "is back after" in lines(caplog, logging.INFO)[0]
 
 
 def test_a_mistake_in_a_sink_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:

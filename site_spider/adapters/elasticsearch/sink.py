@@ -1,16 +1,18 @@
 """Writes documents to an Elasticsearch index, by bulk partial updates with upsert.
 
 When the server refuses a whole request, because of one line in it or for its size, the halves
-are written by themselves until the guilty record stands alone.
+are written by themselves until the guilty record stands alone. One that is refused alone for its size is
+written once more after something smaller has passed, see adapters.elasticsearch.sizes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from elasticsearch import (
     ApiError,
@@ -30,28 +32,22 @@ from site_spider.adapters.elasticsearch.node import PiecewiseNode
 from site_spider.adapters.elasticsearch.options import ElasticsearchOptions, index_name, items_index
 from site_spider.adapters.elasticsearch.page_text import page_text
 from site_spider.adapters.elasticsearch.preparation import IndexPreparation
+from site_spider.adapters.elasticsearch.sizes import Sizes
 from site_spider.adapters.elasticsearch.stored import id_of, over_stored
 from site_spider.adapters.elasticsearch.template import TEXT, IndexTemplate
+from site_spider.adapters.elasticsearch.updates import PROBE, TooLarge, Update, update_of
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
 from site_spider.resources import resource
-from site_spider.results.document import encode
 
 logger = logging.getLogger(__name__)
 
 TEMPLATES = resource("elasticsearch")
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
-RETRY_ON_CONFLICT = 3
+TOO_LARGE = 413
 ENCODE_PER_TURN_BYTES = 1_000_000  # then the event loop gets its turn: about 5 ms
-
-
-class _Update(NamedTuple):
-    """The two lines of one document, and the id in them."""
-
-    key: str
-    lines: bytes
 
 
 class ElasticsearchSink:
@@ -75,6 +71,7 @@ class ElasticsearchSink:
         self._preparation = IndexPreparation(options, index, IndexTemplate(template, index))
         self._writes_text = False  # of a page: the server cannot make it of the mark-up
         self._left_out: frozenset[str] = frozenset()  # fields that the mapping does not take
+        self._sizes = Sizes()
         self._client: AsyncElasticsearch | None = None
         self._new_client()  # shows at once whether the options are right
 
@@ -139,8 +136,9 @@ class ElasticsearchSink:
 
     async def _write(self, records: Sequence[Record]) -> list[Verdict]:
         encoded = await self._encoded(await self._over_stored(records))
-        answers = iter(await self._bulk([one for one in encoded if isinstance(one, _Update)]))
-        return [next(answers) if isinstance(one, _Update) else one for one in encoded]
+        answers = await self._bulk([one for one in encoded if isinstance(one, Update)])
+        verdicts = iter([await self._judged(one) if isinstance(one, TooLarge) else one for one in answers])
+        return [next(verdicts) if isinstance(one, Update) else one for one in encoded]
 
     def _leave_out(self, fields: Set[str | None]) -> None:
         """What a mapping refuses that was made for an earlier version; the rest of the result is stored."""
@@ -163,12 +161,12 @@ class ElasticsearchSink:
         except (ApiError, TransportError, RecursionError, UnexpectedResponse) as error:
             raise self._options.unavailable(explained(error)) from error
 
-    async def _encoded(self, records: Sequence[Record]) -> list[_Update | Verdict]:
-        encoded: list[_Update | Verdict] = []
+    async def _encoded(self, records: Sequence[Record]) -> list[Update | Verdict]:
+        encoded: list[Update | Verdict] = []
         since_turn = 0
         for record in records:
             try:
-                update = _update(id_of(record), self._as_stored(record.document), self._action)
+                update = update_of(id_of(record), self._as_stored(record.document), self._action)
             except SinkRejected as error:
                 encoded.append(Verdict(Answer.REJECTED, str(error)))
                 continue
@@ -187,14 +185,16 @@ class ElasticsearchSink:
             document = {name: value for name, value in document.items() if name not in self._left_out}
         return document
 
-    async def _bulk(self, updates: Sequence[_Update]) -> list[Verdict]:
+    async def _bulk(self, updates: Sequence[Update]) -> list[Verdict | TooLarge]:
         if not updates:
             return []
         try:
-            return await self._request(updates)
+            return [*await self._request(updates)]
         except ApiError as error:
             if not refuses_content(error):
                 raise self._options.unavailable(explained(error)) from error
+            if len(updates) == 1 and error.status_code == TOO_LARGE:
+                return [TooLarge(updates[0], time.monotonic())]
             if len(updates) == 1:
                 return [Verdict(Answer.REJECTED, explained(error))]
         except (TransportError, RecursionError, UnexpectedResponse) as error:
@@ -202,7 +202,22 @@ class ElasticsearchSink:
         middle = len(updates) // 2
         return [*await self._bulk(updates[:middle]), *await self._bulk(updates[middle:])]
 
-    async def _request(self, updates: Sequence[_Update]) -> list[Verdict]:
+    async def _judged(self, refused: TooLarge) -> Verdict:
+        """What becomes of a record that was refused alone for its size."""
+        size_bytes = len(refused.update.lines)
+        try:
+            if self._sizes.is_largest(size_bytes, refused.at):
+                if not self._sizes.has_passed_since(refused.at):
+                    await self._request([PROBE], "update")
+                return (await self._request([refused.update]))[0]
+        except ApiError as error:
+            if error.status_code == TOO_LARGE and self._sizes.has_passed_since(refused.at):
+                return Verdict(Answer.REJECTED, explained(error))
+        except (TransportError, RecursionError, UnexpectedResponse) as error:
+            raise self._options.unavailable(explained(error)) from error
+        return Verdict(Answer.RETRY, f"HTTP {TOO_LARGE} to a request of {size_bytes} bytes")
+
+    async def _request(self, updates: Sequence[Update], action: Action | None = None) -> list[Verdict]:
         if self._client is None:
             raise SinkUnavailable("The Elasticsearch sink is not open.")
         lines: list[Any] = [update.lines for update in updates]  # which the client does not declare
@@ -212,12 +227,6 @@ class ElasticsearchSink:
             timeout=SHARD_WAIT,
             filter_path="errors,items.*._id,items.*.status,items.*.error",
         )
-        return verdicts_of(answer.body, [update.key for update in updates], self._action)
-
-
-def _update(key: str, document: Mapping[str, Any], action: Action) -> _Update:
-    """Raises SinkRejected."""
-    if action == "index":
-        return _Update(key, b"%b\n%b\n" % (encode({"index": {"_id": key}}), encode(document)))
-    update = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
-    return _Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (update, encode(document)))
+        verdicts = verdicts_of(answer.body, [update.key for update in updates], action or self._action)
+        self._sizes.passed(sum(len(update.lines) for update in updates), time.monotonic())
+        return verdicts

@@ -30,6 +30,8 @@ _LEARN_TIMEOUT_SECONDS = 5.0  # in a rebalance; not longer than a stop may wait
 _LEARN_AGAIN_TIMEOUT_SECONDS = 1.0
 _COMMIT_ATTEMPTS = 3  # before partitions leave
 _COMMIT_PAUSE_SECONDS = 0.3
+_UNSUBSCRIBE_SECONDS = 2.0  # for the client to take part in its own revocation
+_UNSUBSCRIBE_STEP_SECONDS = 0.05
 _LAST_COMMIT_SECONDS = 15.0  # before the client closes: a rebalance waits for dead members (session timeout)
 
 
@@ -45,9 +47,11 @@ class KafkaAssignment:
         self._commit = commit
         self._client: Consumer | None = None
         self._owned: dict[Partition, int] = {}  # with the number of the assignment, to tell two of them apart
+        self._begun_at: dict[Partition, int | None] = {}
         self._assignments = 0
         self._unlearned: set[Partition] = set()
         self._ends: dict[Partition, int] = {}
+        self._is_revoked = False
         self._failure: Exception | None = None
 
     def subscribe(self, client: Consumer, topic: str) -> None:
@@ -55,12 +59,27 @@ class KafkaAssignment:
         self._client = client
         client.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
+    def unsubscribe(self) -> None:
+        """Leave the group: its other members hear of it at once. To be called when all is given up."""
+        if self._client is None:
+            return
+        has_assignment = bool(self._client.assignment())
+        self._is_revoked = False
+        self._client.unsubscribe()
+        deadline = time.monotonic() + (_UNSUBSCRIBE_SECONDS if has_assignment else _COMMIT_PAUSE_SECONDS)
+        while not self._is_revoked and time.monotonic() < deadline:
+            self._client.poll(_UNSUBSCRIBE_STEP_SECONDS)
+
     def __contains__(self, partition: object) -> bool:
         return partition in self._owned
 
     def number(self, partition: Partition) -> int | None:
         """Which assignment of the partition this is; None when it is not ours."""
         return self._owned.get(partition)
+
+    def begins_at(self, partition: Partition) -> int | None:
+        """The offset that was committed when it was assigned; None when nothing was."""
+        return self._begun_at.get(partition)
 
     def note_end(self, partition: Partition, offset: int) -> None:
         """The client came to the end of a partition; `announce_ends` tells the listener."""
@@ -133,6 +152,7 @@ class KafkaAssignment:
         if positions:
             self._assignments += 1
             self._owned.update(dict.fromkeys(positions, self._assignments))
+            self._begun_at.update((one, at.offset if at else None) for one, at in positions.items())
             self._listener.assigned(positions)
 
     def _on_revoke(self, client: Consumer, raw: list[TopicPartition]) -> None:
@@ -144,6 +164,7 @@ class KafkaAssignment:
             self._failure = error
         self._forget(raw)
         client.incremental_unassign(raw)
+        self._is_revoked = True
 
     def _on_lost(self, client: Consumer, raw: list[TopicPartition]) -> None:
         gone = [partition for partition in to_ours(raw) if partition in self._owned]

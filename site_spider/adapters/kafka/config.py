@@ -23,6 +23,7 @@ _NOISE = ("FAIL ", "ERROR ", "CONFWARN ", "GETPID ", "TXNERR ")
 _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
 _MEMBER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_SESSION_SECONDS = 10.0
 _SCHEMES = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # of Kafka's listeners
 
 # option -> values that keep the promise, and why others do not
@@ -82,6 +83,12 @@ class KafkaConfig:
         reason = without_secrets(str(error), "SITE_KAFKA_OPTIONS", self.options)
         return ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {reason}.")
 
+    @property
+    def session_seconds(self) -> float:
+        """How long a member is kept without a heartbeat; with the protocol `consumer` the server decides."""
+        given = self.options.get("session.timeout.ms", _SESSION_SECONDS * 1000)
+        return float(given) / 1000
+
     def common(self, on_error: Callable[[Any], None]) -> dict[str, Any]:
         """What every client gets."""
         return {
@@ -122,7 +129,8 @@ class KafkaConfig:
         else:
             config |= {
                 "partition.assignment.strategy": "cooperative-sticky",
-                "session.timeout.ms": 10_000,  # how long a member that closed or died keeps its partitions
+                # how long a member that closed or died keeps its partitions
+                "session.timeout.ms": int(_SESSION_SECONDS * 1000),
                 # A rebalance waits until each member has heard of it by its heartbeat, and those that have
                 # heard can commit nothing until it is over.
                 "heartbeat.interval.ms": 500,

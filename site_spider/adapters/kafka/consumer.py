@@ -19,30 +19,26 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient
 
-from site_spider.adapters.kafka.assignment import GroupRebalances, KafkaAssignment, listed
+from site_spider.adapters.kafka.assignment import KafkaAssignment, listed
+from site_spider.adapters.kafka.commits import Answered, KafkaCommits
 from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.gaps import Gaps
 from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
 from site_spider.adapters.kafka.member_slot import MemberSlot
+from site_spider.adapters.kafka.messages import to_message
 from site_spider.adapters.kafka.prefetch import KafkaPrefetch
 from site_spider.adapters.kafka.rejoins import Rejoins
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Transactions
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
-from site_spider.errors import LogUnavailable
+from site_spider.errors import LogSilent, LogUnavailable
 from site_spider.results.exactly_once.held import Item
 
 logger = logging.getLogger(__name__)
 
+_ASK_SECONDS = 1.0
 _STEP_SECONDS = 0.5  # one poll of the client; between two we see to what is unlearned or away
 
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
-_REBALANCING = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION})
-_THROWN_OUT = frozenset({
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.FENCED_INSTANCE_ID,
-    KafkaError.STALE_MEMBER_EPOCH,
-    KafkaError.FENCED_MEMBER_EPOCH,
-    KafkaError._ASSIGNMENT_LOST,
-})  # fmt: skip
 
 
 class _Ended(LogUnavailable):
@@ -66,6 +62,8 @@ class KafkaConsumer:
         self._topic = topic
         self._group = group
         self._complaint: int | None = None
+        self.session_seconds = config.session_seconds
+        self._commits = KafkaCommits(group)
         self._assignment = KafkaAssignment(listener, self.commit)
         self._config = config
         self._asker: AdminClient | None = None
@@ -73,6 +71,7 @@ class KafkaConsumer:
         is_static = config.group_protocol == "classic"
         self._slot = MemberSlot.try_claim(group, config.member_name) if is_static else None
         self._rejoins = Rejoins()
+        self._gaps = Gaps(self._start_of, listener.deleted)
         self._begin_transactions = transactions
         self._transactions: KafkaTransactions | None = None
         self._prefetch = KafkaPrefetch(
@@ -85,7 +84,8 @@ class KafkaConsumer:
     def _join(self) -> None:
         instance = self._slot.instance_id if self._slot else None
         try:
-            self._client = Consumer(self._config.member(self._group, instance, self._health.on_error))
+            config = self._config.member(self._group, instance, self._health.on_error)
+            self._client = Consumer({**config, "on_commit": self._commits.on_commit})
         except (KafkaException, ValueError, TypeError) as error:
             self._release_slot()
             raise self._config.refused(error) from None
@@ -100,6 +100,7 @@ class KafkaConsumer:
             raise ended
         logger.warning("%s Joining again.", ended)
         self._assignment.lose_all()
+        self._commits.drop()
         self._leave()
         self._join()
         self._assignment.raise_failure()
@@ -146,7 +147,19 @@ class KafkaConsumer:
             self.commit_with((), positions)
         else:
             self._check(positions)
-            self._commit([TopicPartition(*partition, *position) for partition, position in positions.items()])
+            self._commits.wait(self._client, positions)
+
+    def begin_commit(self, positions: Mapping[Partition, Position], answered: Answered) -> None:
+        """See `site_spider.contracts.seed_log.Consumer`."""
+        try:
+            self._check_assigned(positions)
+            if self._transactions is not None:
+                self.commit(positions)
+        except LogUnavailable as error:
+            return answered(error)
+        if self._transactions is not None or not positions:
+            return answered(None)
+        return self._commits.begin(self._client, positions, answered)
 
     def commit_with(
         self, items: Sequence[Item], positions: Mapping[Partition, Position]
@@ -162,15 +175,18 @@ class KafkaConsumer:
         return self._transactions.was_committed(positions)
 
     def _check(self, positions: Mapping[Partition, Position]) -> None:
-        """Raises LogUnavailable when a commit cannot be."""
+        """Raises LogUnavailable when a commit cannot be, without waiting for servers that are away."""
+        self._check_assigned(positions)
+        if (self._health.suspected or self._commits.is_late) and not self._health.answers():
+            raise LogSilent(
+                f"Kafka does not answer, so group {self._group} cannot commit: {self._health.detail}."
+            )
+
+    def _check_assigned(self, positions: Mapping[Partition, Position]) -> None:
         foreign = [partition for partition in positions if partition not in self._assignment]
         if foreign:
             raise LogUnavailable(
                 f"Group {self._group} cannot commit {listed(foreign)} here: not assigned (any more)."
-            )
-        if self._health.suspected and not self._health.answers():
-            raise LogUnavailable(
-                f"Kafka does not answer, so group {self._group} cannot commit: {self._health.detail}."
             )
 
     def pause(self, partitions: Sequence[Partition]) -> None:
@@ -181,15 +197,17 @@ class KafkaConsumer:
         """See `contracts.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
         self._prefetch.resume(partitions)
 
-    def close(self) -> None:
+    def close(self, *, for_good: bool = False) -> None:
         """See `site_spider.contracts.seed_log.Consumer`.
 
-        A static member does not leave the group: its partitions wait for its return
-        for the session timeout (10 s), and then go to others.
+        A static member does not leave the group by closing: its partitions wait for its return
+        for the session timeout (10 s), and then go to others. It leaves by unsubscribing.
         """
         try:
             self._assignment.announce_ends(self._prefetch)
             self._assignment.give_up_all()
+            if for_good:
+                self._assignment.unsubscribe()
         finally:
             self._leave()
             self._release_slot()
@@ -218,18 +236,37 @@ class KafkaConsumer:
         for raw in rest:
             if other := self._handed_out(raw):
                 self._prefetch.put(other, self._assignment.number(other.partition))
+        self._gaps.look(time.monotonic())
 
     def _handed_out(self, raw: RawMessage) -> Message | None:
         error = raw.error()
         if error is None:
             self._complaint = None
-            return to_message(raw)
+            message = to_message(raw)
+            self._note_gap(message.partition, message.offset, message.offset + 1)
+            return message
         if error.code() == KafkaError._PARTITION_EOF:
             self._complaint = None
-            self._assignment.note_end(Partition(str(raw.topic()), raw.partition() or 0), raw.offset() or 0)
+            partition, end = Partition(str(raw.topic()), raw.partition() or 0), raw.offset() or 0
+            self._note_gap(partition, end, end)
+            self._assignment.note_end(partition, end)
         else:
             self._complain(error)
         return None
+
+    def _note_gap(self, partition: Partition, offset: int, following: int) -> None:
+        number = self._assignment.number(partition)
+        if number is not None:
+            begins_at = self._assignment.begins_at(partition)
+            self._gaps.saw(partition, offset, number, begins_at)
+            self._gaps.saw(partition, following, number, begins_at)
+
+    def _start_of(self, partition: Partition) -> int | None:
+        try:
+            found = self._client.get_watermark_offsets(TopicPartition(*partition), timeout=_ASK_SECONDS)
+        except KafkaException:
+            return None
+        return None if found is None else int(found[0])
 
     def _complain(self, error: KafkaError) -> None:
         if is_fatal(error):
@@ -244,27 +281,6 @@ class KafkaConsumer:
 
     # --- the rest ------------------------------------------------------------------------
 
-    def _commit(self, offsets: list[TopicPartition]) -> None:
-        try:
-            answers = self._client.commit(offsets=offsets, asynchronous=False) or []
-        except KafkaException as error:
-            raise self._refused(error.args[0]) from error
-        for answer in answers:
-            if answer.error:
-                raise self._refused(answer.error)
-
-    def _refused(self, error: KafkaError) -> LogUnavailable:
-        said = f"Kafka refused a commit of group {self._group}: {error.str()}"
-        if error.code() in _REBALANCING:
-            return GroupRebalances(
-                f"{said} (the group is rebalancing; trying again after the next poll helps)."
-            )
-        if error.code() in _THROWN_OUT:
-            return LogUnavailable(
-                f"{said} (the group went on without this member, so its partitions are lost)."
-            )
-        return LogUnavailable(f"{said} (trying again may help).")
-
     def _ask(self, timeout_seconds: float) -> object:
         # by a client of its own: list_topics of the member, called within a rebalance, makes the
         # next callback of that rebalance abort the process (measured with confluent-kafka 2.16)
@@ -278,18 +294,3 @@ class KafkaConsumer:
     def _release_slot(self) -> None:
         if self._slot:
             self._slot.release()
-
-
-def to_message(raw: RawMessage) -> Message:
-    """Our form of a client's message that is not an error."""
-    topic, number, offset = raw.topic(), raw.partition(), raw.offset()
-    assert topic is not None
-    assert number is not None
-    assert offset is not None
-    headers = tuple((str(name), _bytes(value)) for name, value in list(raw.headers() or ()))
-    timestamp_ms = max(raw.timestamp()[1], 0)  # negative when there is none
-    return Message(Partition(topic, number), offset, raw.key(), raw.value(), headers, timestamp_ms)
-
-
-def _bytes(header: str | bytes | None) -> bytes:
-    return header.encode() if isinstance(header, str) else header or b""

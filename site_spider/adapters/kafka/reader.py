@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
 from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.consumer import to_message
+from site_spider.adapters.kafka.messages import to_message
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import LogUnavailable
 

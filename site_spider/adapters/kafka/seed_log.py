@@ -24,9 +24,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its s
 from site_spider import options
 from site_spider.adapters.kafka.assignment import to_position
 from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.consumer import KafkaConsumer, to_message
+from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.facts import facts
 from site_spider.adapters.kafka.items import Topics
+from site_spider.adapters.kafka.messages import to_message
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.adapters.kafka.reader import KafkaTopicReader
 from site_spider.adapters.kafka.transactions import KafkaTransactions

@@ -23,6 +23,7 @@ from site_spider.adapters.local.log_file import (
 )
 from site_spider.adapters.local.log_producer import LocalProducer, make_topic
 from site_spider.adapters.local.log_reader import LocalTopicReader
+from site_spider.adapters.local.store import keep_seconds
 from site_spider.contracts.seed_log import (
     Listener,
     LogFacts,
@@ -49,15 +50,17 @@ class _Extent(NamedTuple):
 class LocalSeedLog:
     """Fulfils `site_spider.contracts.seed_log.SeedLog`; threads and processes may share the folder."""
 
-    def __init__(self, folder: Path, partitions: int = PARTITIONS) -> None:
+    def __init__(self, folder: Path, partitions: int = PARTITIONS, keep_seconds: float = 0) -> None:
         self.address = str(folder / FILE_NAME)
         self._folder = folder
         self._partitions = partitions
+        self._keep_seconds = keep_seconds  # what is complete; 0: for ever
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
-        """Read SITE_DATA_DIR. Raises ConfigError."""
-        return cls(Path(options.text(settings, "SITE_DATA_DIR", required=True)))
+        """Read SITE_DATA_DIR and SITE_LOCAL_KEEP_SECONDS. Raises ConfigError."""
+        folder = Path(options.text(settings, "SITE_DATA_DIR", required=True))
+        return cls(folder, keep_seconds=keep_seconds(settings))
 
     def check(self, timeout_seconds: float) -> None:
         """See `site_spider.contracts.seed_log.SeedLog`; makes the file when it is missing."""
@@ -66,7 +69,7 @@ class LocalSeedLog:
 
     def consumer(self, topic: str, group: str, listener: Listener) -> LocalConsumer:
         """See `site_spider.contracts.seed_log.SeedLog`."""
-        return LocalConsumer(self._folder, topic, group, listener)
+        return LocalConsumer(self._folder, topic, group, listener, self._keep_seconds)
 
     def transactional_consumer(self, *_of_what: object) -> NoReturn:
         """See `site_spider.contracts.seed_log.SeedLog`: there are no transactions here."""

@@ -6,13 +6,14 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from site_spider.adapters.local.forgetting import Forgetting
 from site_spider.adapters.local.log_file import SELECT_MESSAGES, LogFile, may_pass, message_id, offset_of
-from site_spider.adapters.local.log_members import Membership
+from site_spider.adapters.local.log_members import STALLED_SECONDS, Membership
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import LogUnavailable
 from site_spider.outage import Outage
@@ -28,8 +29,13 @@ _BATCH_BYTES = 16_000_000  # a batch ends with the message that passes this
 class LocalConsumer:
     """Fulfils `site_spider.contracts.seed_log.Consumer`; one thread uses it."""
 
-    def __init__(self, folder: Path, topic: str, group: str, listener: Listener) -> None:
+    session_seconds = STALLED_SECONDS
+
+    def __init__(
+        self, folder: Path, topic: str, group: str, listener: Listener, keep_seconds: float = 0
+    ) -> None:
         self._file = LogFile(folder, busy_seconds=_BUSY_SECONDS)
+        self._forgetting = Forgetting(self._file, keep_seconds)
         self._membership = Membership(self._file, group, topic)
         self._listener = listener
         self._offsets: dict[Partition, int] = {}  # the next one to hand out, of what we own
@@ -66,6 +72,17 @@ class LocalConsumer:
         if positions:
             self._membership.commit(positions)
 
+    def begin_commit(
+        self, positions: Mapping[Partition, Position], answered: Callable[[LogUnavailable | None], None]
+    ) -> None:
+        """See `site_spider.contracts.seed_log.Consumer`; answered at once."""
+        try:
+            self.commit(positions)
+        except LogUnavailable as error:
+            answered(error)
+        else:
+            answered(None)
+
     def pause(self, partitions: Sequence[Partition]) -> None:
         """See `contracts.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
         self._paused.update(partition for partition in partitions if partition in self._offsets)
@@ -75,7 +92,7 @@ class LocalConsumer:
         self._paused.difference_update(partitions)
         self._version = None  # there may be something to hand out although nobody wrote
 
-    def close(self) -> None:
+    def close(self, *, for_good: bool = False) -> None:  # noqa: ARG002 - whoever leaves is not waited for
         """See `site_spider.contracts.seed_log.Consumer`."""
         try:
             self._give_up(list(self._offsets))
@@ -90,6 +107,7 @@ class LocalConsumer:
             if time.monotonic() >= self._balance_at:
                 self._balance_at = time.monotonic() + _BALANCE_SECONDS  # also if it fails: reading may not
                 self._balance()
+                self._forgetting.look(self._ids.values())
                 self._outage.is_over()
             # asked before the messages are, so that nothing written in between is waited for
             self._version = self._data_version()

@@ -29,6 +29,7 @@ _PASSING = {
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,  # others open it again at the same time, as after each error
 }
 _PASSING_ERRNOS = {
     errno.ENOSPC,

@@ -21,6 +21,7 @@ from site_spider.adapters.local.store import (
     LocalStore,
     Table,
     document_in,
+    keep_seconds,
     unavailable,
 )
 from site_spider.contracts.reader import ANY, Fields, StatusFilter
@@ -38,8 +39,14 @@ class LocalSink:
 
     name = "local"
 
-    def __init__(self, folder: Path, table: Table = RESULTS, row_limit_bytes: int | None = None) -> None:
-        self._store = LocalStore(folder, table, row_limit_bytes)
+    def __init__(
+        self,
+        folder: Path,
+        table: Table = RESULTS,
+        row_limit_bytes: int | None = None,
+        keep_seconds: float = 0,
+    ) -> None:
+        self._store = LocalStore(folder, table, row_limit_bytes, keep_seconds)
         self._thread: ThreadPoolExecutor | None = None
 
     @classmethod
@@ -54,8 +61,8 @@ class LocalSink:
 
     @classmethod
     def for_statistics(cls, settings: SettingsView) -> Self:
-        """The sink of statistics in the same file. Raises ConfigError."""
-        return cls(_folder(settings), STATISTICS)
+        """The sink of statistics in the same file, which forgets. Raises ConfigError."""
+        return cls(_folder(settings), STATISTICS, keep_seconds=keep_seconds(settings))
 
     async def open(self) -> None:
         """Create the file and its tables if they are missing. Raises SinkUnavailable."""

@@ -11,9 +11,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from site_spider import options
 from site_spider.adapters.local.database import create, inode_of, open_database
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
@@ -23,6 +25,8 @@ from site_spider.results.nulls import settled
 T = TypeVar("T")
 
 FILE_NAME = "results.sqlite"
+KEEP = "SITE_LOCAL_KEEP_SECONDS"
+FORGET_ROWS = 1_000  # with one write
 BUSY_SECONDS = 20.0  # how long one write waits for those of other processes
 
 
@@ -34,6 +38,7 @@ class Table:
     key: str
     columns: Mapping[str, str]
     is_shared: bool = False  # producers have fields of their own in its documents
+    aged_by: str = ""  # the column with a time as text, by which rows are forgotten
     merges: bool = True  # a document that is written again, with what is there; else it is replaced
 
     @property
@@ -59,6 +64,12 @@ class Table:
         return f"{insert} ON CONFLICT ({self.key}) DO UPDATE SET {changes}"
 
     @property
+    def forget(self) -> str:
+        """The statement that deletes some rows from before a time."""
+        old = f"SELECT {self.key} FROM {self.name} WHERE {self.aged_by} < ? LIMIT {FORGET_ROWS}"  # noqa: S608 - as above
+        return f"DELETE FROM {self.name} WHERE {self.key} IN ({old})"  # noqa: S608 - as above
+
+    @property
     def select(self) -> str:
         """The statement that reads the document of a key."""
         return f"SELECT document FROM {self.name} WHERE {self.key} = ?"  # noqa: S608 - as above
@@ -66,13 +77,16 @@ class Table:
 
 RESULTS = Table("results", "url_id", {"status": "status", "task_id": "task_id"}, is_shared=True)
 ITEMS = Table("items", "item_key", {}, merges=False)
-STATISTICS = Table("statistics", "id", {"timestamp": "@timestamp", "process": "process"})
+STATISTICS = Table("statistics", "id", {"timestamp": "@timestamp", "process": "process"}, aged_by="timestamp")
 
 
 class LocalStore:
     """Writes documents into one table of the file, merging them with what is there."""
 
-    def __init__(self, folder: Path, table: Table, row_limit_bytes: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, table: Table, row_limit_bytes: int | None = None, keep_seconds: float = 0
+    ) -> None:
+        self._keep_seconds = keep_seconds if table.aged_by else 0  # of rows; 0: for ever
         self.path = folder / FILE_NAME
         self._table = table
         self._select, self._upsert = table.select, table.upsert
@@ -121,6 +135,8 @@ class LocalStore:
         connection.execute("BEGIN IMMEDIATE")
         now = time.time()
         verdicts = [self._put(connection, record, now) for record in records]
+        if self._keep_seconds:
+            connection.execute(self._table.forget, [_as_text(now - self._keep_seconds)])
         connection.execute("COMMIT")
         return verdicts
 
@@ -143,6 +159,15 @@ class LocalStore:
         row = connection.execute(self._select, [record.key]).fetchone()
         stored = {} if row is None else document_in(row[0])
         return merged(stored, settled(stored, record.document) if self._table.is_shared else record.document)
+
+
+def keep_seconds(settings: options.SettingsView) -> float:
+    """SITE_LOCAL_KEEP_SECONDS; 0, for ever, where nobody has set it. Raises ConfigError."""
+    return 0.0 if settings.get(KEEP) is None else options.seconds(settings, KEEP)
+
+
+def _as_text(moment: float) -> str:
+    return datetime.fromtimestamp(max(0.0, moment), UTC).isoformat(timespec="milliseconds")
 
 
 def document_in(text: object) -> dict[str, Any]:

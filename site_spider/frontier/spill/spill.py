@@ -1,9 +1,12 @@
 """Decides which requests go back to the seed topic, and sends them.
 
-Theory of operation. Six reasons:
+Theory of operation. Eight reasons:
 
 - a seed whose tree is open for longer than SITE_SEED_MAX_OPEN_SECONDS is overdue: its links
   that wait, and those found from then on, leave, so that the watermark moves;
+- a tree of SITE_TREE_MAX_PAGES pages keeps no more links: a death of the process repeats the whole tree;
+- a seed that was under way at a death of its process keeps none, so that the next death counts for pages and
+  not for the tree, and repeats no more than was under way (ledger.suspicion);
 - with SITE_LINKS_TO=kafka every link leaves;
 - a link leaves for another topic where the rule of a source says so;
 - links that find the memory full leave (intake.load), or their host's share of it;
@@ -85,6 +88,7 @@ class SpillRules:
 
     topic: str
     open_seconds: float  # of a tree, before its links leave
+    tree_pages: int  # that a tree has here, before its links leave
     all_links: bool
 
 
@@ -208,12 +212,19 @@ class Spill:
         if is_link:
             if meta_keys.TO_TOPIC in request.meta:
                 return True
-            return self._rules.all_links or job.root.is_overdue or not self._is_ours(request.url)
+            return self._tree_is_closed(job) or not self._is_ours(request.url)
         came_from = request.meta.get("redirect_urls")
         if not came_from:
             return False
         # what was polled here is crawled here, so only another host is another process'
         return host_of(came_from[-1]) != host_of(request.url) and not self._is_ours(request.url)
+
+    def _tree_is_closed(self, job: Job) -> bool:
+        """Whether no link of this tree stays here."""
+        root, entry = job.root, job.entry
+        if self._rules.all_links or root.is_overdue or root.pages >= self._rules.tree_pages:
+            return True
+        return self._completion.ledger.suspicion(entry.partition).deaths(entry.offset) > 0
 
     def _is_ours(self, url: str) -> bool:
         return self._hosts is None or self._hosts.owns(host_of(url))

@@ -18,6 +18,7 @@ from site_spider.contracts.seed_log import Consumer, Listener, Partition, SeedLo
 from site_spider.errors import CommitInDoubt, LogUnavailable
 from site_spider.results.commits import Member, Tell
 from site_spider.results.exactly_once.held import Transaction
+from site_spider.results.silence import Silence
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class TransactionCommits:
         self._doubtful: Transaction | None = None
         self._left_since: set[Partition] = set()  # while a transaction is in doubt
         self._not_before = 0.0
+        self.silence = Silence()
 
     def put(self, transaction: Transaction) -> None:
         """Have it committed. On the loop's thread."""
@@ -64,7 +66,9 @@ class TransactionCommits:
 
     def join(self, log: SeedLog, listener: Listener) -> Consumer:
         """As in ThreadCommits."""
-        return log.transactional_consumer(*self._member, listener)
+        consumer = log.transactional_consumer(*self._member, listener)
+        self.silence.joined(consumer.session_seconds)
+        return consumer
 
     @property
     def is_awaited(self) -> bool:
@@ -97,6 +101,7 @@ class TransactionCommits:
         self._queue.put(None)
 
     def _run(self, consumer: TransactionalConsumer, transaction: Transaction) -> None:
+        self.silence.asked()
         try:
             refused = consumer.commit_with(transaction.items, transaction.positions)
         except CommitInDoubt as error:
@@ -106,6 +111,8 @@ class TransactionCommits:
             self._tell(TransactionOutcome(committed=False, trouble=str(error)))
         else:
             self._tell(TransactionOutcome(committed=not refused, refused=refused))
+        finally:
+            self.silence.over()  # when it failed, the keeper waits
 
     def _clear_up(self, consumer: TransactionalConsumer, transaction: Transaction) -> None:
         # for those that have left others may have committed since, and nothing here depends on it

@@ -104,6 +104,11 @@ class ExactlyOnce(SeedListener):
         return self.available and self._held.ready_bytes < self._backlog_bytes
 
     @property
+    def is_cut_off(self) -> bool:
+        """As in Commits."""
+        return self._commits.silence.is_long
+
+    @property
     def is_crowded(self) -> bool:
         """Whether trees that are not complete hold so much that they should end soon."""
         return self._held.size_bytes - self._held.ready_bytes >= self._backlog_bytes

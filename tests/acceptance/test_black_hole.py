@@ -1,0 +1,124 @@
+"""Packets between a crawler and Kafka vanish: no reset, no answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.kafka_relay import KafkaRelay
+from tools.deployment.deployment import ROOT, Deployment, Run, opened, wait_until
+from tools.site.handle import Site
+
+pytestmark = pytest.mark.servers
+SEEDS = 1500
+SESSION_SECONDS = 10
+DOWNLOAD_SECONDS = 0.1  # of one page
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path / "record.jsonl", hosts=20) as site:
+        yield site
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, kafka_brokers: str) -> Iterator[Deployment]:
+    """Over Kafka, results in the local store."""
+    yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": kafka_brokers})
+
+
+@pytest.fixture
+def relay(kafka_brokers: str) -> Iterator[KafkaRelay]:
+    with KafkaRelay(kafka_brokers) as relay:
+        yield relay
+
+
+def produce(deployment: Deployment, site: Site, brokers: str, count: int) -> list[str]:
+    topic, admin = deployment.topic, AdminClient({"bootstrap.servers": brokers})
+    admin.create_topics([NewTopic(topic, 8, 1)])[topic].result()
+    paths = [f"/slow/{DOWNLOAD_SECONDS * 1000:.0f}/{number}" for number in range(count)]
+    deployment.produce([
+        (
+            path.encode(),
+            json.dumps(
+                {"url": site.url(path, number % 20), "meta": {"url_id": path, "NotExtract": True}}
+            ).encode(),
+        )
+        for number, path in enumerate(paths)
+    ])  # fmt: skip
+    return paths
+
+
+def frontier(deployment: Deployment) -> str:
+    """What `scrapy frontier` prints."""
+    command = [str(ROOT / ".venv/bin/scrapy"), "frontier"]
+    found = subprocess.run(
+        command, cwd=ROOT, env=deployment.environment(), capture_output=True, text=True, check=False
+    )
+    return found.stdout
+
+
+def asked(site: Site) -> int:
+    return len(site.entries())
+
+
+def test_nothing_begins_while_kafka_is_silent_and_all_goes_on_afterwards(
+    deployment: Deployment, site: Site, kafka_brokers: str, relay: KafkaRelay
+) -> None:
+    """Downloads pause within a session's length, a warning comes soon, `scrapy frontier` says why."""
+    paths = produce(deployment, site, kafka_brokers, SEEDS)
+    run = deployment.start("-c", "4", SITE_KAFKA_BROKERS=relay.address)
+    wait_until(lambda: asked(site) > 100, 60, "the crawl under way")
+    relay.swallow()
+    silent_at = time.monotonic()
+    wait_until(lambda: "has not answered a commit" in run.text(), 6, "a warning")
+    wait_until(lambda: "does not answer, so other members" in frontier(deployment), 9, "the reason")
+    assert time.monotonic() - silent_at < SESSION_SECONDS + 2
+    time.sleep(1)  # what had begun has ended
+    before = asked(site)
+    time.sleep(8)  # longer than the session, from then on nothing changes
+    assert asked(site) == before < len(paths) - 200
+    relay.heal()
+    wait_until(lambda: asked(site) > before, 30, "the crawl to go on")
+    wait_until(deployment.is_done, 120, "the end of the lag")
+    run.terminate()
+    assert run.wait(40) == 0
+    assert set(deployment.documents()) == set(paths)
+    assert deployment.dead_letters() == []
+
+
+def test_a_process_that_is_cut_off_leaves_its_hosts_to_the_others(
+    deployment: Deployment, site: Site, kafka_brokers: str, relay: KafkaRelay
+) -> None:
+    """Two processes, one cut off for 40 s: pages fetched twice are those of one session at most."""
+    paths = produce(deployment, site, kafka_brokers, 1600)
+    cut_off = deployment.start("-c", "2", SITE_KAFKA_BROKERS=relay.address)
+    other = deployment.start("-c", "8")
+    cut_off.wait_assigned()
+    other.wait_assigned()
+    wait_until(lambda: asked(site) > 100, 60, "the crawl under way")
+    relay.swallow()
+    silent_at = time.monotonic()
+    at_pause = wait_for_pause(cut_off, site)
+    wait_until(lambda: time.monotonic() > silent_at + 40, 60, "40 s")
+    relay.heal()
+    wait_until(deployment.is_done, 180, "the end of the lag")
+    for run in (cut_off, other):
+        run.terminate()
+    assert cut_off.wait(40) == other.wait(40) == 0
+    assert set(deployment.documents()) == set(paths)
+    repeated = asked(site) - len(paths)
+    print("fetched twice:", repeated, "in all at the pause:", at_pause)
+    # two downloads at a time for a session, and what was under way at the rebalances
+    assert repeated < 2 * SESSION_SECONDS / DOWNLOAD_SECONDS + 50
+
+
+def wait_for_pause(run: Run, site: Site) -> int:
+    wait_until(lambda: "went on without this member" in run.text(), 15, "its partitions to be lost")
+    return asked(site)

@@ -1,0 +1,166 @@
+"""`crawl_spider.sh --scale N`: more and fewer processes while the others go on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from site_spider.contracts.seed_log import Producer
+from tests.acceptance.supervision import Script, finish, lives, wait_until
+from tests.acceptance.test_deaths import crawlers
+from tests.contracts.seed_logs import Member, kafka_case, kafka_producer, poll_until
+from tools.deployment import deployment as deployments
+from tools.deployment.deployment import Deployment, opened
+from tools.site.handle import Site
+
+__all__ = ["kafka_producer"]
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    script = Script(tmp_path)
+    yield script
+    script.close()
+
+
+def scale(script: Script, count: str, *more: str) -> tuple[int, str]:
+    return finish(script.start("--scale", count, *more))
+
+
+def test_processes_come_and_go_and_the_others_stay(script: Script) -> None:
+    process = script.start("-n", "2")
+    first = script.wait_for_starts(2)
+    assert scale(script, "4")[0] == 0
+    all_four = script.wait_for_starts(4)
+    assert scale(script, "1")[0] == 0
+    wait_until(lambda: len(script.journal("stopped")) == 3)
+    assert {words[2] for words in script.journal("signal")} == {"SIGUSR2"}  # they leave for good
+    (left,) = wait_until(lambda: alive if len(alive := script.survivors()) == 1 else [])
+    assert left in [start.pid for start in all_four]
+    assert left in [start.pid for start in first]
+    assert scale(script, "2")[0] == 0
+    assert len(script.wait_for_starts(5)) == 5
+    assert lives(left)
+    assert scale(script, "0")[0] == 0
+    assert finish(process)[0] == 0
+    assert script.survivors() == []
+    assert len(script.starts()) == 5
+
+
+def test_the_watcher_ends_with_the_last_process(script: Script) -> None:
+    process = script.start("--until-done")
+    script.wait_for_starts(1)
+    script.wait_for_starts(1, "progress")
+    assert scale(script, "0")[0] == 0
+    assert finish(process)[0] == 0
+    assert script.survivors() == []
+
+
+def test_a_process_that_waits_to_be_started_again_is_dropped(script: Script) -> None:
+    script.plan(crawl="run exit-70")
+    process = script.start("-n", "2")
+    script.wait_for_starts(2)
+    assert scale(script, "1")[0] == 0
+    time.sleep(2)  # longer than the pause before a start
+    assert len(script.starts()) <= 3
+    assert len(script.survivors()) <= 1
+    process.terminate()
+    assert finish(process)[0] == 0
+
+
+@pytest.mark.parametrize(("count", "code"), [("3", 1), ("-1", 2), ("many", 2), ("10000", 2)])
+def test_what_cannot_be_scaled_is_said(script: Script, count: str, code: int) -> None:
+    found = scale(script, count)
+    assert found[0] == code
+    assert found[1]
+
+
+def test_another_group_is_another_script(script: Script) -> None:
+    script.start("-g", "mine")
+    script.wait_for_starts(1)
+    assert scale(script, "2")[0] == 1
+    assert scale(script, "2", "-g", "mine")[0] == 0
+    script.wait_for_starts(2)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("for_good", [True, False])
+def test_partitions_of_a_member_that_leaves_for_good_go_to_others_at_once(
+    kafka_producer: Producer,
+    kafka_brokers: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    for_good: bool,
+) -> None:
+    """Those of one that is to return wait for it."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with kafka_case(kafka_producer, kafka_brokers) as case:
+        case.produce(8)
+        leaving, staying = case.member(), case.member()
+        poll_until([leaving, staying], lambda: len(leaving.owned) == len(staying.owned) == 2)
+        leaving.commit_when_leaving()
+        leaving.take(1)
+        case.members.remove(leaving)
+        closing_at = time.monotonic()
+        close(leaving, for_good)
+        if not for_good:
+            poll_for(staying, 3)
+            assert len(staying.owned) == 2
+            return
+        poll_until([staying], lambda: len(staying.owned) == 4)
+        assert time.monotonic() - closing_at < 6  # a share of the session, on a busy machine
+        committed = [p.committed for p in case.log.progress(case.topic, case.group)]
+        assert any(each is not None and each.offset > 0 for each in committed)
+
+
+def close(member: Member, for_good: bool) -> None:
+    member.consumer.close(for_good=for_good)
+
+
+def poll_for(member: Member, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        member.poll()
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, kafka_brokers: str) -> Iterator[Deployment]:
+    yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": kafka_brokers, "XDG_RUNTIME_DIR": str(tmp_path)})
+
+
+@pytest.mark.servers
+def test_a_crawl_is_scaled_up_and_back_without_a_restart_of_the_others(
+    deployment: Deployment, kafka_brokers: str, tmp_path: Path
+) -> None:
+    """From 1 to 4 and back to 1: every page once, nothing lost, and the first process stays."""
+    admin = AdminClient({"bootstrap.servers": kafka_brokers})
+    admin.create_topics([NewTopic(deployment.topic, 8, 1)])[deployment.topic].result()
+    with Site(tmp_path / "record.jsonl", hosts=20) as site:
+        paths = [f"/slow/100/{number}" for number in range(1200)]
+        messages = [(path, site.url(path, number % 20)) for number, path in enumerate(paths)]
+        deployment.produce([
+            (path.encode(), json.dumps({"url": url, "meta": {"url_id": path, "NotExtract": True}}).encode())
+            for path, url in messages
+        ])  # fmt: skip
+        run = deployment.start("-c", "2")
+        deployments.wait_until(lambda: len(site.entries()) > 50, 60, "the crawl under way")
+        (first,) = crawlers(run)
+        deployment.start("--scale", "4").wait(10)
+        deployments.wait_until(lambda: run.text().count("Assigned: ") >= 4, 60, "shares of all")
+        entries = len(site.entries())
+        deployments.wait_until(lambda: len(site.entries()) > entries + 100, 60, "some more pages")
+        deployment.start("--scale", "1").wait(10)
+        deployments.wait_until(lambda: crawlers(run) == [first], 40, "the others to leave")
+        deployments.wait_until(deployment.is_done, 180, "the end of the lag")
+        run.terminate()
+        assert run.wait(40) == 0
+        assert set(deployment.documents()) == set(paths)
+        assert len(site.entries()) <= len(paths) * 1.05
+        assert "Lost without" not in run.text()
+        assert "starting again" not in run.text()

@@ -1,0 +1,71 @@
+"""Stops of a process that has reached its limit of threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.test_deaths import DEADLY, crawlers, deployment_done, seeds
+from tools.deployment.deployment import Deployment, Run, opened, wait_until
+from tools.site.handle import Site
+
+GRACE_SECONDS = 4
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path / "record.jsonl", hosts=4) as site:
+        yield site
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    yield from opened(tmp_path, {})
+
+
+def start(deployment: Deployment) -> Run:
+    return deployment.start(
+        *("-s", "threadless_spider", "--", *DEADLY),
+        PYTHONPATH=str(Path.cwd()),
+        SITE_STOP_GRACE_SECONDS=str(GRACE_SECONDS),
+        SITE_CALLBACK_TIMEOUT_SECONDS="100",
+    )
+
+
+def is_asked(site: Site, path: str) -> bool:
+    return any(entry.path == path for entry in site.entries())
+
+
+def test_sigterm_stops_gracefully_where_no_thread_can_be_started(deployment: Deployment, site: Site) -> None:
+    """What downloads ends, and all that is complete is committed."""
+    deployment.produce(seeds(site, ["/page/threadless"]))
+    run = start(deployment)
+    wait_until(lambda: deployment_done(deployment) == 1, 60, "the limit")
+    deployment.produce(seeds(site, ["/page/1", "/slow/1500/1"]))
+    wait_until(lambda: is_asked(site, "/slow/1500/1"), 30, "the download under way")
+    run.terminate()
+    assert run.wait(20) == 0, run.text()
+    assert set(deployment.documents()) == {"/page/threadless", "/page/1", "/slow/1500/1"}
+    assert deployment.lag() == 0
+    assert "Traceback" not in run.text()
+    assert "can't start new thread" not in run.text()
+
+
+def test_a_blocked_event_loop_cannot_prolong_a_stop_where_no_thread_can_be_started(
+    deployment: Deployment, site: Site
+) -> None:
+    deployment.produce(seeds(site, ["/page/threadless"]))
+    run = start(deployment)
+    wait_until(lambda: deployment_done(deployment) == 1, 60, "the limit")
+    deployment.produce(seeds(site, ["/page/endless"]))
+    wait_until(lambda: is_asked(site, "/page/endless"), 30, "the page that blocks")
+    (crawler,) = crawlers(run, "threadless_spider")
+    began = time.monotonic()
+    run.terminate()
+    assert run.wait(20) == 0
+    assert time.monotonic() - began < GRACE_SECONDS + 8
+    assert not Path(f"/proc/{crawler}").exists()
+    assert "longer than SITE_STOP_GRACE_SECONDS" in run.text()
