@@ -53,13 +53,10 @@ class BackPressure:
             return "stop"
         if not self._has_memory():
             return "memory"
-        if self.is_cut_off:
+        takes = self._load.may_download and self._commits.is_taking()
+        if self.is_cut_off or (self._sinks.are_taking() and not takes):
             return "kafka"
-        if not self._sinks.are_taking():
-            return "sink"
-        if not (self._load.may_download and self._commits.is_taking()):
-            return "kafka"
-        if not self.may_admit():
+        if not (self._sinks.are_taking() and self.may_admit()):
             return "sink"
         return "memory" if self._soft_limit.keeps_intake else ""
 

@@ -150,7 +150,7 @@ def test_a_container_crawls_from_kafka_and_loses_nothing_in_a_stop(
     settings = environment(deployment, CONCURRENT_REQUESTS="4")
     containers.append(Container(tmp_path / "first.log", image, settings))
     containers[0].wait_assigned()
-    wait_until(lambda: deployment.documents(), 60, "a first document")
+    wait_until(deployment.documents, 60, "a first document")
     assert containers[0].stop() == 0, containers[0].text()[-3000:]
     containers.append(Container(tmp_path / "second.log", image, settings))
     wait_until(deployment.is_done, 120, "no lag")

@@ -3,8 +3,9 @@
     eval "$(./task_shell/servers.sh env)"
     .venv/bin/python -m tools.deployment.rights
 
-The commands of the page are what is granted: `kafka-acls.sh` is read into requests of the admin client, the body of the API
-key is sent as it is. Topics, group and indices are those of the settings. Prints SITE_ELASTICSEARCH_OPTIONS with the key.
+The commands of the page are what is granted: `kafka-acls.sh` is read into requests of the admin client, the
+body of the API key is sent as it is. Topics, group and indices are those of the settings. Prints
+SITE_ELASTICSEARCH_OPTIONS with the key.
 """
 
 from __future__ import annotations
