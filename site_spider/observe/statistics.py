@@ -3,7 +3,7 @@
 Theory: a document is made every interval, when the crawl falls idle, and at its end. SITE_STATS_WHEN says
 which of these the stores get; the topic gets each interval and the end, for whoever watches the fleet.
 Each store has a delivery of its own, which retries in the background. One that is away gets a bounded
-backlog; beyond it documents are dropped, which is said once for an outage. Nothing here can end or slow the
+backlog; beyond it documents are dropped, which is said once for an outage. No store can end or slow the
 crawl.
 """
 

@@ -70,8 +70,9 @@ class StatsTopic:
         """Let the last message through, if that does not take long."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            closing = asyncio.create_task(asyncio.to_thread(_close, producer, seconds))
-            await asyncio.wait([closing], timeout=seconds + 1)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await asyncio.to_thread(_close, producer)
 
     def _done(self, future: Future[None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
@@ -100,9 +101,8 @@ def bounded(document: Mapping[str, Any], most: int = LARGEST_BYTES) -> bytes:
     return value
 
 
-def _close(producer: Producer, seconds: float) -> None:
+def _close(producer: Producer) -> None:
     try:
-        producer.flush(seconds)
         producer.close()
     except Exception:
         logger.exception("The producer of statistics could not be closed")

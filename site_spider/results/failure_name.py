@@ -7,6 +7,7 @@ a middleware of one's own, may name a host or a number anywhere.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 _MOST_CHARACTERS: Final = 80
@@ -17,6 +18,7 @@ _OWN_FILES: Final = "robots.txt"  # has a dot, and is no host
 _VARYING: Final = re.compile(rf"""(?<!\S)(?!{re.escape(_OWN_FILES)}(?:\s|$))\S*[0-9./@'"`<>\[\]]\S*""")
 
 
+@lru_cache(maxsize=1_000)  # most descriptions come again
 def failure_name(description: str) -> str:
     """Such as `DNSLookupError`, `HTTP 404`, `TimeoutError` or `Forbidden by robots.txt`."""
     if status := _STATUS.match(description):
