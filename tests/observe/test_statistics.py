@@ -243,7 +243,7 @@ def test_stores_are_those_that_are_named(tmp_path: Path) -> None:
     [
         ("kafka", "SITE_KAFKA_BROKERS is empty"),
         ("redis", "SITE_REDIS_URL is empty"),
-        ("nowhere", "SITE_STATS_TO names 'nowhere'"),
+        ("hbase", "SITE_STATS_TO names 'hbase', but must name local, elasticsearch, redis, kafka, or"),
         ("no.such.Store", "cannot be loaded"),
         ("collections.OrderedDict", "has no class method for_statistics"),
     ],
