@@ -49,9 +49,8 @@ def main(folder: Path, arguments: list[str]) -> None:
         signal.signal(number, on_signal)
     note(folder, "started", role, me, time.monotonic(), Path.cwd(), *arguments)
     if role == "crawl":
-        note(
-            folder, "restarts", os.environ["CRAWL_SPIDER_SLOT"], os.environ["CRAWL_SPIDER_RESTARTS"] or "none"
-        )
+        slot, restarts = os.environ["CRAWL_SPIDER_SLOT"], os.environ["CRAWL_SPIDER_RESTARTS"]
+        note(folder, "restarts", slot, restarts or "none")
     if word.startswith("exit-"):
         sys.exit(int(word.removeprefix("exit-")))
     while True:
