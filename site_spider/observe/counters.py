@@ -35,7 +35,8 @@ def counters(stats: Mapping[Any, Any]) -> Counters:
     numbers: dict[str, float] = {}
     texts: dict[str, str] = {}
     left_out = max(0, len(stats) - _MOST_LOOKED_AT)
-    for key, value in islice(stats.items(), _MOST_LOOKED_AT):
+    # taken at once: a thread of the user's own may count meanwhile
+    for key, value in list(islice(stats.items(), _MOST_LOOKED_AT)):
         number, text = _number(value), _text(value)
         if number is not None and len(numbers) < MOST_NUMBERS:
             numbers[_free(field_name(key), numbers)] = number

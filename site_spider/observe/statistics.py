@@ -62,6 +62,7 @@ class Statistics:
         self._topic = topic
         self._plan = plan
         self._tasks: list[asyncio.Task[None]] = []
+        self._opening: list[asyncio.Task[None]] = []  # of the stores
         now = time.monotonic()
         self._series = Series(plan.statistics_id, now)
         self._topic_series = Series(plan.statistics_id, now)
@@ -69,8 +70,10 @@ class Statistics:
 
     def start(self) -> None:
         """Write from now on; the stores are waited for in the background."""
+        self._opening = [
+            self._background.start(store.open(), f"statistics for {store.name}") for store in self._stores
+        ]
         self._tasks = [
-            *(self._background.start(store.open(), f"statistics for {store.name}") for store in self._stores),
             self._background.start(self._topic.open(), "statistics topic"),
             self._background.start(self._push_regularly(), "statistics"),
         ]
@@ -85,8 +88,15 @@ class Statistics:
         finally:
             for task in self._tasks:
                 task.cancel()
-            closing = (store.close(_CLOSE_SECONDS) for store in self._stores)
+            closing = map(self._close_store, self._stores, self._opening)
             await asyncio.gather(*closing, self._topic.close(_CLOSE_SECONDS))
+
+    async def _close_store(self, store: _Store, opening: asyncio.Task[None]) -> None:
+        """A crawl may be over before its store has opened: what waits is written all the same."""
+        until = time.monotonic() + _CLOSE_SECONDS
+        await asyncio.wait([opening], timeout=_CLOSE_SECONDS)
+        opening.cancel()
+        await store.close(max(0.0, until - time.monotonic()))
 
     async def _push_regularly(self) -> None:
         push_at = time.monotonic() + self._plan.interval_seconds

@@ -51,7 +51,7 @@ class StatsTopic:
                 await asyncio.to_thread(self._log.keep, self._topic, KEPT_SECONDS)
                 self._producer = self._producer or await asyncio.to_thread(self._log.producer, "statistics")
             except Exception as error:  # noqa: BLE001 - whatever it is, the crawl goes on
-                self._outage.goes_on(error)
+                self._say(error)
             await asyncio.sleep(_KEEP_EVERY_SECONDS)
 
     def send(self, process: str, document: Mapping[str, Any]) -> None:
@@ -65,6 +65,13 @@ class StatsTopic:
             return
         self._under_way += 1
         self._producer.send(self._topic, process.encode(), value).add_done_callback(self._done)
+
+    def _say(self, error: Exception) -> None:
+        """Old messages that cannot go now go a minute later; without a producer nothing arrives."""
+        if self._producer is None:
+            self._outage.goes_on(error)
+        else:
+            logger.debug("Old messages of the topic %s stay for now: %s", self._topic, error)
 
     async def close(self, seconds: float) -> None:
         """Let the last message through, if that does not take long."""

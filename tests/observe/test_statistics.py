@@ -96,6 +96,8 @@ class Store:
             raise ConfigError("MY_STORE is empty.")
         if self.mode == "never opens":
             raise SinkUnavailable("MY_STORE is away")
+        if self.mode == "slow to open":
+            await asyncio.sleep(2.0)
         if self.mode == "hangs":
             await asyncio.Event().wait()
 
@@ -243,7 +245,7 @@ def test_stores_are_those_that_are_named(tmp_path: Path) -> None:
     [
         ("kafka", "SITE_KAFKA_BROKERS is empty"),
         ("redis", "SITE_REDIS_URL is empty"),
-        ("nowhere", "SITE_STATS_TO names 'nowhere'"),
+        ("hbase", "SITE_STATS_TO names 'hbase', but must name local, elasticsearch, redis, kafka, or"),
         ("no.such.Store", "cannot be loaded"),
         ("collections.OrderedDict", "has no class method for_statistics"),
     ],
@@ -315,6 +317,24 @@ def test_a_store_that_does_not_work_neither_ends_nor_slows_a_crawl(tmp_path: Pat
     assert (found.lag, len(found.documents), found.exit_code) == (0, 5, 0)
     assert local_documents(tmp_path)[-1]["seeds"]["completed"] == 5
     assert time.monotonic() - began < 20
+
+
+def test_a_crawl_that_ends_before_its_store_is_open_has_its_statistics(tmp_path: Path) -> None:
+    Store.reset("slow to open")
+    crawl(tmp_path, SEEDS[:1], SITE_STATS_TO=OWN, SITE_STATS_WHEN="close")
+    assert [document["moment"] for document in Store.documents.values()] == ["close"]
+
+
+def test_servers_that_are_away_neither_end_nor_slow_a_crawl(tmp_path: Path) -> None:
+    found = crawl(
+        tmp_path,
+        SEEDS,
+        SITE_STATS_TO="elasticsearch,redis,local",
+        SITE_ELASTICSEARCH_HOSTS="http://127.0.0.1:9",
+        SITE_REDIS_URL="redis://127.0.0.1:9/0",
+    )
+    assert (found.lag, len(found.documents), found.exit_code) == (0, 5, 0)
+    assert local_documents(tmp_path)[-1]["seeds"]["completed"] == 5
 
 
 def test_a_store_that_is_away_gets_a_bounded_backlog_and_one_line(

@@ -33,7 +33,7 @@ from site_spider.contracts.seed_log import (
 from site_spider.errors import ConfigError, TopicMissing
 
 PARTITIONS = 4  # of a new topic; as many members of a group find work
-_KEEP_BUSY_SECONDS = 1.0  # that a write of others may take; else old messages go next time
+_KEEP_BUSY_SECONDS = 5.0  # that a write of others may take; else old messages go next time
 _PAGE = 50  # messages read at a time; each may have megabytes
 
 
