@@ -104,6 +104,10 @@ class Consumer(Protocol):
         """The name that a process which takes the place of this one on its machine has again; empty: none."""
 
     @property
+    def is_member(self) -> bool:
+        """Whether the group has taken it in; it may have no partition, where there are fewer than members."""
+
+    @property
     def is_away(self) -> bool:
         """Whether the log does not answer at present, as far as is known."""
 

@@ -68,8 +68,11 @@ class Intake(Listener):
 
     @property
     def is_member(self) -> bool:
-        """Whether the group has assigned partitions to this process, or said that there are none."""
-        return self.rebalances["assigned"] > 0
+        """Whether the group has taken this process in."""
+        try:
+            return self._consumer is not None and self._consumer.is_member
+        except RuntimeError:  # it is closed
+            return False
 
     @property
     def is_away(self) -> bool:

@@ -9,8 +9,6 @@ from typing import Any
 
 from scrapy.settings import BaseSettings
 
-from site_spider import options
-
 _STATM = Path("/proc/self/statm")
 _MEGABYTE = 1024 * 1024  # as Scrapy counts MEMUSAGE_*_MB
 
@@ -28,7 +26,6 @@ def memory(settings: BaseSettings) -> dict[str, Any]:
     return {
         "rss_bytes": rss_bytes(),
         "max_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "soft_limit_bytes": options.integer(settings, "SITE_MEMORY_SOFT_BYTES"),
         "limit_bytes": settings.getint("MEMUSAGE_LIMIT_MB") * _MEGABYTE or None,
         "warning_bytes": settings.getint("MEMUSAGE_WARNING_MB") * _MEGABYTE or None,
     }

@@ -53,7 +53,9 @@ def _written_at(config: KafkaConfig, offsets: Mapping[Partition, int]) -> dict[P
         while len(found) < len(offsets) and time.monotonic() < deadline:
             for raw in client.consume(len(offsets), 0.1):
                 partition = Partition(str(raw.topic()), raw.partition() or 0)
-                if not raw.error() and partition not in found:
+                if raw.error() or (raw.offset() or 0) < offsets[partition]:
+                    continue  # the offset lies beyond the end, and the client has begun anew
+                if partition not in found:
                     found[partition] = raw.timestamp()[1] / 1000
                     client.pause([TopicPartition(*partition)])
     except KafkaException:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from scrapy import __version__ as scrapy_version
 
+from site_spider import options
 from site_spider.download.lookups import LOOKUPS
 from site_spider.download.proxies.service import ProxyService
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
@@ -102,6 +103,7 @@ class Measurements:
             "suspected_seeds": self._quarantine.suspects,
             "seen_bytes": self._seen_bytes(),
             "concurrency_limit": watched.crawler.settings.getint("CONCURRENT_REQUESTS"),
+            "soft_limit_bytes": options.integer(watched.crawler.settings, "SITE_MEMORY_SOFT_BYTES"),
             "log_messages": self.log.document(),
             "restarts": self._launch.restarts_by_code(),
             "process": _process(),

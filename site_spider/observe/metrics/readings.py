@@ -240,7 +240,7 @@ READINGS: Final[Mapping[str, Read]] = {
     "process_resident_memory_bytes": one("memory", "rss_bytes"),
     "process_open_fds": own("process", "open_fds"),
     "process_max_fds": own("process", "max_fds"),
-    "memory_soft_limit_bytes": one("memory", "soft_limit_bytes"),
+    "memory_soft_limit_bytes": own("soft_limit_bytes"),
     "memory_limit_bytes": _memory_limit,
     "event_loop_silent_seconds": own("loop_silent_seconds"),
     "group_lag_seeds": by_name(OWN, "group", "lag_seeds", most=_MOST_TOPICS),

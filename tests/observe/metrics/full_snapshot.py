@@ -55,7 +55,7 @@ def full_snapshot(slot: str = "1", group: str = "g") -> dict[str, Any]:
         ],
         "proxies": {"all": 3, "resting": 1},
         "frontier": {"requests": 1, "max_requests": 2, "bytes": 3, "max_bytes": 4},
-        "memory": {"rss_bytes": 1, "max_rss_bytes": 2, "limit_bytes": None, "soft_limit_bytes": 0},
+        "memory": {"rss_bytes": 1, "max_rss_bytes": 2, "limit_bytes": None},
         "measurements": {
             "slot": slot,
             "processes": 4,
@@ -79,6 +79,7 @@ def full_snapshot(slot: str = "1", group: str = "g") -> dict[str, Any]:
             "suspected_seeds": 0,
             "seen_bytes": 1,
             "concurrency_limit": 64,
+            "soft_limit_bytes": 0,
             "log_messages": [
                 {"level": level, "logger": f"logger {number}", "count": 1}
                 for level in ("warning", "error")
