@@ -11,7 +11,7 @@ from site_spider.errors import SinkRejected
 TRUNCATED = "truncated_from_bytes"  # the header of a dead letter that does not hold the whole message
 
 
-class Sending:
+class PuttingBack:
     """Counts what went and what cannot go; `complain(message, reason)` hears of the latter."""
 
     def __init__(self, producer: Producer, complain: Callable[[Message, str], None]) -> None:

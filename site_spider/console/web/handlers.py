@@ -14,7 +14,7 @@ from aiohttp import web
 from site_spider.console.pages import failures, overview, tables
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
-from site_spider.console.web.dead_letters import DeadLetters
+from site_spider.console.web.dead_letters import LettersAtHand
 from site_spider.console.web.guard import FORM_TOKEN, LOGIN, SESSION, Guard
 from site_spider.console.web.rendering import Rendering
 from site_spider.console.web.sessions import Sessions
@@ -50,7 +50,7 @@ class Handlers:
         rendering: Rendering,
         sessions: Sessions,
         guard: Guard,
-        dead_letters: DeadLetters,
+        dead_letters: LettersAtHand,
         search: UrlSearch,
     ) -> None:
         self._watch = watch
