@@ -35,13 +35,14 @@ def counters(stats: Mapping[Any, Any]) -> Counters:
     numbers: dict[str, float] = {}
     texts: dict[str, str] = {}
     left_out = max(0, len(stats) - _MOST_LOOKED_AT)
-    for key, value in islice(stats.items(), _MOST_LOOKED_AT):
+    # taken at once: a thread of the user's own may count meanwhile
+    for key, value in list(islice(stats.items(), _MOST_LOOKED_AT)):
         number, text = _number(value), _text(value)
         if number is not None and len(numbers) < MOST_NUMBERS:
             numbers[_free(field_name(key), numbers)] = number
         elif number is None and text is not None and len(texts) < MOST_TEXTS:
             texts[_free(field_name(key), texts)] = text
-        else:
+        elif value is not None:
             left_out += 1
     return Counters(numbers, texts, left_out)
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from site_spider.ledger.entry import Outcome
 from site_spider.ledger.ledger import Ledger
 from site_spider.observe.counters import counters
+from site_spider.observe.histograms import difference
 
 MOMENTS: Final = ("interval", "idle", "close")
 
@@ -20,7 +21,7 @@ _TASKS_SECONDS: Final = 60.0  # from one document with the counts of tasks to th
 _AS_THEY_ARE: Final = (  # in the snapshot
     "spider", "group", "topic", "process", "slot", "host_name", "pid", "started_at", "version",
     "uptime_seconds", "seeds", "conserved", "seconds_since_completion", "unknown_fields", "reasons",
-    "failures", "retries", "links", "latency", "queues", "waiting", "waiting_for_their_moment", "hosts",
+    "failures", "retries", "links", "queues", "waiting", "waiting_for_their_moment", "hosts",
     "requests_out", "requests_in_progress", "pause", "paused_seconds", "log_is_away", "sinks", "proxies",
     "frontier", "bodies", "loop_lag_max_seconds", "memory",
 )  # fmt: skip
@@ -77,6 +78,7 @@ class Series:
         self._before = Totals()
         self._since = now  # monotonic
         self._tasks_at = -_TASKS_SECONDS
+        self._latency: Mapping[str, Any] = {}
 
     def next(self, taken: Mapping[str, Any], stats: Mapping[Any, Any], moment: str, now: float) -> Made:
         """The document of a snapshot. `moment` is one of MOMENTS, `now` of the monotonic clock."""
@@ -93,6 +95,10 @@ class Series:
             "responses": taken["downloads"]["page"]["statuses"],
             "oldest_seconds": max(taken["oldest_in_flight_seconds"].values(), default=0.0),
             "partitions": len(taken["seeds_in_flight"]),
+            "latency": {name: _without_buckets(one) for name, one in taken["latency"].items()},
+            "interval_latency": {
+                name: difference(one, self._latency.get(name)) for name, one in taken["latency"].items()
+            },
             **{name: taken[name] for name in _AS_THEY_ARE},
             **_counted(stats),
         }
@@ -101,6 +107,7 @@ class Series:
             found["tasks"] = taken["tasks"]
         made = Made(document_id(taken["process"], self._number), found)
         self._number, self._since, self._before = self._number + 1, now, pages
+        self._latency = taken["latency"]
         return made
 
 
@@ -124,6 +131,10 @@ def without_names(document: Mapping[str, Any]) -> dict[str, Any]:
 def document_id(process: str, number: int) -> str:
     """The `_id` of a document."""
     return f"{process}-{number}"
+
+
+def _without_buckets(histogram: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in histogram.items() if name != "buckets"}
 
 
 def _sums(prefix: str, sums: Totals) -> dict[str, int]:

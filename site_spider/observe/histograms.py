@@ -6,7 +6,7 @@ The buckets never change and nothing is ever removed, so two states subtract, an
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
@@ -53,22 +53,42 @@ class Histogram:
 
     def quantile(self, share: float) -> float | None:
         """The value that this share does not exceed, interpolated within its bucket; None without values."""
-        counts = list(self.counts)
-        rank, below, lower = share * sum(counts), 0, 0.0
-        for bound, count in zip((*self.bounds, self.largest), counts, strict=True):
-            if count and below + count >= rank:
-                upper = max(lower, min(bound, self.largest))
-                return lower + (upper - lower) * (rank - below) / count
-            below, lower = below + count, bound
-        return None
+        return _quantile(self.bounds, list(self.counts), self.largest, share)
 
     def document(self) -> dict[str, Any]:
-        """Count, sum, median and more, as JSON."""
-        found: dict[str, Any] = {"count": self.count, "sum": round(self.sum, 6)}
-        for name, share in _SHARES:
-            value = self.quantile(share)
-            found[name] = None if value is None else round(value, 6)
-        return {**found, "max": round(self.largest, 6)}
+        """As JSON: count, sum, quantiles, and each bucket's bound (None: beyond all) with its count."""
+        counts = list(self.counts)
+        return {
+            **_summary(self.bounds, counts, self.sum, self.largest),
+            "max": round(self.largest, 6),
+            "buckets": [list(pair) for pair in zip((*self.bounds, None), counts, strict=True)],
+        }
+
+
+def difference(found: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Count, sum and quantiles of the values between two documents of one histogram."""
+    bounds = [bound for bound, _ in found["buckets"][:-1]]
+    earlier = [count for _, count in before["buckets"]] if before else [0] * len(found["buckets"])
+    counts = [count - less for (_, count), less in zip(found["buckets"], earlier, strict=True)]
+    return _summary(bounds, counts, found["sum"] - (before["sum"] if before else 0), found["max"])
+
+
+def _summary(bounds: Sequence[float], counts: Sequence[int], total: float, largest: float) -> dict[str, Any]:
+    summary: dict[str, Any] = {"count": sum(counts), "sum": round(total, 6)}
+    for name, share in _SHARES:
+        value = _quantile(bounds, counts, largest, share)
+        summary[name] = None if value is None else round(value, 6)
+    return summary
+
+
+def _quantile(bounds: Sequence[float], counts: Sequence[int], largest: float, share: float) -> float | None:
+    rank, below, lower = share * sum(counts), 0, 0.0
+    for bound, count in zip((*bounds, largest), counts, strict=True):
+        if count and below + count >= rank:
+            upper = max(lower, min(bound, largest))
+            return lower + (upper - lower) * (rank - below) / count
+        below, lower = below + count, bound
+    return None
 
 
 @dataclass(frozen=True, slots=True)

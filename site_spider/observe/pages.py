@@ -18,6 +18,7 @@ from site_spider.results.reasons import REASONS, reason_of
 MOST_NEWEST: Final = 20
 _LONGEST_URL: Final = 500  # characters
 _LONGEST_SAID: Final = 300
+_LARGEST_BYTES: Final = 2**50
 
 
 class FailedPage(NamedTuple):
@@ -50,7 +51,7 @@ class PageTally:
         task_id = None if job is None else job.root.seed.task_id
         counts = self._tasks.of(task_id)
         size = document.get("response_size")
-        if type(size) is int and size >= 0:  # a spider of the user's own may say anything
+        if type(size) is int and 0 <= size < _LARGEST_BYTES:  # a spider of the user's own may say anything
             self._sizes.observe(size)
         else:
             size = 0

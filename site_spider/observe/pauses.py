@@ -13,7 +13,7 @@ from site_spider.results.sinks import Sinks
 
 CAUSES: Final = ("sink", "frontier", "span", "suspicion", "kafka", "memory", "stop")
 
-_SPAN_SAID: Final = (
+SPAN_SAID: Final = (  # of one partition
     "its slowest seed is too far behind (SITE_MAX_SPAN_OFFSETS), or too many of the seeds in flight are its"
 )
 
@@ -37,12 +37,14 @@ class Pauses:
         quarantine: Quarantine,
         back_pressure: BackPressure,
         sinks: Sinks,
+        is_log_away: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._seeds = seeds
         self._quarantine = quarantine
         self._back_pressure = back_pressure
         self._sinks = sinks
+        self._is_log_away = is_log_away
         self._clock = clock
         self._looked_at = clock()
         self.seconds = dict.fromkeys(CAUSES, 0.0)  # since the start, by cause
@@ -62,17 +64,14 @@ class Pauses:
         away = [delivery.sink.name for delivery in self._sinks if not delivery.available]
         if away:
             return Pause("sink", f"the sink {away[0]} is away")
+        if self._is_log_away():
+            return Pause("kafka", "the seed log does not answer")
         cause = self._back_pressure.cause()
         if cause:
             return Pause(cause, _SAID[cause])
         if self._seeds.room() <= 0:
             return Pause("frontier", _SAID["frontier"])
         return _NONE
-
-    def of_partition(self, *, is_wide: bool) -> Pause:
-        """What keeps one partition; `is_wide` says that it is left alone for its own sake."""
-        pause = self.now()
-        return pause if pause.cause or not is_wide else Pause("span", _SPAN_SAID)
 
 
 _SAID: Final = {

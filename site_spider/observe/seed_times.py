@@ -32,8 +32,8 @@ class SeedTimes(SeedListener):
 
     def ended(self, entry: Entry) -> None:
         """As in SeedListener."""
-        began, task_id = self._open.pop(entry)
         now = self.last_completion_at = self._clock()
+        began, task_id = self._open.pop(entry, (now, None))
         self._durations.observe(now - began, entry)
         if entry.outcome is not None:
             self._tasks.of(task_id).ended(

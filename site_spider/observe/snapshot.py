@@ -20,6 +20,7 @@ from site_spider.observe import scrapy_stats
 from site_spider.observe.document import is_conserved, seed_counts
 from site_spider.observe.memory import memory
 from site_spider.observe.moments import iso
+from site_spider.observe.pauses import SPAN_SAID
 from site_spider.observe.survey import Survey
 from site_spider.observe.watched import Watched
 from site_spider.results.delivery import Delivery
@@ -134,8 +135,8 @@ def _held_up(watched: Watched) -> Snapshot:
 
 def _paused(watched: Watched) -> dict[str, str]:
     """The partitions of which nothing is polled now, each with the reason."""
-    wide, mine = watched.seeds.too_wide(), _mine(watched)
-    found = {_named(each): watched.pauses.of_partition(is_wide=each in wide).said for each in mine}
+    everywhere, wide = watched.pauses.now(), watched.seeds.too_wide()
+    found = {_named(each): everywhere.said or (SPAN_SAID if each in wide else "") for each in _mine(watched)}
     return {name: why for name, why in found.items() if why}
 
 

@@ -3,7 +3,7 @@
 Theory: a document is made every interval, when the crawl falls idle, and at its end. SITE_STATS_WHEN says
 which of these the stores get; the topic gets each interval and the end, for whoever watches the fleet.
 Each store has a delivery of its own, which retries in the background. One that is away gets a bounded
-backlog; beyond it documents are dropped, which is said once for an outage. Nothing here can end or slow the
+backlog; beyond it documents are dropped, which is said once for an outage. No store can end or slow the
 crawl.
 """
 
@@ -62,6 +62,7 @@ class Statistics:
         self._topic = topic
         self._plan = plan
         self._tasks: list[asyncio.Task[None]] = []
+        self._opening: list[asyncio.Task[None]] = []  # of the stores
         now = time.monotonic()
         self._series = Series(plan.statistics_id, now)
         self._topic_series = Series(plan.statistics_id, now)
@@ -69,8 +70,10 @@ class Statistics:
 
     def start(self) -> None:
         """Write from now on; the stores are waited for in the background."""
+        self._opening = [
+            self._background.start(store.open(), f"statistics for {store.name}") for store in self._stores
+        ]
         self._tasks = [
-            *(self._background.start(store.open(), f"statistics for {store.name}") for store in self._stores),
             self._background.start(self._topic.open(), "statistics topic"),
             self._background.start(self._push_regularly(), "statistics"),
         ]
@@ -85,8 +88,15 @@ class Statistics:
         finally:
             for task in self._tasks:
                 task.cancel()
-            closing = (store.close(_CLOSE_SECONDS) for store in self._stores)
+            closing = map(self._close_store, self._stores, self._opening)
             await asyncio.gather(*closing, self._topic.close(_CLOSE_SECONDS))
+
+    async def _close_store(self, store: _Store, opening: asyncio.Task[None]) -> None:
+        """A crawl may be over before its store has opened: what waits is written all the same."""
+        until = time.monotonic() + _CLOSE_SECONDS
+        await asyncio.wait([opening], timeout=_CLOSE_SECONDS)
+        opening.cancel()
+        await store.close(max(0.0, until - time.monotonic()))
 
     async def _push_regularly(self) -> None:
         push_at = time.monotonic() + self._plan.interval_seconds
@@ -95,7 +105,7 @@ class Statistics:
             if time.monotonic() >= push_at:
                 push_at = time.monotonic() + self._plan.interval_seconds
                 await self._push("interval")
-            elif "idle" in self._plan.moments and self._has_fallen_idle():
+            if "idle" in self._plan.moments and self._has_fallen_idle():
                 await self._push("idle")
 
     def _has_fallen_idle(self) -> bool:
@@ -113,7 +123,7 @@ class Statistics:
         stats, now = stats_of(self._watched), time.monotonic()
         if moment in self._plan.topic_moments:
             made = self._topic_series.next(taken, stats, moment, now)
-            self._topic.send(taken["process"], {**taken, **made.document})
+            self._topic.send(taken["process"], {**made.document, **taken})
         if moment in self._plan.moments:
             made = self._series.next(taken, stats, moment, now)
             for store in self._stores:

@@ -51,7 +51,7 @@ class StatsTopic:
                 await asyncio.to_thread(self._log.keep, self._topic, KEPT_SECONDS)
                 self._producer = self._producer or await asyncio.to_thread(self._log.producer, "statistics")
             except Exception as error:  # noqa: BLE001 - whatever it is, the crawl goes on
-                self._outage.goes_on(error)
+                self._say(error)
             await asyncio.sleep(_KEEP_EVERY_SECONDS)
 
     def send(self, process: str, document: Mapping[str, Any]) -> None:
@@ -66,12 +66,20 @@ class StatsTopic:
         self._under_way += 1
         self._producer.send(self._topic, process.encode(), value).add_done_callback(self._done)
 
+    def _say(self, error: Exception) -> None:
+        """Old messages that cannot go now go a minute later; without a producer nothing arrives."""
+        if self._producer is None:
+            self._outage.goes_on(error)
+        else:
+            logger.debug("Old messages of the topic %s stay for now: %s", self._topic, error)
+
     async def close(self, seconds: float) -> None:
         """Let the last message through, if that does not take long."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            closing = asyncio.create_task(asyncio.to_thread(_close, producer, seconds))
-            await asyncio.wait([closing], timeout=seconds + 1)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await asyncio.to_thread(_close, producer)
 
     def _done(self, future: Future[None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
@@ -100,9 +108,8 @@ def bounded(document: Mapping[str, Any], most: int = LARGEST_BYTES) -> bytes:
     return value
 
 
-def _close(producer: Producer, seconds: float) -> None:
+def _close(producer: Producer) -> None:
     try:
-        producer.flush(seconds)
         producer.close()
     except Exception:
         logger.exception("The producer of statistics could not be closed")

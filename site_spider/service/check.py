@@ -6,14 +6,19 @@ from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
+from site_spider.observe.identity import Identity
+from site_spider.observe.statistics_id import statistics_id
 from site_spider.service import plugins
 from site_spider.service.config import ServiceSettings
+from site_spider.service.observers import statistics_plan
 
 
 def check_crawl(settings: Settings, spider: type[Spider]) -> None:
     """Raise ConfigError for what would end its start."""
     crawler = Crawler(spider, settings)
     spider.from_crawler(crawler)
-    ServiceSettings.read(crawler.settings)
+    config = ServiceSettings.read(crawler.settings)
     plugins.sinks(crawler.settings)
     plugins.statistics_stores(crawler.settings)
+    identity = Identity(spider.name, config.consumer_group, config.seed_topic, str)
+    statistics_plan(crawler.settings, statistics_id(crawler.settings, identity))

@@ -62,7 +62,7 @@ def statistics_stores(settings: BaseSettings) -> list[StatisticsStore]:
 
 
 def _statistics_store(settings: BaseSettings, name: str) -> StatisticsStore:
-    kind = _class_named(settings, STATS_TO, "SITE_STATS_CLASSES", name)
+    kind = _class_named(settings, STATS_TO, "SITE_STATS_CLASSES", name, KAFKA)
     if not hasattr(kind, "for_statistics"):
         raise ConfigError(
             f"{STATS_TO} names {name!r}, which has no class method for_statistics: see docs/observability.md."
@@ -87,10 +87,11 @@ def _named(settings: BaseSettings, setting: str, classes_setting: str, name: str
     return _class_named(settings, setting, classes_setting, name).from_settings(settings)
 
 
-def _class_named(settings: BaseSettings, setting: str, classes_setting: str, name: str) -> Any:
+def _class_named(settings: BaseSettings, setting: str, classes_setting: str, name: str, *besides: str) -> Any:
     classes = options.mapping(settings, classes_setting)
     if name not in classes and "." not in name:
         raise ConfigError(
-            f"{setting} names {name!r}, but must name {', '.join(classes)}, or the dotted path of a class."
+            f"{setting} names {name!r}, but must name {', '.join([*classes, *besides])}, or the dotted path "
+            "of a class."
         )
     return load_class(setting, classes.get(name, name))

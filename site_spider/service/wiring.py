@@ -253,7 +253,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # what can be seen
     identity = Identity(spider.name, member.group, member.topic, lambda: intake.member_name or slot_name())
-    pauses = Pauses(seeds, quarantine, back_pressure, sinks)
+    pauses = Pauses(seeds, quarantine, back_pressure, sinks, lambda: intake.is_away)
     loop_lag = LoopLag(counted.histograms.loop_lag_seconds)
     watched = Watched(
         crawler, identity, ledger, queues, seeds, intake, sinks, bodies, pauses, loop_lag, counted

@@ -172,3 +172,15 @@ def test_a_callback_of_a_future_may_send(case: Case) -> None:
     wait_until(lambda: ended and ended[0].done())
     assert ended[0].exception() is None
     producer.close()
+
+
+def test_a_topic_that_is_kept_takes_messages_and_keeps_new_ones(case: Case) -> None:
+    """Asking again changes nothing, also for a topic that is there already."""
+    topic = f"{case.topic}.stats"
+    for number in range(3):
+        case.log.keep(topic, 3600)
+        case.producer.send(topic, b"process", b"%d" % number).result(PATIENCE_SECONDS)
+    assert [message.value for message in case.log.read(topic)] == [b"0", b"1", b"2"]
+    values = case.produce(3)
+    case.log.keep(case.topic, 3600)
+    assert sorted(message.value or b"" for message in case.log.read(case.topic)) == sorted(values)

@@ -117,7 +117,7 @@ def test_the_ticker(
 def test_the_statistics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("site_spider.observe.statistics.survey", fail)
+    monkeypatch.setattr("site_spider.observe.statistics.snapshot", fail)
     assert_failed(crawl_until_it_ends(tmp_path), caplog)
 
 

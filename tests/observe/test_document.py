@@ -31,6 +31,7 @@ def taken(num: int, size: int, asked: int, robots: tuple[int, int, int] = (0, 0,
         "downloads": {"page": kind(num, size, asked), "robots": kind(*robots)},
         "oldest_in_flight_seconds": {"seeds/0": 1.5, "seeds/1": 0.5},
         "seeds_in_flight": {"seeds/0": 1, "seeds/1": 1},
+        "latency": {},
         "tasks": {"largest": [], "others": {}},
     }
 

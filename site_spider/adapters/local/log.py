@@ -27,7 +27,7 @@ from site_spider.errors import ConfigError, TopicMissing
 
 PARTITIONS = 4  # of a new topic; as many members of a group find work
 _SELECT_TIME = "SELECT timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1"
-_KEEP_BUSY_SECONDS = 1.0  # that a write of others may take; else old messages go next time
+_KEEP_BUSY_SECONDS = 5.0  # that a write of others may take; else old messages go next time
 _PAGE = 50  # messages read at a time; each may have megabytes
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from elasticsearch import Elasticsearch
+from scrapy.http import Response
 
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
 from site_spider.contracts.sink import Answer
+from site_spider.spiders.crawl_spider import SeedSpider
 from tests.adapters.elasticsearch.sinks import record, settings, write
 from tests.contracts.trials import (
     answers,
 )
+from tests.in_process.engine import crawl
 
 __all__ = ["settings"]
 
@@ -151,3 +155,74 @@ def test_an_index_that_was_there_keeps_its_mappings(settings: dict[str, Any]) ->
     expected = {"url_id": "a", "mine": "x", "task_id": "Job One", "status": 200, "body": "text"}
     assert list(reader.search(task_id="Job One")) == [expected]
     reader.close()
+
+
+@pytest.mark.servers
+def test_an_index_with_too_many_fields_takes_statistics_all_the_same(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Without counters by name; and a counter whose type changes costs nothing at all."""
+    hosts, index = settings["SITE_ELASTICSEARCH_HOSTS"], settings["SITE_STATS_INDEX"]
+    with Elasticsearch(hosts) as client:
+        asyncio.run(opened(ElasticsearchSink.for_statistics(settings)))
+        client.indices.create(index=index)
+        fields = len(fields_of(client.indices.get_mapping(index=index)[index]["mappings"]))
+        limit = {"index.mapping.total_fields.limit": fields + 20}
+        client.indices.put_settings(index=index, settings=limit)
+        crawl(tmp_path, [{"url": "http://h.test/"}], **settings, SITE_STATS_TO="elasticsearch")
+        client.indices.refresh(index=index)
+        hits = client.search(index=index, size=100)["hits"]["hits"]
+    [last] = [hit["_source"] for hit in hits if hit["_source"]["moment"] == "close"]
+    assert last["seeds"]["completed"] == 1
+    assert "counters" not in last
+
+
+class Counting(SeedSpider):
+    """Counts under names that an index dislikes, with values of any type."""
+
+    name = "counting"
+    takes_seeds = True
+    odd: ClassVar[Any] = 1
+
+    async def parse(self, response: Response) -> Any:  # type: ignore[override]
+        stats = self.crawler.stats
+        assert stats is not None
+        for key in ("my/custom", "my", "a", "a.b", "a.b.c", "..", "", " ", "_id", "x" * 600):
+            stats.set_value(key, self.odd)
+        return []
+
+
+class CountingText(Counting):
+    """The same, of another type."""
+
+    odd: ClassVar[Any] = "text"
+
+
+@pytest.mark.servers
+def test_counters_of_any_name_and_type_are_stored(settings: dict[str, Any], tmp_path: Path) -> None:
+    """A number in one process and a text in another, and names within names."""
+    seeds = [{"url": "http://h.test/"}]
+    for number, spider in enumerate((Counting, CountingText)):
+        crawl(tmp_path / f"{number}", seeds, spider, **settings, SITE_STATS_TO="elasticsearch")
+    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        index = settings["SITE_STATS_INDEX"]
+        client.indices.refresh(index=index)
+        hits = client.search(index=index, query={"term": {"moment": "close"}})["hits"]["hits"]
+        total = client.search(index=index, size=0, aggs={"a": {"max": {"field": "counters.my/custom"}}})
+    numbers, texts = sorted((hit["_source"] for hit in hits), key=lambda one: "my/custom" in one["texts"])
+    assert numbers["counters"]["my/custom"] == 1
+    assert texts["texts"]["my/custom"] == "text"
+    assert total["aggregations"]["a"]["value"] == 1
+
+
+async def opened(sink: ElasticsearchSink) -> None:
+    await sink.open()
+    await sink.close()
+
+
+def fields_of(mapping: dict[str, Any]) -> list[str]:
+    """Objects and leaves, as the limit counts them."""
+    found = []
+    for name, field in mapping.get("properties", {}).items():
+        found += [name, *fields_of(field)]
+    return found

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import threading
 import time
+import uuid
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as KafkaClient
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.member_slot import MemberSlot
+from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.contracts.seed_log import Partition, Position, Producer
 from site_spider.errors import LogUnavailable
 from tests.adapters.kafka.cases import case, lock_folder
@@ -240,3 +242,17 @@ def test_metadata_that_is_too_large_is_refused_with_a_reason(case: Case) -> None
     member.own(4)
     with pytest.raises(LogUnavailable, match="metadata"):
         member.consumer.commit({Partition(case.topic, 0): Position(0, "x" * 5000)})
+
+
+@pytest.mark.servers
+def test_a_topic_that_is_made_to_be_kept_has_a_short_retention(kafka_brokers: str) -> None:
+    """And segments that are short enough for it to count."""
+    topic = f"kept-{uuid.uuid4().hex}"
+    log = KafkaSeedLog(KafkaConfig(kafka_brokers))
+    log.keep(topic, 7200)
+    log.keep(topic, 7200)
+    asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": kafka_brokers})
+    found = admin.describe_configs([asked])[asked].result(10)
+    assert (found["retention.ms"].value, found["segment.ms"].value) == ("7200000", "1800000")
+    assert log.partitions(topic) == 1

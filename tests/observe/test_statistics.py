@@ -1,0 +1,508 @@
+"""Statistics of a crawl: what documents hold, when they are written, and what a bad store does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import pytest
+from scrapy import Request
+from scrapy.http import Response
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.adapters.local.store import FILE_NAME
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.errors import ConfigError, LogUnavailable, SinkUnavailable
+from site_spider.observe.counters import (
+    LONGEST_NAME,
+    LONGEST_TEXT,
+    MOST_NUMBERS,
+    MOST_TEXTS,
+    counters,
+    field_name,
+)
+from site_spider.observe.document import without_names
+from site_spider.observe.identity import Identity
+from site_spider.observe.statistics_id import statistics_id
+from site_spider.observe.stats_topic import LARGEST_BYTES, bounded
+from site_spider.observe.tasks import Tasks
+from site_spider.service import observers, plugins
+from site_spider.spiders.crawl_spider import SeedSpider
+from tests.in_process import engine
+from tests.in_process.engine import Crawled, page, settings_for
+
+SEEDS = [{"url": f"http://h.test/{number}", "meta": {"task_id": "t"}} for number in range(5)]
+HERE = "tests.observe.test_statistics"
+
+
+@pytest.fixture(autouse=True)
+def answers() -> Iterator[None]:
+    engine.ANSWERS.clear()
+    Store.reset()
+    yield
+    engine.ANSWERS.clear()
+
+
+def crawl(folder: Path, seeds: Sequence[Any], *spider: type[SeedSpider], **overrides: Any) -> Crawled:
+    """With the local store, unless a test names another: the environment may name servers."""
+    return engine.crawl(folder, seeds, *spider, **{"SITE_STATS_TO": "local", **overrides})
+
+
+class Counting(SeedSpider):
+    """Has counters of its own, one of a type that changes."""
+
+    name = "counting"
+    takes_seeds = True
+
+    async def parse(self, response: Response) -> Any:  # type: ignore[override]
+        stats = self.crawler.stats
+        assert stats is not None
+        stats.inc_value("my/custom")
+        stats.set_value("my/last.page", response.url)
+        stats.set_value("my/odd", 1 if response.url.endswith("0") else "text")
+        stats.set_value("my/list", [1, 2])
+        stats.set_value("my/nan", float("nan"))
+        return []
+
+
+class Store:
+    """A store of one's own, which does what a test says."""
+
+    name = "own"
+    documents: ClassVar[dict[str, dict[str, Any]]] = {}
+    mode: ClassVar[str] = ""
+    attempts: ClassVar[int] = 0
+
+    @classmethod
+    def reset(cls, mode: str = "") -> None:
+        cls.documents, cls.mode, cls.attempts = {}, mode, 0
+
+    @classmethod
+    def for_statistics(cls, settings: Any) -> Self:
+        return cls()
+
+    async def open(self) -> None:
+        if self.mode == "no open":
+            raise RuntimeError("a bug")
+        if self.mode == "misconfigured":
+            raise ConfigError("MY_STORE is empty.")
+        if self.mode == "never opens":
+            raise SinkUnavailable("MY_STORE is away")
+        if self.mode == "slow to open":
+            await asyncio.sleep(2.0)
+        if self.mode == "hangs":
+            await asyncio.Event().wait()
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        type(self).attempts += 1
+        if self.mode == "bug":
+            raise RuntimeError("a bug")
+        if self.mode == "too many fields" and any("counters" in record.document for record in records):
+            return [Verdict(Answer.REJECTED, "too many fields")] * len(records)
+        for record in records:
+            self.documents[record.key] = dict(record.document)
+        return [ACKNOWLEDGED] * len(records)
+
+    async def close(self) -> None:
+        pass
+
+
+OWN = f"{HERE}.Store"
+
+
+def local_documents(folder: Path) -> list[dict[str, Any]]:
+    with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
+        rows = connection.execute("SELECT document FROM statistics ORDER BY rowid").fetchall()
+    return [json.loads(text) for (text,) in rows]
+
+
+# --- what a document holds -----------------------------------------------------------------------
+
+
+def test_a_document_has_the_counters_of_scrapy_of_ours_and_of_a_spider(tmp_path: Path) -> None:
+    """Under names without dots; a value that is a number and a text in turn is in two fields."""
+    crawl(tmp_path, SEEDS, Counting)
+    last = local_documents(tmp_path)[-1]
+    assert last["counters"]["my/custom"] == 5
+    assert last["counters"]["downloader/response_count"] == 5
+    assert last["counters"]["seeds/consumed"] == 5
+    assert last["texts"]["my/last_page"].startswith("http://h.test/")
+    assert "my/odd" in {**last["counters"], **last["texts"]}
+    assert last["texts"]["finish_reason"] == "shutdown" or "finish_reason" not in last["texts"]
+    assert "start_time" in last["texts"]
+    assert not {"my/list", "my/nan"} & {*last["counters"], *last["texts"]}
+    assert last["counters_left_out"] == 2
+    [task] = last["tasks"]["largest"]
+    assert (task["task_id"], task["pages"], task["outcomes"]) == ("t", 5, {"result": 5})
+
+
+def test_counters_are_bounded_in_number_and_length() -> None:
+    stats: dict[Any, Any] = {f"host{number}.test/pages": number for number in range(100_000)}
+    stats = {"first": 1, "long" * 1000: 2, "text": "x" * 100_000, **stats}
+    began = time.thread_time()
+    found = counters(stats)
+    assert time.thread_time() - began < 0.1
+    assert (len(found.numbers), found.left_out) == (MOST_NUMBERS, len(stats) - MOST_NUMBERS - 1)
+    assert found.numbers["first"] == 1
+    assert all(len(name) <= LONGEST_NAME and "." not in name for name in found.numbers)
+    assert found.texts == {"text": "x" * LONGEST_TEXT}
+    many = counters({f"t{number}": "x" for number in range(1000)})
+    assert (len(many.texts), many.left_out) == (MOST_TEXTS, 1000 - MOST_TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("my/custom", "my/custom"),
+        ("a.b.c", "a_b_c"),
+        ("..", "__"),
+        ("  ", "_"),
+        ("", "_"),
+        ("a\x00b\n", "a_b"),
+        (7, "7"),
+        (None, "None"),
+        ("é", "é"),
+    ],
+)
+def test_names_are_fit_to_be_fields(key: object, name: str) -> None:
+    assert field_name(key) == name
+
+
+def test_keys_that_become_one_name_stay_apart_and_odd_values_are_left_out() -> None:
+    found = counters({
+        "a.b": 1, "a_b": 2, "yes": True, "large": 10**30, "huge": 10**400, "inf": float("inf"), "none": None,
+    })  # fmt: skip
+    assert found.numbers == {"a_b": 1, "a_b_2": 2, "yes": 1, "large": 1e30}
+    assert found.left_out == 2
+
+
+# --- when and where ------------------------------------------------------------------------------
+
+
+def moments(folder: Path) -> list[str]:
+    return [document["moment"] for document in local_documents(folder)]
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        ("close", {"close"}),
+        ("idle", {"idle"}),
+        ("interval", {"interval"}),
+        ("idle, close", {"idle", "close"}),
+        ("interval,idle,close", {"interval", "idle", "close"}),
+    ],
+)
+def test_documents_are_written_at_the_moments_that_are_named(
+    tmp_path: Path, when: str, expected: set[str]
+) -> None:
+    """Idle: when nothing is in flight any more, once for all seeds that came before."""
+    since: list[float] = []
+
+    def a_while(_crawler: Any) -> bool:
+        since.append(time.monotonic())
+        return since[-1] - since[0] > 2.5
+
+    crawl(tmp_path, SEEDS, until=a_while, SITE_STATS_WHEN=when, SITE_STATS_INTERVAL_SECONDS=0.7)
+    found = moments(tmp_path)
+    assert set(found) == expected
+    assert found.count("close") == ("close" in expected)
+    assert found.count("idle") == ("idle" in expected)
+    assert [document["interval"] for document in local_documents(tmp_path)] == list(range(len(found)))
+
+
+@pytest.mark.parametrize("when", ["", "never", "interval,sometimes"])
+def test_a_moment_that_there_is_not_is_refused(when: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"SITE_STATS_WHEN .* interval, idle, close"):
+        observers.statistics_plan(settings_for(tmp_path, SITE_STATS_WHEN=when), "id")
+
+
+def test_stores_are_those_that_are_named(tmp_path: Path) -> None:
+    """Empty means what it meant before there was a choice."""
+
+    def names(**settings: Any) -> list[str]:
+        made = settings_for(tmp_path, **settings)
+        return [store.name for store in plugins.statistics_stores(made)]
+
+    elasticsearch, kafka = {"SITE_ELASTICSEARCH_HOSTS": "http://127.0.0.1:9"}, {"SITE_KAFKA_BROKERS": "h:1"}
+    assert names(SITE_ELASTICSEARCH_HOSTS="") == ["local"]
+    assert names(**elasticsearch) == ["elasticsearch"]
+    assert names(**elasticsearch, SITE_STATS_TO="local, elasticsearch,local") == ["local", "elasticsearch"]
+    assert names(SITE_STATS_TO=f"{OWN},local") == ["own", "local"]
+    assert names(SITE_STATS_TO="kafka", **kafka) == []
+
+
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [
+        ("kafka", "SITE_KAFKA_BROKERS is empty"),
+        ("redis", "SITE_REDIS_URL is empty"),
+        ("hbase", "SITE_STATS_TO names 'hbase', but must name local, elasticsearch, redis, kafka, or"),
+        ("no.such.Store", "cannot be loaded"),
+        ("collections.OrderedDict", "has no class method for_statistics"),
+    ],
+)
+def test_a_store_that_cannot_be_is_refused(tmp_path: Path, to: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        plugins.statistics_stores(settings_for(tmp_path, SITE_STATS_TO=to, SITE_REDIS_URL=""))
+
+
+# --- the id --------------------------------------------------------------------------------------
+
+
+def named(value: str) -> str:
+    identity = Identity("news", "group", "seeds", lambda: "")
+    return statistics_id({"SITE_STATS_ID": value}, identity)
+
+
+def own_name(spider: str, host: str, process: int, start: int, **_others: Any) -> str:
+    return f"{spider}!{len(host) > 0}!{process > 0}!{start > 1_700_000_000}"
+
+
+def no_name(**_names: Any) -> Any:
+    return None
+
+
+def test_an_id_is_a_format_or_comes_from_a_callable() -> None:
+    assert named("{spider}/{group}/{topic}") == "news/group/seeds"
+    assert named("all of them") == "all of them"
+    assert named("{{{spider}}}") == "{news}"
+    assert named(f"{HERE}.own_name") == "news!True!True!True"
+    assert len(named("x" * 1000)) == 300
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "{",
+        "{nothing}",
+        "{spider.__class__}",
+        "{spider[0]}",
+        "{process:999999999}",
+        "{spider!r}",
+        "{}",
+        "no.such.function",
+        f"{HERE}.no_name",
+        f"{HERE}.moments",
+    ],
+)
+def test_an_id_that_cannot_be_made_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match="SITE_STATS_ID"):
+        named(value)
+
+
+def test_documents_have_the_id(tmp_path: Path) -> None:
+    crawl(tmp_path, SEEDS, SITE_STATS_ID="{spider} in {group}")
+    assert {document["id"] for document in local_documents(tmp_path)} == {"crawl_spider in site_spider"}
+
+
+# --- stores that do not work ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["no open", "misconfigured", "never opens", "hangs", "bug"])
+def test_a_store_that_does_not_work_neither_ends_nor_slows_a_crawl(tmp_path: Path, mode: str) -> None:
+    """All seeds are done, the other store has its documents, and the end waits a few seconds at most."""
+    Store.reset(mode)
+    began = time.monotonic()
+    found = crawl(tmp_path, SEEDS, SITE_STATS_TO=f"{OWN},local")
+    assert (found.lag, len(found.documents), found.exit_code) == (0, 5, 0)
+    assert local_documents(tmp_path)[-1]["seeds"]["completed"] == 5
+    assert time.monotonic() - began < 20
+
+
+def test_a_crawl_that_ends_before_its_store_is_open_has_its_statistics(tmp_path: Path) -> None:
+    Store.reset("slow to open")
+    crawl(tmp_path, SEEDS[:1], SITE_STATS_TO=OWN, SITE_STATS_WHEN="close")
+    assert [document["moment"] for document in Store.documents.values()] == ["close"]
+
+
+def test_servers_that_are_away_neither_end_nor_slow_a_crawl(tmp_path: Path) -> None:
+    found = crawl(
+        tmp_path,
+        SEEDS,
+        SITE_STATS_TO="elasticsearch,redis,local",
+        SITE_ELASTICSEARCH_HOSTS="http://127.0.0.1:9",
+        SITE_REDIS_URL="redis://127.0.0.1:9/0",
+    )
+    assert (found.lag, len(found.documents), found.exit_code) == (0, 5, 0)
+    assert local_documents(tmp_path)[-1]["seeds"]["completed"] == 5
+
+
+def test_a_store_that_is_away_gets_a_bounded_backlog_and_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("site_spider.observe.statistics._MOST_WAITING", 3)
+    Store.reset("never opens")
+    since: list[float] = []
+
+    def a_while(_crawler: Any) -> bool:
+        since.append(time.monotonic())
+        return since[-1] - since[0] > 1.5
+
+    with caplog.at_level(logging.WARNING):
+        crawl(tmp_path, SEEDS, until=a_while, SITE_STATS_TO=OWN, SITE_STATS_INTERVAL_SECONDS=0.1)
+    said = [record.getMessage() for record in caplog.records if "statistics own" in record.getMessage()]
+    assert len(said) == 1
+    assert "3 documents wait" in said[0]
+
+
+def test_a_document_that_is_refused_comes_without_names_from_outside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Store.reset("too many fields")
+    with caplog.at_level(logging.WARNING):
+        crawl(tmp_path, SEEDS, SITE_STATS_TO=OWN)
+    assert Store.documents
+    for document in Store.documents.values():
+        assert document == without_names(document)
+        assert document["seeds"]["consumed"] >= 0
+    said = [record for record in caplog.records if "refuses a document" in record.getMessage()]
+    assert len(said) == 1
+
+
+# --- the topic -----------------------------------------------------------------------------------
+
+
+def snapshots(folder: Path, topic: str = "seeds.stats") -> list[tuple[bytes | None, dict[str, Any]]]:
+    return [
+        (message.key, json.loads(message.value or b"null")) for message in LocalSeedLog(folder).read(topic)
+    ]
+
+
+def test_the_topic_takes_each_snapshot_with_hosts_and_failures(tmp_path: Path) -> None:
+    """Whatever the stores get."""
+
+    def failing(request: Request) -> Response:
+        return page(request, status=404)
+
+    engine.ANSWERS["/0"] = failing
+    crawl(tmp_path, SEEDS, SITE_STATS_WHEN="close")
+    found = snapshots(tmp_path)
+    assert len(found) >= 2
+    key, last = found[-1]
+    assert key == last["process"].encode()
+    assert last["moment"] == "close"
+    assert last["seeds"]["completed"] == 5
+    assert [failed["url"] for failed in last["newest_failures"]] == ["http://h.test/0"]
+    assert last["largest_hosts"] == []
+    assert last["tasks"]["largest"][0]["pages"] == 5
+    assert len(local_documents(tmp_path)) == 1
+
+
+def test_old_snapshots_leave_the_embedded_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that its file does not grow for ever; seeds stay."""
+    monkeypatch.setattr("site_spider.observe.stats_topic.KEPT_SECONDS", 0.5)
+    monkeypatch.setattr("site_spider.observe.stats_topic._KEEP_EVERY_SECONDS", 0.2)
+    since: list[float] = []
+
+    def a_while(_crawler: Any) -> bool:
+        since.append(time.monotonic())
+        return since[-1] - since[0] > 2.0
+
+    crawl(tmp_path, SEEDS, until=a_while, SITE_STATS_INTERVAL_SECONDS=0.1)
+    numbers = [document["interval"] for _, document in snapshots(tmp_path)]
+    assert numbers[0] > 0
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+    assert len(numbers) < 12
+    assert len(list(LocalSeedLog(tmp_path).read("seeds"))) == 5
+
+
+def test_a_snapshot_is_bounded_in_bytes() -> None:
+    """The largest parts are left out first; what stays says so."""
+    tasks = Tasks()
+    for number in range(200):
+        tasks.of(f"{number}" * 100).page(1)
+    document = {"process": "p", "seeds": {}, "tasks": tasks.document(), "counters": {"a": 1}}
+    assert json.loads(bounded(document)) == document
+    large = {**document, "tasks": "x" * LARGEST_BYTES}
+    assert json.loads(bounded(large)) == {
+        "process": "p",
+        "seeds": {},
+        "counters": {"a": 1},
+        "shortened": True,
+    }
+
+
+@pytest.mark.parametrize("topic", ["seeds", "seeds.dead-letters", "no topic"])
+def test_a_topic_that_is_taken_is_refused(tmp_path: Path, topic: str) -> None:
+    from site_spider.service.config import ServiceSettings
+
+    with pytest.raises(ConfigError, match="SITE_STATS_TOPIC"):
+        ServiceSettings.read(settings_for(tmp_path, SITE_STATS_TOPIC=topic))
+
+
+class Forbidding(LocalSeedLog):
+    """A log whose statistics topic this process may neither make nor write to."""
+
+    def keep(self, topic: str, seconds: float) -> None:
+        raise LogUnavailable(f"Topic {topic}: Topic authorization failed")
+
+    def producer(self, purpose: str = "") -> Any:
+        made = super().producer(purpose)
+        return _Denied(made) if purpose else made
+
+
+class _Denied:
+    """Refuses each message, and has them wait at the end."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+
+    def send(self, *_message: Any) -> Future[None]:
+        future: Future[None] = Future()
+        future.set_exception(LogUnavailable("Topic authorization failed"))
+        return future
+
+    def flush(self, timeout_seconds: float) -> int:
+        return 0
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+def test_a_missing_right_on_the_topic_is_one_warning_and_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("site_spider.observe.stats_topic._KEEP_EVERY_SECONDS", 0.1)
+    classes = {"local": f"{HERE}.Forbidding"}
+    since: list[float] = []
+
+    def a_while(_crawler: Any) -> bool:
+        since.append(time.monotonic())
+        return since[-1] - since[0] > 1.0
+
+    with caplog.at_level(logging.WARNING):
+        found = crawl(tmp_path, SEEDS, until=a_while, SITE_SEED_LOG_CLASSES=classes)
+    assert (found.lag, len(found.documents), found.exit_code) == (0, 5, 0)
+    said = [record.getMessage() for record in caplog.records if "SITE_STATS_TOPIC" in record.getMessage()]
+    assert len(said) == 1
+    assert "authorization failed" in said[0]
+
+
+def test_messages_that_are_not_taken_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During an outage of the log only the first few wait: what they say is old soon."""
+    sent: list[Future[None]] = []
+
+    def send(_self: Any, *_message: Any) -> Future[None]:
+        sent.append(Future())
+        return sent[-1]
+
+    monkeypatch.setattr(_Denied, "send", send)
+    monkeypatch.setattr(Forbidding, "keep", LocalSeedLog.keep)
+    since: list[float] = []
+
+    def a_while(_crawler: Any) -> bool:
+        since.append(time.monotonic())
+        return since[-1] - since[0] > 1.5
+
+    crawl(tmp_path, SEEDS, until=a_while, SITE_SEED_LOG_CLASSES={"local": f"{HERE}.Forbidding"})
+    assert len(sent) == 3

@@ -1,0 +1,53 @@
+"""Each description of a failure has its reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from site_spider.results.reasons import REASONS, reason_of
+
+
+@pytest.mark.parametrize(
+    ("description", "reason"),
+    [
+        ("DNSLookupError: no address for host x.test", "dns"),
+        ("DNSLookupError: no address for host x.test (after 2 retries: 2 x DNSLookupError)", "dns"),
+        ("ConnectionRefusedError: x.test refuses connections", "connect"),
+        ("DownloadFailedError: OSError: [Errno 113] Connect call failed", "connect"),
+        ("CertificateError: the certificate of x.test cannot be verified", "tls"),
+        ("DownloadFailedError: SSLError: [SSL: WRONG_VERSION_NUMBER]", "tls"),
+        ("TimeoutError: no complete answer within 10 s", "timeout"),
+        ("DownloadFailedError: ConnectionResetError: Connection lost", "reset"),
+        ("DownloadFailedError: the connection ended before the head did", "reset"),
+        ("DownloadFailedError: no answer: the server closed a connection that was kept", "reset"),
+        ("ResponseDataLossError", "reset"),
+        ("DownloadFailedError: this is not HTTP", "http_protocol"),
+        ("HTTP 404 Not Found", "http_status"),
+        ("HTTP 503 Service Unavailable (after 2 retries: TimeoutError, HTTP 503)", "http_status"),
+        ("HTTP 503", "http_status"),
+        ("DownloadCancelledError: 9 bytes or more, over the 8 of DOWNLOAD_MAXSIZE", "too_large"),
+        ("Ignored response <200 http://x.test/> because its body (1 B compressed) exceeded", "too_large"),
+        ("Forbidden by robots.txt", "robots"),
+        ("robots.txt could not be fetched: TimeoutError", "robots"),
+        ("ProxyFailed: http://p:1 refuses connections, at attempt 3", "proxy"),
+        ("TooManyRedirects: still redirected after 20 redirects", "redirect_loop"),
+        ("PrivateHostError: 10.0.0.1 is private", "address_refused"),
+        ("ZeroDivisionError in the spider: division by zero", "callback"),
+        ("TimeoutError in the spider: of its own", "callback"),
+        ("ValueError in an item pipeline: x", "callback"),
+        ("the item was dropped: no", "callback"),
+        ("CallbackTimeout: parse took longer than 120 s", "callback"),
+        ("ended without a result", "other"),
+        ("", "other"),
+        ("x" * 1_000_000 + " in the spider", "other"),
+    ],
+)
+def test_a_description_belongs_to_a_reason(description: str, reason: str) -> None:
+    assert reason in REASONS
+    assert reason_of(description) == reason
+
+
+def test_names_of_exceptions_belong_to_a_reason() -> None:
+    """As the retry middleware has them."""
+    names = {"TimeoutError": "timeout", "HTTP 429": "http_status", "ResponseDataLossError": "reset"}
+    assert {name: reason_of(name) for name in names} == names
