@@ -144,6 +144,7 @@ compose() {
 
 declare -A slot_of=() paused=() # by pid
 declare -a began=() starts=() failures=()
+declare -A endings=() # by "slot code": how often a process was started again after it had ended so
 stopping=no has_worked=no signals=0 exit_code=0 deadline=0 pulse=
 
 # launch SLOT COMMAND...
@@ -154,13 +155,24 @@ launch() {
     if [[ $stopping == yes ]]; then kill -TERM "$!" 2>/dev/null || true; fi
 }
 
+# restarts_of SLOT: prints such as 137:2,70:1, for the metrics of its next process
+restarts_of() {
+    local key
+    local -a found=()
+    for key in "${!endings[@]}"; do
+        [[ $key != "$1 "* ]] || found+=("${key#* }:${endings[$key]}")
+    done
+    (IFS=, && printf '%s' "${found[*]}")
+}
+
 start_slot() {
     local slot=$1
     began[slot]=$SECONDS
     starts[slot]=$((${starts[slot]:-0} + 1))
     local -a command=("${crawler[@]}")
     if ((slot == 0)); then command=("${watcher[@]}"); fi
-    launch "$slot" env CRAWL_SPIDER_SLOT="$slot" CRAWL_SPIDER_PROCESSES="$processes" "${command[@]}"
+    launch "$slot" env CRAWL_SPIDER_SLOT="$slot" CRAWL_SPIDER_PROCESSES="$processes" \
+        CRAWL_SPIDER_RESTARTS="$(restarts_of "$slot")" "${command[@]}"
 }
 
 # pause_slot SLOT SECONDS
@@ -232,6 +244,7 @@ crawler_ended() {
         complain "process $1 $(ending "$2"): no process could take seeds in $setup_tries starts; the reason is above"
         stop_all "$exit_setup"
     else
+        endings["$1 $2"]=$((${endings["$1 $2"]:-0} + 1))
         start_again "$1" "process $1 $(ending "$2")"
     fi
 }

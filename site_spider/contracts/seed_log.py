@@ -59,6 +59,15 @@ class PartitionProgress:
     committed: Position | None
 
 
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What a log knows of a topic and a group besides its progress; None for what it cannot say."""
+
+    members: int | None  # of the group
+    retention_seconds: float | None  # after which messages are deleted; None also for never
+    written_at: Mapping[Partition, float]  # Unix time, of the first messages from given offsets on
+
+
 class Listener(Protocol):
     """Told of changes of the assignment, on the polling thread, from within `poll` and `close`."""
 
@@ -81,6 +90,10 @@ class Consumer(Protocol):
     @property
     def member_name(self) -> str:
         """The name that a process which takes the place of this one on its machine has again; empty: none."""
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the group has taken it in; it may have no partition, where there are fewer than members."""
 
     @property
     def is_away(self) -> bool:
@@ -172,6 +185,11 @@ class SeedLog(Protocol):
 
     def progress(self, topic: str, group: str) -> list[PartitionProgress]:
         """Every partition of the topic, in order. Raises LogUnavailable, TopicMissing."""
+
+    def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
+        """About topic and group, and when the messages at these offsets were written.
+
+        Raises LogUnavailable, TopicMissing."""
 
     def partitions(self, topic: str) -> int:
         """How many the topic has, 0 while it does not exist. Raises LogUnavailable."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import encodings.idna  # noqa: F401 - or the first name that is looked up reads it, which takes a descriptor
 import socket
+import time
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, Self, cast
@@ -26,6 +27,7 @@ from site_spider import options
 from site_spider.bounded_dict import BoundedDict
 from site_spider.download.address import is_metadata_name, is_public
 from site_spider.download.descriptors import DescriptorShortage, are_short, is_shortage
+from site_spider.download.lookups import LOOKUPS
 from site_spider.engine.bases import threaded_resolver
 from site_spider.errors import SiteSpiderError
 
@@ -71,14 +73,19 @@ def look_up(host: str, *arguments: Any) -> list[Any]:
     _short.pop(host, None)
     if len(host) > _LONGEST_NAME:
         raise socket.gaierror(socket.EAI_NONAME, f"a name of {len(host)} characters")
+    began, found = time.perf_counter(), False
     try:
-        return _first_ones(socket.getaddrinfo(host, *arguments))
+        addresses = _first_ones(socket.getaddrinfo(host, *arguments))
+        found = True
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
     except OSError as error:
         if is_shortage(error) or are_short():
             _short[host] = None
         raise socket.gaierror(socket.EAI_AGAIN, str(error)) from error
+    finally:
+        LOOKUPS.took(time.perf_counter() - began, found=found)
+    return addresses
 
 
 def _first_ones(found: list[Any]) -> list[Any]:
@@ -137,12 +144,14 @@ class PublicHostResolver:
         may_be_private = self._allow_private or hostName == proxy_address.get()
         receiver = _Filter(resolutionReceiver, hostName, portNumber, self._cache, may_be_private)
         if not may_be_private and is_metadata_name(hostName):
+            LOOKUPS.count("refused")
             return receiver.refuse()
         known = self._cache.get(hostName)
         if known is None:
             return self._original.resolveHostName(
                 receiver, hostName, portNumber, addressTypes, transportSemantics
             )
+        LOOKUPS.count("cached")
         return receiver.answer(known)
 
 

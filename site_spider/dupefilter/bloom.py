@@ -46,6 +46,11 @@ class BloomDone:
         self._young.add(fingerprint)
         self._count += 1
 
+    @property
+    def size_bytes(self) -> int:
+        """The memory of both filters."""
+        return sum(filter_.size_in_bits for filter_ in (self._young, self._old) if filter_) // 8
+
     def _empty(self) -> Bloom:
         # Python's own hash of bytes: 64 bits, other ones in each process, and the fastest by far
         return Bloom(self._capacity, self.error_rate / 2)  # each of the two contributes its own errors

@@ -15,11 +15,12 @@ of itself.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sized
 from typing import Protocol
 
 from site_spider.bounded_dict import BoundedDict
 
+_FINGERPRINT_BYTES = 97  # in a set, as measured
 SPILLED_LIMIT = 200_000  # pages that were spilled; what is forgotten may be spilled, and compared, once more
 
 
@@ -42,6 +43,13 @@ class Seen:
         self._met_for: dict[Hashable, list[bytes]] = {}
         # the oldest first; with the seed while that is not complete, and may have to spill it again
         self._spilled: BoundedDict[bytes, Hashable | None] = BoundedDict(SPILLED_LIMIT)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of it, as estimated; what is kept outside the process does not count."""
+        kept = len(self.done) if isinstance(self.done, Sized) else 0
+        known = len(self._seeds) + len(self._spilled) + kept
+        return known * _FINGERPRINT_BYTES + int(getattr(self.done, "size_bytes", 0))
 
     def knows(self, fingerprint: bytes) -> bool:
         """Whether `begin` would be False; it counts as met, but nothing is remembered."""

@@ -68,6 +68,7 @@ class Frontier(Generic[T]):
         self._turn: _Turn[T] | None = None
         self._numbers = 0
         self._length = 0
+        self.delay_seconds = 0.0  # how long what `pop` gave last could have been served already
 
     def __len__(self) -> int:
         return self._length
@@ -130,6 +131,8 @@ class Frontier(Generic[T]):
     def release(self, name: str, now: float) -> None:
         """A request of this host has come back (or was never sent)."""
         host = self._hosts[name]
+        if host.out == host.policy.concurrency:
+            host.free_since = now
         host.out -= 1
         self._place(host, now)
 
@@ -205,6 +208,7 @@ class Frontier(Generic[T]):
     def _serve(self, host: HostQueue[T], now: float) -> T:
         level, _ = host.best(now, self._max_wait_seconds)
         item = host.take(level)
+        self.delay_seconds = max(0.0, now - max(item.since, host.next_at, host.free_since))
         self._turn = _Turn(host, level, item, host.next_at, host.reason)
         self._count_out(level)
         host.out += 1

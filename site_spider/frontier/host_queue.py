@@ -48,8 +48,8 @@ class HostQueue(Generic[T]):
     """The items of one host by level, and when the host may be served."""
 
     __slots__ = (
-        "ages", "closed", "levels", "name", "next_at", "out", "policy", "queues", "reason", "urgent_at",
-        "version",
+        "ages", "closed", "free_since", "levels", "name", "next_at", "out", "policy", "queues", "reason",
+        "urgent_at", "version",
     )  # fmt: skip
 
     def __init__(self, name: str, policy: HostPolicy) -> None:
@@ -60,6 +60,7 @@ class HostQueue(Generic[T]):
         self.ages: list[tuple[float, int, int]] = []  # heap of since, number and level of their first items
         self.out = 0
         self.next_at = -inf
+        self.free_since = -inf  # when fewer requests were out than may be
         self.reason = "delay"  # why it waits until `next_at`
         self.urgent_at = inf  # nothing of it is urgent before
         self.closed = ""  # why nothing of it starts, whatever the time

@@ -25,9 +25,14 @@ from site_spider.intake.load import Load
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.entry import Entry
-from site_spider.ledger.lineage import Job
+from site_spider.ledger.lineage import Job, job_of
 
 _MOST_PASSED = 300  # of what cannot begin now, before others have the event loop
+
+
+def _seed_of(request: Request) -> Entry | None:
+    job = job_of(request)
+    return None if job is None else job.entry
 
 
 class _Out(NamedTuple):
@@ -35,8 +40,15 @@ class _Out(NamedTuple):
     began: float
 
 
-def _ignore(_seconds: float) -> None:
+def _ignore(_seconds: float, _of_whom: object = None) -> None:
     """Nobody wants to know."""
+
+
+class Times(NamedTuple):
+    """Who hears, in seconds and with the seed, how long a request was out, or was kept from a free host."""
+
+    out: Callable[[float, object], object] = _ignore
+    kept: Callable[[float, object], object] = _ignore
 
 
 class WaitingRoom(HostAnswers):
@@ -51,9 +63,9 @@ class WaitingRoom(HostAnswers):
         may_begin: Callable[[Entry], bool],
         starved: Callable[[], None],
         wake: Callable[[], None],
-        took_seconds: Callable[[float], object] = _ignore,
+        times: Times = Times(),  # noqa: B008 - never changes
     ) -> None:
-        self._took_seconds = took_seconds  # told how long each request was out
+        self._times = times
         self.frontier = frontier
         self.load = load
         self._politeness = politeness
@@ -145,6 +157,7 @@ class WaitingRoom(HostAnswers):
         if self._politeness.throttled_delay is not None:
             self.frontier.slow_down(self._politeness.throttled_delay(host), self._loop.time())
         self._out[request] = _Out(host, self._loop.time())
+        self._times.kept(self.frontier.delay_seconds, _seed_of(request))
         return request
 
     def _ask(self, waiter: Waiter, host: str) -> State:
@@ -174,7 +187,7 @@ class WaitingRoom(HostAnswers):
         if out is not None:
             now = self._loop.time()
             self.frontier.release(out.host, now)
-            self._took_seconds(now - out.began)
+            self._times.out(now - out.began, _seed_of(request))
 
     def host_overloaded(self, request: Request, asked_seconds: float) -> None:
         """As in HostAnswers."""

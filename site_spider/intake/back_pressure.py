@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from site_spider.intake.handover import Handover
 from site_spider.intake.load import Load
+from site_spider.intake.soft_limit import SoftLimit
 from site_spider.results.commits import Commits
 from site_spider.results.sinks import Sinks
 
@@ -21,12 +22,14 @@ class BackPressure:
         handover: Handover,
         is_stopping: Callable[[], bool],
         has_memory: Callable[[], bool],
+        soft_limit: SoftLimit,
     ) -> None:
         self._load = load
         self._sinks = sinks
         self._commits = commits
         self._handover = handover
         self._is_stopping = is_stopping
+        self._soft_limit = soft_limit
         self._has_memory = has_memory  # for more bodies
 
     def may_download(self) -> bool:
@@ -43,13 +46,17 @@ class BackPressure:
             return "stop"
         if not self._has_memory():
             return "memory"
-        if not self._load.may_download:
-            return "kafka"
         if not self._sinks.are_taking():
             return "sink"
-        if not self._commits.is_taking():
+        if not (self._load.may_download and self._commits.is_taking()):
             return "kafka"
-        return "" if self.may_admit() else "sink"
+        if not self.may_admit():
+            return "sink"
+        return "memory" if self._soft_limit.keeps_intake else ""
+
+    def look(self) -> None:
+        """See how much memory is used; to be called now and then, on the event loop's thread."""
+        self._soft_limit.look()
 
     def may_admit(self) -> bool:
         """Whether seeds may begin; while trees keep too many results, none is to be in their way."""
@@ -57,4 +64,4 @@ class BackPressure:
 
     def may_poll(self) -> bool:
         """Whether more seeds may be polled."""
-        return self.may_download() and self.may_admit()
+        return self.may_download() and self.may_admit() and not self._soft_limit.keeps_intake

@@ -56,6 +56,7 @@ class Intake(Listener):
         self._lock = threading.Lock()
         self._full = False
         self._consumer: Consumer | None = None
+        self.rebalances = dict.fromkeys(("assigned", "revoked", "lost"), 0)
 
     # --- on any thread ----------------------------------------------------------------------
 
@@ -63,6 +64,14 @@ class Intake(Listener):
     def member_name(self) -> str:
         """As of Consumer; empty before the group is joined."""
         return "" if self._consumer is None else self._consumer.member_name
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the group has taken this process in."""
+        try:
+            return self._consumer is not None and self._consumer.is_member
+        except RuntimeError:  # it is closed
+            return False
 
     @property
     def is_away(self) -> bool:
@@ -178,12 +187,14 @@ class Intake(Listener):
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
         """As in Listener."""
         logger.info("Assigned: %s", _said(positions))
+        self.rebalances["assigned"] += 1
         self._mine |= set(positions)
         self._tell(self._receiver.assigned, dict(positions))
 
     def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
         """As in Listener."""
         logger.info("Revoked: %s", _said(partitions))
+        self.rebalances["revoked"] += 1
         positions = self._ask(partitions)
         if positions is None:  # they leave now, whenever the answer comes: they may be back before it
             self._tell(self._receiver.lost, list(partitions))
@@ -193,6 +204,7 @@ class Intake(Listener):
     def lost(self, partitions: Sequence[Partition]) -> None:
         """As in Listener."""
         logger.warning("Lost without a revocation, nothing is committed: %s", _said(partitions))
+        self.rebalances["lost"] += 1
         self._tell(self._receiver.lost, list(partitions))
         self._forget(partitions)
 

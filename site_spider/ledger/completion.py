@@ -150,6 +150,7 @@ class Completion:
         for partition, position in positions.items():
             if position is not None:
                 self.repeats.committed(partition, position.offset)
+        self._lifecycle.committed(positions)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """End the epochs; what waits for their seeds is to be dropped: the next owner does them again."""

@@ -1,6 +1,6 @@
 """The life-cycle of a seed, and the listeners that follow it.
 
-    arrived -> may begin -> began -> last hold -> ended (complete, with an outcome)
+    arrived -> may begin -> began -> last hold -> ended (complete, with an outcome) -> committed
                                               or fenced (its partition is another process's)
 
 A feature that follows seeds is one listener, added in the wiring. Listeners are called in the order in
@@ -10,7 +10,9 @@ fenced exactly once, and nothing is told of it afterwards.
 
 from __future__ import annotations
 
-from site_spider.contracts.seed_log import Message
+from collections.abc import Mapping
+
+from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import SeedError
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job, Root
@@ -41,6 +43,9 @@ class SeedListener:
 
     def fenced(self, entry: Entry) -> None:
         """Its partition has left; whoever has that does the seed again."""
+
+    def committed(self, positions: Mapping[Partition, Position | None]) -> None:
+        """The group has committed these; what is complete stays so over a restart."""
 
 
 class Lifecycle(SeedListener):
@@ -86,3 +91,8 @@ class Lifecycle(SeedListener):
         """As in SeedListener."""
         for listener in self._listeners:
             listener.fenced(entry)
+
+    def committed(self, positions: Mapping[Partition, Position | None]) -> None:
+        """As in SeedListener."""
+        for listener in self._listeners:
+            listener.committed(positions)

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from site_spider.histogram import difference
 from site_spider.ledger.entry import Outcome
 from site_spider.ledger.ledger import Ledger
 from site_spider.observe.counters import counters
-from site_spider.observe.histograms import difference
 
 MOMENTS: Final = ("interval", "idle", "close")
 

@@ -1,94 +1,14 @@
-"""Counts of durations and sizes in fixed buckets, cheap enough for every page.
-
-The buckets never change and nothing is ever removed, so two states subtract, and processes add up.
-"""
+"""The histograms of one process."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any, Final
 
-SECONDS: Final = (
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0, 3600.0,
-)  # fmt: skip
+from site_spider.histogram import Histogram
+
 LAG_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BYTES: Final = (100.0, 1e3, 1e4, 5e4, 1e5, 2.5e5, 5e5, 1e6, 2.5e6, 1e7, 1e8)
-
-_SHARES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
-
-
-class Histogram:
-    """Values up to each bound; a last bucket takes what lies beyond. One thread observes, any may read."""
-
-    __slots__ = ("bounds", "counts", "exemplars", "largest", "sum")
-
-    def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)  # in each bucket alone, not summed up
-        self.exemplars: list[tuple[object, float] | None] = [None] * len(self.counts)
-        self.sum = 0.0
-        self.largest = 0.0
-
-    def observe(self, value: float, exemplar: object = None) -> None:
-        """Count a value. `exemplar` is kept as the latest of its bucket, with the value."""
-        index = bisect_left(self.bounds, value)
-        self.counts[index] += 1
-        self.sum += value
-        if value > self.largest:  # noqa: PLR1730 - half the time of max()
-            self.largest = value
-        if exemplar is not None:
-            self.exemplars[index] = exemplar, value
-
-    @property
-    def count(self) -> int:
-        """How many values were observed."""
-        return sum(self.counts)
-
-    def cumulative(self) -> list[tuple[float, int]]:
-        """Each bound with how many values do not exceed it, as Prometheus has it; infinity is the last."""
-        return list(zip((*self.bounds, float("inf")), accumulate(self.counts), strict=True))
-
-    def quantile(self, share: float) -> float | None:
-        """The value that this share does not exceed, interpolated within its bucket; None without values."""
-        return _quantile(self.bounds, list(self.counts), self.largest, share)
-
-    def document(self) -> dict[str, Any]:
-        """As JSON: count, sum, quantiles, and each bucket's bound (None: beyond all) with its count."""
-        counts = list(self.counts)
-        return {
-            **_summary(self.bounds, counts, self.sum, self.largest),
-            "max": round(self.largest, 6),
-            "buckets": [list(pair) for pair in zip((*self.bounds, None), counts, strict=True)],
-        }
-
-
-def difference(found: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Count, sum and quantiles of the values between two documents of one histogram."""
-    bounds = [bound for bound, _ in found["buckets"][:-1]]
-    earlier = [count for _, count in before["buckets"]] if before else [0] * len(found["buckets"])
-    counts = [count - less for (_, count), less in zip(found["buckets"], earlier, strict=True)]
-    return _summary(bounds, counts, found["sum"] - (before["sum"] if before else 0), found["max"])
-
-
-def _summary(bounds: Sequence[float], counts: Sequence[int], total: float, largest: float) -> dict[str, Any]:
-    summary: dict[str, Any] = {"count": sum(counts), "sum": round(total, 6)}
-    for name, share in _SHARES:
-        value = _quantile(bounds, counts, largest, share)
-        summary[name] = None if value is None else round(value, 6)
-    return summary
-
-
-def _quantile(bounds: Sequence[float], counts: Sequence[int], largest: float, share: float) -> float | None:
-    rank, below, lower = share * sum(counts), 0, 0.0
-    for bound, count in zip((*bounds, largest), counts, strict=True):
-        if count and below + count >= rank:
-            upper = max(lower, min(bound, largest))
-            return lower + (upper - lower) * (rank - below) / count
-        below, lower = below + count, bound
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +16,13 @@ class Histograms:
     """Those of one process."""
 
     download_seconds: Histogram = field(default_factory=Histogram)  # a page's attempt, answered or not
+    kept_waiting_seconds: Histogram = field(default_factory=Histogram)  # a request whose host is free
     seed_seconds: Histogram = field(default_factory=Histogram)  # from the poll to the completion
     response_bytes: Histogram = field(default_factory=lambda: Histogram(BYTES))  # of results
     loop_lag_seconds: Histogram = field(default_factory=lambda: Histogram(LAG_SECONDS))
 
     def document(self) -> dict[str, Any]:
-        """All of them, by name."""
+        """All of them by name, but for what metrics alone need."""
         return {
             "download_seconds": self.download_seconds.document(),
             "seed_seconds": self.seed_seconds.document(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from site_spider.observe.histograms import Histogram
+from site_spider.histogram import Histogram
 
 WINDOW_SECONDS = 10.0
 _PERIOD_SECONDS = 0.1

@@ -7,9 +7,9 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from site_spider.histogram import Histogram
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job
-from site_spider.observe.histograms import Histogram
 from site_spider.observe.moments import iso
 from site_spider.observe.tasks import Tasks
 from site_spider.results.name_counts import NameCounts

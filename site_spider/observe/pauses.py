@@ -77,7 +77,7 @@ class Pauses:
 _SAID: Final = {
     "sink": "too many results wait for a sink (SITE_SINK_BACKLOG_BYTES)",
     "kafka": "the seed topic does not take what is sent to it",
-    "memory": "bodies of pages fill the memory (SITE_BODIES_MAX_BYTES)",
+    "memory": "memory is short (SITE_BODIES_MAX_BYTES, SITE_MEMORY_SOFT_BYTES)",
     "stop": "the crawl stops, or partitions leave",
     "frontier": (
         "as many seeds are in flight as may be (SITE_MAX_SEEDS_IN_FLIGHT), or memory is full "

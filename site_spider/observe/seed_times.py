@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import SeedError
+from site_spider.histogram import Histogram
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lifecycle import SeedListener
-from site_spider.observe.histograms import Histogram
 from site_spider.observe.tasks import Tasks
 from site_spider.seed.seed import Seed
 

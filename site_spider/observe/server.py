@@ -10,11 +10,12 @@ import asyncio
 import contextlib
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from site_spider.observe import sockets as frontier_sockets
-from site_spider.observe.snapshot import snapshot
+from site_spider.observe.snapshot import Snapshot, snapshot
 from site_spider.observe.survey import MOST_HOSTS
 from site_spider.observe.watched import Watched
 
@@ -22,14 +23,16 @@ logger = logging.getLogger(__name__)
 
 _MOST_CONNECTIONS = 4
 _LONGEST_QUESTION_BYTES = 256
+METRICS_QUESTION = b"metrics"  # for the snapshot with all that metrics are made of
 _SECONDS = 5.0  # for the question, and for taking the answer
 
 
 class FrontierServer:
     """That it cannot listen never holds up a crawl."""
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: Watched, measured: Callable[[], Awaitable[Snapshot]]) -> None:
         self._watched = watched
+        self._measured = measured
         self._path: Path | None = None
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[Any]] = set()
@@ -89,6 +92,8 @@ class FrontierServer:
 
     async def _document(self, question: bytes) -> dict[str, Any]:
         hosts = question.strip()
+        if hosts == METRICS_QUESTION:
+            return await self._measured()
         if not hosts.isdigit() or int(hosts) > MOST_HOSTS:
-            return {"error": f"the question is a number of hosts, 0 to {MOST_HOSTS}"}
+            return {"error": f"the question is a number of hosts, 0 to {MOST_HOSTS}, or metrics"}
         return await snapshot(self._watched, int(hosts))

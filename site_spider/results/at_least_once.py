@@ -23,6 +23,7 @@ from site_spider.errors import LogUnavailable
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.lineage import Job
 from site_spider.results.commits import Member, Tell, ThreadCommits
+from site_spider.results.tally import CommitTally
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +61,14 @@ class OffsetCommits:
         self._firsts: SimpleQueue[_First] = SimpleQueue()
         self._first: _First | None = None
         self._commit_at = 0.0
+        self._tally = CommitTally()
 
     # --- on the event loop's thread ---------------------------------------------------------------
+
+    @property
+    def tally(self) -> CommitTally:
+        """As in Commits."""
+        return self._tally
 
     @property
     def thread(self) -> ThreadCommits:
@@ -173,9 +180,11 @@ class OffsetCommits:
 
     def _note_committed(self, positions: Mapping[Partition, Position]) -> None:
         self._committed.update(positions)
+        self._tally.succeeded()
         self._tell(self._completion.committed, positions)
 
     def _say_failed(self, error: LogUnavailable) -> None:
+        self._tally.failed()
         if not self._failed:
             logger.warning("Offsets cannot be committed for now, trying again: %s", error)
         self._failed = True

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, SeedLog
 from site_spider.contracts.sink import Record
 from site_spider.ledger.lineage import Job
+from site_spider.results.tally import CommitTally
 
 Tell = Callable[..., None]  # calls on the event loop's thread
 
@@ -44,6 +45,10 @@ class ThreadCommits(Protocol):
 
 class Commits(Protocol):
     """All of it on the event loop's thread, but for `is_taking`, which any thread may ask."""
+
+    @property
+    def tally(self) -> CommitTally:
+        """How many commits there were. Any thread may read it."""
 
     @property
     def thread(self) -> ThreadCommits:

@@ -24,6 +24,7 @@ from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.results.batch import Batch, Batcher, BatchLimits
 from site_spider.results.delivery_log import DeliveryLog
+from site_spider.results.tally import SinkTally
 from site_spider.spoken import up_to
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class Delivery:
         self._closed = False
         self._said = DeliveryLog(sink.name)
         self.last_accept_at: float | None = None  # Unix time
+        self.tally = SinkTally()
 
     @property
     def backlog_count(self) -> int:
@@ -209,7 +211,7 @@ class Delivery:
         while (batch := self._batcher.take(loop.time())) is not None:
             write = loop.create_task(self._write(batch), name=f"write to {self.sink.name}")
             self._writes.add(write)
-            write.add_done_callback(partial(self._written, batch))
+            write.add_done_callback(partial(self._written, batch, loop.time()))
         moment = self._batcher.next_at(loop.time())
         if moment is not None and moment < self._timer_at:
             self._stop_timer()
@@ -228,8 +230,9 @@ class Delivery:
         async with asyncio.timeout(self._write_timeout_seconds):
             return await self.sink.write(batch.records)
 
-    def _written(self, batch: Batch, write: asyncio.Task[Sequence[Verdict]]) -> None:
+    def _written(self, batch: Batch, began: float, write: asyncio.Task[Sequence[Verdict]]) -> None:
         self._writes.discard(write)
+        self.tally.written(self._now() - began)
         try:
             self._conclude(batch, write)
         except Exception as error:  # noqa: BLE001 - the event loop would only log it
@@ -259,6 +262,7 @@ class Delivery:
             self._batcher.fail(batch.number, self._now(), jitter)
             return failure
         verdicts = write.result()
+        self.tally.answered(verdicts)
         endings = self._batcher.settle(batch.number, verdicts, self._now(), jitter)
         if any(ending.verdict.answer is Answer.ACKNOWLEDGED for ending in endings):
             self.last_accept_at = time.time()

@@ -36,6 +36,7 @@ class ServiceSettings:
     batch: BatchLimits
     backlog_bytes: int
     bodies_bytes: int
+    memory_soft_bytes: int  # 0: no limit
     startup_wait_seconds: float
     stop_grace_seconds: float
     revoke_grace_seconds: float
@@ -70,6 +71,7 @@ class ServiceSettings:
             batch=_batch(settings),
             backlog_bytes=options.integer(settings, "SITE_SINK_BACKLOG_BYTES", minimum=1),
             bodies_bytes=options.integer(settings, "SITE_BODIES_MAX_BYTES", minimum=1),
+            memory_soft_bytes=options.integer(settings, "SITE_MEMORY_SOFT_BYTES"),
             startup_wait_seconds=options.seconds(settings, "SITE_STARTUP_WAIT_SECONDS"),
             stop_grace_seconds=options.seconds(settings, "SITE_STOP_GRACE_SECONDS"),
             revoke_grace_seconds=options.seconds(settings, "SITE_REVOKE_GRACE_SECONDS"),

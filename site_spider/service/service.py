@@ -32,6 +32,7 @@ from site_spider.service.announcement import say_idle_processes, say_what_has_no
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
 from site_spider.service.large_blocks import give_back_large_blocks
+from site_spider.service.process_metrics import ProcessMetrics
 from site_spider.service.stop import Stop
 from site_spider.service.ticker import tick
 from site_spider.service.watchdog import Watchdog
@@ -57,6 +58,7 @@ class SeedService:
         self._ticker: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None  # the files of sources
         self._watchdog: Watchdog | None = None
+        self._metrics = ProcessMetrics(crawler.settings)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -106,6 +108,7 @@ class SeedService:
         self._stop = stop = Stop(config.stop_grace_seconds, lambda: ending.exit_code)
         stop.catch_signals()
         ending.background.watch_threads()
+        await self._metrics.open()
         stores = await self._stores(config.startup_wait_seconds)
         guard_reactor(self._crawler)
         self._parts = parts = build(self._crawler, config, stores, stop, ending)
@@ -146,10 +149,11 @@ class SeedService:
             )
         background = self._ending.background
         parts.intake.start()
-        looks = (parts.seeds.look, parts.bodies.look, parts.watched.pauses.look)
+        looks = (parts.seeds.look, parts.bodies.look, parts.back_pressure.look, parts.watched.pauses.look)
         ticking = tick(looks, parts.queues.look, parts.commits.tick)
         self._ticker = background.start(ticking, "ticker")
         self._following = background.start(self._sources.follow(), "sources")
+        self._metrics.show(parts)
 
     # --- closing: the engine calls _drain, the scheduler _close, and the signal _spider_closed ------
 
@@ -200,6 +204,7 @@ class SeedService:
                 task.cancel()
         if self._watchdog is not None:
             self._watchdog.stop()
+        self._metrics.hide()
         parts.room.close()
         parts.handover.close()
 
@@ -221,6 +226,7 @@ class SeedService:
         if self._parts is not None:
             await self._parts.extractor.close()
             await self._parts.observers.close()
+        await self._metrics.close()
 
 
 def _source_folder(settings: BaseSettings) -> SourceFolder:

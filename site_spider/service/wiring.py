@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from scrapy.core.scheduler import BaseScheduler
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 
@@ -45,11 +44,14 @@ from site_spider.intake.quarantine.quarantine import Quarantine
 from site_spider.intake.seed_queue import SeedQueue
 from site_spider.intake.seed_weights import SeedWeights
 from site_spider.intake.seeds import Seeds
+from site_spider.intake.soft_limit import SoftLimit
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.lifecycle import Lifecycle
 from site_spider.observe.identity import Identity
 from site_spider.observe.loop_lag import LoopLag
+from site_spider.observe.memory import rss_bytes
+from site_spider.observe.metrics.measurements import Measurements
 from site_spider.observe.pauses import Pauses
 from site_spider.observe.watched import Counted, Watched
 from site_spider.results.at_least_once import OffsetCommits
@@ -69,6 +71,7 @@ from site_spider.service.ending import Ending
 from site_spider.service.log_lines import slot_name
 from site_spider.service.observers import Observers
 from site_spider.service.stop import Stop
+from site_spider.service.tracing import seed_traces, times_of
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
 
@@ -98,6 +101,7 @@ class Parts:
     dupefilter: BaseDupeFilter
     dispatcher: Dispatcher
     watched: Watched
+    measurements: Measurements
     observers: Observers
     extractor: Extractor
     mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
@@ -127,8 +131,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     assert engine is not None
     assert spider is not None
     assert stats is not None
-    dupefilter = _dupefilter_of(engine.scheduler)
-    is_stopping = lambda: stop.has_begun  # noqa: E731
+    dupefilter = engine.scheduler.df  # type: ignore[union-attr] # of Scrapy's scheduler, which ours is
+    assert isinstance(dupefilter, BaseDupeFilter)
     wake = partial(engine_hooks.wake, engine)
     background = ending.background
     tell = LoopCalls(background)
@@ -175,7 +179,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     # intake
     load = build_load(settings)
     handover = Handover(engine, sinks, config.revoke_grace_seconds)
-    back_pressure = BackPressure(load, sinks, commits, handover, is_stopping, lambda: bodies.has_room)
+    soft = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
+    has_memory = lambda: bodies.has_room  # noqa: E731
+    back_pressure = BackPressure(load, sinks, commits, handover, lambda: stop.has_begun, has_memory, soft)
     poll_room = PollRoom(ledger, load, config.limits, back_pressure.may_poll)
     own_requests = OwnRequests(spider)
     seed_queue = SeedQueue(wake, own_requests)
@@ -183,15 +189,15 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     urgency.add(quarantine.is_cautious, lambda: handover.active)
 
     # frontier
-    sources = stores.sources
-    library = lambda: sources.library  # noqa: E731
+    library = lambda: stores.sources.library  # noqa: E731
     frontier = build_frontier(settings, library)
     politeness = build_politeness(
         crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
     )
-    took = counted.histograms.download_seconds.observe
+    traces = seed_traces(settings, member)
+    times = times_of(counted.histograms, traces)
     room = WaitingRoom(
-        frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake, took
+        frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake, times
     )
     cookies = SeedCookies(crawler)
     hosts = (
@@ -208,13 +214,12 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         stats.inc_value,
         background,
     )
-    next_suspect = quarantine.isolation.proceed
-    queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, next_suspect)
+    proceed = quarantine.isolation.proceed
+    queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, proceed)
     all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
     pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
-    crawl = CrawlParts(engine, spider, stats)
     dispatcher = Dispatcher(
-        crawl,
+        CrawlParts(engine, spider, stats),
         queues,
         completion,
         results,
@@ -227,10 +232,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     # the thread of the consumer
     has_died = lambda: ending.is_death  # noqa: E731
     seeds = Seeds(completion, seed_queue, quarantine, dead_letters, poll_room, handover, queues, has_died)
-    callbacks = frozenset(spider.seed_callbacks)  # type: ignore[attr-defined]
     read_seed = partial(
         parse_seed,
-        callbacks=callbacks,
+        callbacks=frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
         keys=config.spill_keys,
         by_task=config.by_task,
         needs_url=not own_requests.are_made,
@@ -238,7 +242,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     intake = Intake(
         stores.log,
         seeds,
-        lambda value: checked(read_seed(value), sources.library),
+        lambda value: checked(read_seed(value), stores.sources.library),
         config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
         commits.thread,
         tell,
@@ -249,7 +253,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     lifecycle.add(SeedWeights(load), results, cookies)
     if isinstance(dupefilter, SeenDupeFilter):
         lifecycle.add(SeenMarks(dupefilter.seen))
-    lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times)
+    lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times, *traces)
 
     # what can be seen
     identity = Identity(spider.name, member.group, member.topic, lambda: intake.member_name or slot_name())
@@ -258,12 +262,13 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     watched = Watched(
         crawler, identity, ledger, queues, seeds, intake, sinks, bodies, pauses, loop_lag, counted
     )
-    observers = Observers(watched, stores.statistics, stores.log, config, ending)
+    measurements = Measurements(watched, commits, quarantine, dupefilter)
+    observers = Observers(watched, measurements, traces, stores.statistics, stores.log, config, ending)
 
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)
     registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
-    registry.provide(crawler, sources, extractor)
+    registry.provide(crawler, stores.sources, extractor)
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)
@@ -288,13 +293,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         dupefilter=dupefilter,
         dispatcher=dispatcher,
         watched=watched,
+        measurements=measurements,
         observers=observers,
         extractor=extractor,
         mishaps=mishaps,
     )
-
-
-def _dupefilter_of(scheduler: BaseScheduler | None) -> BaseDupeFilter:
-    dupefilter = scheduler.df  # type: ignore[union-attr] # of Scrapy's scheduler, which ours is
-    assert isinstance(dupefilter, BaseDupeFilter)
-    return dupefilter

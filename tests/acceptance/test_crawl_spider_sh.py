@@ -117,6 +117,17 @@ def test_the_pauses_grow(script: Script) -> None:
     assert re.findall(r"starting again in (\S+) s", complaints) == ["0.5", "1.0", "2.0"]
 
 
+def test_a_process_is_told_how_its_slot_has_ended_before(script: Script) -> None:
+    """For the metrics: site_spider_process_restarts_total."""
+    script.plan("exit-75 exit-70 exit-75 run")
+    script.start()
+    script.wait_for_starts(4)
+    told = wait_until(lambda: found if len(found := script.journal("restarts")) == 4 else [])
+    assert told[:3] == [["1", "none"], ["1", "75:1"], ["1", told[2][1]]]
+    assert set(told[2][1].split(",")) == {"75:1", "70:1"}
+    assert set(told[3][1].split(",")) == {"75:2", "70:1"}
+
+
 def test_a_signal_during_a_pause_ends_at_once(script: Script) -> None:
     """There is nothing to wait for."""
     script.plan("exit-1")

@@ -182,3 +182,13 @@ def test_an_error_of_the_listener_reaches_the_caller(case: Case) -> None:
     member.listener.assigned = broken  # type: ignore[method-assign, assignment]
     with pytest.raises(ZeroDivisionError, match="in the listener"):
         poll_until([member], lambda: False)
+
+
+def test_a_member_without_a_partition_is_a_member_all_the_same(case: Case) -> None:
+    """A spare process is ready, too."""
+    case.produce(PARTITIONS)
+    members = [case.member() for _ in range(PARTITIONS + 1)]
+    assert not any(member.owned for member in members)
+    poll_until(members, lambda: all(member.consumer.is_member for member in members))
+    poll_until(members, lambda: sum(len(member.owned) for member in members) == PARTITIONS)
+    assert any(not member.owned for member in members)

@@ -51,6 +51,27 @@ def test_a_topic_tells_how_many_partitions_it_has(case: Case) -> None:
     assert case.log.partitions(f"{case.topic}-missing") == 0
 
 
+def test_facts_tell_members_and_when_messages_were_written(case: Case) -> None:
+    """Of the first messages from the given offsets on; nothing is known beyond the end."""
+    before = time.time()
+    case.produce(40)
+    first = {Partition(case.topic, number): 0 for number in range(PARTITIONS)}
+    found = case.log.facts(case.topic, case.group, first)
+    assert found.members == 0
+    assert set(found.written_at) == set(first)
+    assert all(before - 60 < at < time.time() + 60 for at in found.written_at.values())
+    member = case.member()
+    member.take(1)
+    assert case.log.facts(case.topic, case.group, {}).members == 1
+    beyond = {Partition(case.topic, 0): 1_000_000}
+    assert case.log.facts(case.topic, case.group, beyond).written_at == {}
+
+
+def test_a_missing_topic_has_no_facts(case: Case) -> None:
+    with pytest.raises(TopicMissing, match=case.topic):
+        case.log.facts(case.topic, case.group, {})
+
+
 def test_progress_tells_what_is_there_and_what_is_committed(case: Case) -> None:
     """Per partition, in order, before and after a commit."""
     case.produce(40)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from site_spider.observe.histograms import SECONDS, Histogram, difference
+from site_spider.histogram import SECONDS, Histogram, difference
 
 
 def test_values_are_counted_up_to_each_bound() -> None:

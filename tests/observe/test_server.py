@@ -22,6 +22,7 @@ from site_spider.errors import SiteSpiderError
 from site_spider.frontier.frontier import Frontier, HostPolicy
 from site_spider.observe import snapshot as observed
 from site_spider.observe import sockets as frontier_sockets
+from site_spider.observe.metrics.exposition import exposition
 from site_spider.observe.survey import Survey
 from tests.commands.project import Project
 from tests.in_process import engine
@@ -198,11 +199,20 @@ def test_that_it_cannot_listen_does_not_stop_a_crawl(tmp_path: Path, sockets: Pa
     assert (seen, len(crawled.documents)) == ({}, 6)
 
 
+def test_the_console_gets_all_that_metrics_are_made_of(tmp_path: Path) -> None:
+    """So that it can serve /metrics for all processes of its host."""
+    answer, _ = while_crawling(tmp_path / "data", lambda: asked(b"metrics\n"))
+    text = exposition([json.loads(answer)], of_host=True).decode()
+    assert 'site_spider_processes_answering{group="site_spider"} 1.0' in text
+    assert 'site_spider_seeds_consumed_total{group="site_spider",slot="1"} 6.0' in text
+    assert "site_spider_event_loop_lag_seconds_bucket" in text
+
+
 @pytest.mark.parametrize("question", [b"-1\n", b"1001\n", b"1 2\n", b"\xff\xfe\n", "²\n".encode(), b"\n"])
 def test_a_question_that_is_none_is_refused(tmp_path: Path, question: bytes) -> None:
     """With what could be asked."""
     answer, _ = while_crawling(tmp_path / "data", lambda: asked(question))
-    assert json.loads(answer) == {"error": "the question is a number of hosts, 0 to 1000"}
+    assert json.loads(answer) == {"error": "the question is a number of hosts, 0 to 1000, or metrics"}
 
 
 def test_hostile_clients_do_not_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

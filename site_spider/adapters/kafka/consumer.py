@@ -109,6 +109,11 @@ class KafkaConsumer:
         return self._slot.instance_id if self._slot else ""
 
     @property
+    def is_member(self) -> bool:
+        """See `site_spider.contracts.seed_log.Consumer`."""
+        return bool(self._client.memberid())
+
+    @property
     def is_away(self) -> bool:
         """See `site_spider.contracts.seed_log.Consumer`."""
         return self._health.away

@@ -21,10 +21,18 @@ from site_spider import options
 from site_spider.adapters.kafka.assignment import to_position
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer, to_message
+from site_spider.adapters.kafka.facts import facts
 from site_spider.adapters.kafka.items import Topics
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.adapters.kafka.transactions import KafkaTransactions
-from site_spider.contracts.seed_log import Listener, Message, Partition, PartitionProgress, Position
+from site_spider.contracts.seed_log import (
+    Listener,
+    LogFacts,
+    Message,
+    Partition,
+    PartitionProgress,
+    Position,
+)
 from site_spider.errors import LogUnavailable, TopicMissing
 
 _ANSWER_SECONDS = 10.0
@@ -119,6 +127,11 @@ class KafkaSeedLog:
             PartitionProgress(partition, starts[partition], ends[partition], committed[partition])
             for partition in partitions
         ]
+
+    def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
+        """See `site_spider.contracts.seed_log.SeedLog`."""
+        self._partitions(topic)
+        return facts(self._admin, self._config, topic, group, offsets)
 
     def partitions(self, topic: str) -> int:
         """See `site_spider.contracts.seed_log.SeedLog`."""

@@ -22,11 +22,17 @@ from site_spider.adapters.local.log_file import (
     offset_of,
 )
 from site_spider.adapters.local.log_producer import LocalProducer
-from site_spider.contracts.seed_log import Listener, Message, Partition, PartitionProgress, Position
+from site_spider.contracts.seed_log import (
+    Listener,
+    LogFacts,
+    Message,
+    Partition,
+    PartitionProgress,
+    Position,
+)
 from site_spider.errors import ConfigError, TopicMissing
 
 PARTITIONS = 4  # of a new topic; as many members of a group find work
-_SELECT_TIME = "SELECT timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1"
 _KEEP_BUSY_SECONDS = 5.0  # that a write of others may take; else old messages go next time
 _PAGE = 50  # messages read at a time; each may have megabytes
 
@@ -91,6 +97,21 @@ class LocalSeedLog:
                 for partition, identifier, start, end in _extents(file, topic)
             ]
 
+    def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
+        """See `site_spider.contracts.seed_log.SeedLog`; nothing is ever deleted."""
+        with closing(LogFile(self._folder)) as file:
+            found = {at.partition: at for at in _extents(file, topic)}
+            written_at = {
+                partition: timestamp_ms / 1000
+                for partition, offset in offsets.items()
+                if partition in found
+                for timestamp_ms in _first_written(file, found[partition], offset)
+            }
+            [(members,)] = file.query(
+                "SELECT count(*) FROM members WHERE consumer_group = ? AND topic = ?", (group, topic)
+            )
+        return LogFacts(members=int(members), retention_seconds=None, written_at=written_at)
+
     def partitions(self, topic: str) -> int:
         """See `site_spider.contracts.seed_log.SeedLog`."""
         with closing(LogFile(self._folder)) as file:
@@ -141,15 +162,19 @@ def _start(file: LogFile, partition_id: int, end: int) -> int:
 def _written_since(file: LogFile, extent: _Extent, since_ms: int) -> int:
     """The offset of the first message written then or later. Bisects: there is no index of times."""
     low, high = extent.start, extent.end
-    end = message_id(extent.partition_id, extent.end)
     while since_ms and low < high:
         middle = (low + high) // 2
-        rows = file.query(_SELECT_TIME, (message_id(extent.partition_id, middle), end))
-        if rows and rows[0][0] < since_ms:
+        if any(written_ms < since_ms for written_ms in _first_written(file, extent, middle)):
             low = middle + 1
         else:
             high = middle
     return low
+
+
+def _first_written(file: LogFile, extent: _Extent, offset: int) -> Iterator[int]:
+    bounds = message_id(extent.partition_id, offset), message_id(extent.partition_id, extent.end)
+    one = "SELECT timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1"
+    yield from (timestamp_ms for (timestamp_ms,) in file.query(one, bounds))
 
 
 def _messages(file: LogFile, extent: _Extent) -> Iterator[Message]:

@@ -48,6 +48,11 @@ class LocalConsumer:
         return ""
 
     @property
+    def is_member(self) -> bool:
+        """See `site_spider.contracts.seed_log.Consumer`."""
+        return self._membership.is_there
+
+    @property
     def is_away(self) -> bool:
         """See `site_spider.contracts.seed_log.Consumer`."""
         return bool(self._outage)

@@ -74,6 +74,11 @@ class Membership:
         ]
         return Moves(lost, leaving, coming)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the group knows this member. Any thread may ask."""
+        return self._member != 0
+
     def claim(self, partitions: Iterable[Partition]) -> list[Claim]:
         """Take those that are still free. Raises LogUnavailable."""
         with self._file.transaction() as connection:

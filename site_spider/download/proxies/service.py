@@ -77,6 +77,7 @@ class ProxyService:
         except (ProxyError, OSError, ValueError) as error:
             raise ConfigError(f"SITE_PROXIES{_of(self._file)}: {_said(error)}. {_REMEDY}") from None
         self.pool = ProxyPool(proxies)
+        self.outcomes = dict.fromkeys((outcome.value for outcome in ProxyOutcome), 0)
         self._limit = LogLimit(_LOG_LINES, _LOG_SECONDS)
         self._all_rest = False
         self._following: asyncio.Task[None] | None = None
@@ -113,6 +114,7 @@ class ProxyService:
     def end(self, attempt: Attempt, ending: ProxyOutcome, said: str) -> None:
         """An attempt has ended; `said` tells how, in words that follow the proxy's address."""
         now = asyncio.get_running_loop().time()
+        self.outcomes[ending.value] += 1
         seconds = self.pool.end(attempt, ending, now)
         if seconds and self._limit.admit(now):
             logger.warning("Proxy %s %s; it rests for %.0f s", attempt.proxy.url, said, seconds)

@@ -27,6 +27,7 @@ from site_spider.results.reasons import reason_of
 
 _OVERLOADED = frozenset({429, 503})
 _NO_LIMIT = 1_000_000
+BACKOFFS_COUNTED = "backoff/"  # stands before the status of the answer in the statistics
 RETRIES_COUNTED = "retry/by_reason/"  # stands before one of results.reasons.REASONS in the statistics
 
 
@@ -86,12 +87,13 @@ class PatientRetryMiddleware(RetryBase):
         )
         if retry is not None:
             retry.meta[meta_keys.RETRY_REASONS] = (*earlier, said)
-            self._count(reason_of(said if isinstance(reason, str) else f"{said}: {reason}"))
+            because = reason_of(said if isinstance(reason, str) else f"{said}: {reason}")
+            self._count_as(f"{RETRIES_COUNTED}{because}")
         return retry
 
-    def _count(self, reason: str) -> None:
+    def _count_as(self, key: str) -> None:
         assert self.crawler.stats is not None
-        self.crawler.stats.inc_value(f"{RETRIES_COUNTED}{reason}")
+        self.crawler.stats.inc_value(key)
 
     def _may_retry(self, request: Request, said: str, earlier: tuple[str, ...]) -> bool:
         retries, wanted = request.meta.get("retry_times", 0), request.meta.get("max_retry_times")
@@ -118,6 +120,7 @@ class PatientRetryMiddleware(RetryBase):
         if hosts is None:
             return
         if status in _OVERLOADED:
+            self._count_as(f"{BACKOFFS_COUNTED}{status}")
             hosts.host_overloaded(request, asked_seconds)
         elif status < 500:
             hosts.host_answered(request)

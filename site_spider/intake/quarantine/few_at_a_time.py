@@ -38,6 +38,10 @@ class Care(SeedListener):
         """Whether some wait or are under way."""
         return bool(self._line or self._under_way)
 
+    def __len__(self) -> int:
+        """How many wait or are under way."""
+        return len(self._line) + len(self._under_way)
+
     def takes(self, waiting: Waiting) -> bool:
         """Whether care is taken with this seed, and it is kept here until its turn."""
         if not self._ledger.is_careful(waiting.entry):

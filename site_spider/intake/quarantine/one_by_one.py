@@ -49,6 +49,10 @@ class Isolation(SeedListener):
         """Whether nothing else may be started. Any thread may ask."""
         return bool(self._suspects or self._awaited)
 
+    def __len__(self) -> int:
+        """How many wait, are under way, or are to be committed."""
+        return len(self._suspects) + len(self._awaited)
+
     def may_begin(self, entry: Entry) -> bool:
         """As in SeedListener: not in the way of the one that is done alone."""
         return not self.active or (self._alone is not None and entry is self._alone.entry)

@@ -45,6 +45,11 @@ class Quarantine:
         """Whether no more seeds are to be polled. Any thread may ask."""
         return self.isolation.active
 
+    @property
+    def suspects(self) -> int:
+        """How many seeds in flight were under way at a death, and are begun with care."""
+        return len(self.care) + len(self.isolation)
+
     def is_cautious(self) -> bool:
         """Whether seeds should be through soon: others wait for them, or the next death may not be far."""
         return self.isolation.active or self.care.is_active

@@ -61,8 +61,13 @@ def exposition(snapshots: Sequence[Document], form: Form = PLAIN, *, of_host: bo
     return form.write(_Snapshots(_told_apart(snapshots), of_host=of_host))
 
 
+def families(snapshots: Sequence[Document]) -> Iterator[Family]:
+    """The same as families of prometheus_client, for other formats."""
+    return _Snapshots(_told_apart(snapshots), of_host=False).collect()
+
+
 def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, str], Document]:
-    """By group and slot. Where two processes have the same, the later one gets another: no series comes twice."""
+    """By group and slot. Where two have the same, the later one gets another: no series comes twice."""
     found: dict[tuple[str, str], Document] = {}
     for snapshot in snapshots:
         if not isinstance(snapshot, Mapping):

@@ -8,7 +8,7 @@ from itertools import islice
 from math import isfinite
 from typing import Any
 
-MOST_NAMES = 100  # of one mapping
+_MOST_NAMES = 1000  # of one mapping
 _LONGEST = 100  # characters of a label's value
 
 
@@ -31,7 +31,7 @@ def numbers(document: object, *path: str) -> Iterator[tuple[str, float]]:
     """Of a mapping, names with their numbers."""
     found = at(document, *path)
     if isinstance(found, Mapping):
-        for name, value in islice(found.items(), MOST_NAMES):
+        for name, value in islice(found.items(), _MOST_NAMES):
             if isinstance(value, int | float) and isfinite(value):
                 yield label(name), value
 
@@ -40,7 +40,7 @@ def mappings(document: object, *path: str) -> Iterator[Mapping[str, Any]]:
     """Of a list, those that are mappings."""
     found = at(document, *path)
     if isinstance(found, list):
-        yield from (one for one in islice(found, MOST_NAMES) if isinstance(one, Mapping))
+        yield from (one for one in islice(found, _MOST_NAMES) if isinstance(one, Mapping))
 
 
 def moment(document: object, *path: str) -> float | None:

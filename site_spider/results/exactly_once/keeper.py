@@ -26,6 +26,7 @@ from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.exactly_once.commits import TransactionCommits, TransactionOutcome
 from site_spider.results.exactly_once.held import HeldResults, Item, Link, Tree
 from site_spider.results.items import refusal_of
+from site_spider.results.tally import CommitTally
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +74,15 @@ class ExactlyOnce(SeedListener):
         self._loop = asyncio.get_running_loop()
         self._not_before = 0.0
         self._commit_at = 0.0
+        self._tally = CommitTally()
         self._hurried = False
 
     # --- what is kept -------------------------------------------------------------------------
+
+    @property
+    def tally(self) -> CommitTally:
+        """As in Commits."""
+        return self._tally
 
     @property
     def thread(self) -> TransactionCommits:
@@ -192,8 +199,10 @@ class ExactlyOnce(SeedListener):
 
     def _settled(self, outcome: TransactionOutcome) -> None:
         if outcome.committed:
+            self._tally.succeeded()
             self._committed()
         else:
+            self._tally.failed()
             self._not_committed(outcome)
         self._tell_availability(outcome)
         self._look()

@@ -1,4 +1,4 @@
-"""resources/grafana: as described, valid by Grafana's types, and each expression one that Prometheus takes."""
+"""resources/grafana: as described, valid by Grafana's types, with expressions that Prometheus takes."""
 
 from __future__ import annotations
 

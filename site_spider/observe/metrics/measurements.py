@@ -1,0 +1,166 @@
+"""What only metrics need of a process, beside its snapshot: histograms, counts by outcome, resources."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from scrapy import __version__ as scrapy_version
+
+from site_spider import options
+from site_spider.download.lookups import LOOKUPS
+from site_spider.download.proxies.service import ProxyService
+from site_spider.dupefilter.dupefilter import SeenDupeFilter
+from site_spider.engine.middlewares import ROBOTS_COUNTED
+from site_spider.frontier.retry.middleware import BACKOFFS_COUNTED
+from site_spider.frontier.retry.redirect import REDIRECTS_COUNTED
+from site_spider.histogram import Histogram
+from site_spider.intake.quarantine.quarantine import Quarantine
+from site_spider.ledger.entry import Entry
+from site_spider.observe.log_tally import LogTally
+from site_spider.observe.metrics.readings import OWN
+from site_spider.observe.scrapy_stats import number
+from site_spider.observe.snapshot import Snapshot, snapshot, stats_of
+from site_spider.observe.watched import Watched
+from site_spider.results.commits import Commits
+
+_BACKOFFS: Final = ("429", "503")
+_REDIRECTS: Final = ("followed", "too_many", "invalid")
+_EXIT_CODES: Final = ("0", "1", "69", "70", "71", "75", "137", "other")
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What crawl_spider.sh says of this process: its number, of how many, and how it has ended before."""
+
+    slot: str = "1"
+    processes: int = 1
+    restarts: str = ""  # such as `137:2,70:1`: exit codes with how often
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] = os.environ) -> Launch:
+        """From the environment."""
+        processes = environ.get("CRAWL_SPIDER_PROCESSES", "")
+        return cls(
+            environ.get("CRAWL_SPIDER_SLOT", "1"),
+            int(processes) if processes.isdecimal() else 1,
+            environ.get("CRAWL_SPIDER_RESTARTS", ""),
+        )
+
+    def restarts_by_code(self) -> dict[str, int]:
+        """Each of a short list of exit codes, so that the first restart is an increase."""
+        found = dict.fromkeys(_EXIT_CODES, 0)
+        for pair in self.restarts.split(","):
+            code, _, count = pair.partition(":")
+            if code.isdecimal() and count.isdecimal():
+                found[code if code in found else "other"] += int(count)
+        return found
+
+
+class Measurements:
+    """Of one process. On the event loop's thread."""
+
+    def __init__(
+        self, watched: Watched, commits: Commits, quarantine: Quarantine, dupefilter: object
+    ) -> None:
+        self.log = LogTally()
+        self._watched = watched
+        self._commits = commits
+        self._quarantine = quarantine
+        self._dupefilter = dupefilter
+        self._launch = Launch.read()
+
+    async def measured(self, hosts: int = 0) -> Snapshot:
+        """A snapshot, with all that metrics are made of."""
+        return {**await snapshot(self._watched, hosts), OWN: self._document()}
+
+    def _document(self) -> dict[str, Any]:
+        watched = self._watched
+        return {
+            "slot": self._launch.slot,
+            "processes": self._launch.processes,
+            "versions": {
+                "version": watched.identity.version,
+                "scrapy": scrapy_version,
+                "python": platform.python_version(),
+            },
+            "histograms": self._histograms(),
+            "sinks": {
+                each.sink.name: {"batches": each.tally.batches, **each.tally.answers}
+                for each in watched.sinks
+            },
+            "commits": dict(self._commits.tally.outcomes),
+            "last_commit_at": self._commits.tally.last_at,
+            "rebalances": dict(watched.intake.rebalances),
+            "partitions": len(watched.ledger.partitions()),
+            "suspected_seeds": self._quarantine.suspects,
+            "seen_bytes": self._seen_bytes(),
+            "concurrency_limit": watched.crawler.settings.getint("CONCURRENT_REQUESTS"),
+            "soft_limit_bytes": options.integer(watched.crawler.settings, "SITE_MEMORY_SOFT_BYTES"),
+            "log_messages": self.log.document(),
+            "restarts": self._launch.restarts_by_code(),
+            "process": _process(),
+            "proxy_requests": self._proxy_requests(),
+            "dns_lookups": dict(LOOKUPS.outcomes),
+            **self._counted_by_scrapy(),
+        }
+
+    def _seen_bytes(self) -> int:
+        return self._dupefilter.seen.size_bytes if isinstance(self._dupefilter, SeenDupeFilter) else 0
+
+    def _histograms(self) -> dict[str, Any]:
+        counted = self._watched.counted.histograms
+        return {
+            "seed_duration_seconds": histogram_document(counted.seed_seconds),
+            "download_duration_seconds": {"page": histogram_document(counted.download_seconds)},
+            "schedule_delay_seconds": histogram_document(counted.kept_waiting_seconds),
+            "response_size_bytes": histogram_document(counted.response_bytes),
+            "event_loop_lag_seconds": histogram_document(counted.loop_lag_seconds),
+            "dns_duration_seconds": histogram_document(LOOKUPS.seconds),
+            "sink_batch_duration_seconds": {
+                each.sink.name: histogram_document(each.tally.seconds) for each in self._watched.sinks
+            },
+        }
+
+    def _counted_by_scrapy(self) -> dict[str, Any]:
+        stats = stats_of(self._watched)
+        asked = number(stats, "robotstxt/request_count")
+        answered = number(stats, f"{ROBOTS_COUNTED}downloader/response_count")
+        return {
+            "backoffs": {cause: number(stats, BACKOFFS_COUNTED + cause) for cause in _BACKOFFS},
+            "redirects": {fate: number(stats, REDIRECTS_COUNTED + fate) for fate in _REDIRECTS},
+            "robots_fetches": {"answered": answered, "unanswered": max(0, asked - answered)},
+        }
+
+    def _proxy_requests(self) -> dict[str, int]:
+        proxies = self._watched.crawler.get_extension(ProxyService)
+        return {} if proxies is None else dict(proxies.outcomes)
+
+
+def histogram_document(measured: Histogram) -> dict[str, Any]:
+    """As JSON, with every bucket. An exemplar is the seed in whose work the value was measured."""
+    return {
+        "bounds": list(measured.bounds),
+        "counts": list(measured.counts),
+        "sum": measured.sum,
+        "exemplars": [None if each is None else [_seed(each[0]), each[1]] for each in measured.exemplars],
+    }
+
+
+def _seed(of_whom: object) -> str:
+    return of_whom.position if isinstance(of_whom, Entry) else ""
+
+
+def _process() -> dict[str, Any]:
+    used, limits = resource.getrusage(resource.RUSAGE_SELF), resource.getrlimit(resource.RLIMIT_NOFILE)
+    found: dict[str, Any] = {"cpu_seconds": used.ru_utime + used.ru_stime, "max_fds": limits[0]}
+    with suppress(OSError):  # not Linux
+        found["open_fds"] = sum(1 for _ in _DESCRIPTORS.iterdir())
+    return found

@@ -1,0 +1,230 @@
+"""/metrics, /healthz and /readyz of a real crawl in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
+from scrapy import Request
+from scrapy.http import Response
+
+from site_spider.errors import ConfigError
+from site_spider.observe.metrics.catalogue import METRICS, OF_A_HOST
+from site_spider.observe.metrics.exporter import Exporter
+from site_spider.service.metrics_address import MetricsAddress
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page
+from tests.observe.metrics.test_exposition import MOST_SERIES, samples
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+@pytest.fixture(autouse=True)
+def answers() -> Iterator[None]:
+    engine.ANSWERS.clear()
+    yield
+    engine.ANSWERS.clear()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def get(port: int, path: str, accept: str = "") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", path, headers={"Accept": accept} if accept else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def while_crawling(
+    folder: Path, ask: Callable[[int], Any], block_seconds: float = 0, **overrides: Any
+) -> Any:
+    """What `ask` gets of the port, in a thread, while a page is downloading and others are done."""
+    answers: list[Any] = []
+    port = free_port()
+
+    async def last(request: Request) -> Response:
+        await asyncio.sleep(1.0)  # the others are complete and committed
+        await asyncio.to_thread(get, port, "/metrics")
+        work = threading.Thread(target=lambda: answers.append(ask(port)))
+        work.start()
+        if block_seconds:
+            time.sleep(block_seconds)  # holds the event loop
+        while work.is_alive():
+            await asyncio.sleep(0.02)
+        return page(request)
+
+    engine.ANSWERS["/last"] = last
+    engine.ANSWERS["/missing"] = lambda request: page(request, status=404)
+    engine.ANSWERS["/moved"] = lambda request: page(request, status=302, Location="/there")
+    paths = ("there", "missing", "moved", "last", "waits")
+    hosts = (0, 1, 2, 3, 3)
+    seeds: list[Any] = [
+        {"url": f"http://h{host}.test/{path}"} for host, path in zip(hosts, paths, strict=True)
+    ]
+    overrides = {"CONCURRENT_REQUESTS_PER_DOMAIN": 1, **overrides}
+    found = crawl(folder, [*seeds, b"no seed"], SITE_METRICS_ADDRESS=f"127.0.0.1:{port}", **overrides)
+    assert found.lag == 0
+    return answers[0]
+
+
+def all_of_it(port: int) -> dict[str, Any]:
+    deadline = time.monotonic() + 20
+    while b"site_spider_group_lag_seeds" not in get(port, "/metrics")[1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return {
+        "plain": get(port, "/metrics")[1],
+        "open": get(port, "/metrics", OPENMETRICS)[1].decode(),
+        "healthz": get(port, "/healthz"),
+        "readyz": get(port, "/readyz"),
+    }
+
+
+def test_a_crawl_exports_every_metric_that_applies(tmp_path: Path) -> None:
+    found = while_crawling(tmp_path, all_of_it)
+    text = samples(found["plain"])
+    exported = {name for name, _ in text}
+    absent = {
+        metric.name for metric in METRICS if metric.common != OF_A_HOST and not exported & set(metric.samples)
+    }
+    # of proxies without proxies, retention of a log that never deletes
+    assert absent == {"proxies", "proxy_requests", "topic_retention_seconds"}
+    assert len(text) <= MOST_SERIES
+    totals: dict[str, float] = {}
+    for (name, _), value in text.items():
+        totals[name] = totals.get(name, 0) + value
+    consumed, completed = (
+        totals["site_spider_seeds_consumed_total"],
+        totals["site_spider_seeds_completed_total"],
+    )
+    assert (consumed, completed, totals["site_spider_seeds_in_flight"]) == (6, 4, 2)
+    assert totals["site_spider_redirects_total"] == 1
+    assert totals["site_spider_group_lag_seeds"] == 2
+    assert totals["site_spider_group_lag_age_seconds"] > 0.5
+    assert totals["site_spider_dead_letters"] == 1
+    assert totals["site_spider_group_members"] == 1
+    assert totals["site_spider_sink_records_total"] >= 3
+    assert totals["site_spider_kafka_commits_total"] >= 1
+    assert totals["site_spider_last_commit_timestamp_seconds"] > time.time() - 60
+    assert found["healthz"] == (200, b"ok\n")
+    assert found["readyz"] == (200, b"ok\n")
+    exemplars = [
+        sample.exemplar.labels["seed"]
+        for family in open_families(found["open"])
+        for sample in family.samples
+        if sample.exemplar is not None
+    ]
+    assert exemplars
+    assert all(seed.startswith("seeds/") and "@" in seed for seed in exemplars)
+    assert ".test" not in found["open"]
+
+
+def test_a_blocked_event_loop_is_not_healthy_and_metrics_go_on(tmp_path: Path) -> None:
+    def ask(port: int) -> dict[str, Any]:
+        first = get(port, "/healthz")
+        deadline = time.monotonic() + 20
+        while (now := get(port, "/healthz"))[0] == 200 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        metrics = get(port, "/metrics")[1]
+        while (after := get(port, "/healthz"))[0] != 200 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return {"first": first, "blocked": now, "metrics": metrics, "after": after}
+
+    found = while_crawling(tmp_path, ask, block_seconds=7)
+    assert found["first"][0] == 200
+    assert found["blocked"][0] == 503
+    assert b"not turned for" in found["blocked"][1]
+    silent = [
+        value for (name, _), value in samples(found["metrics"]).items() if name.endswith("_silent_seconds")
+    ]
+    assert silent > [4]
+    assert found["after"] == (200, b"ok\n")
+
+
+def test_before_the_crawl_is_open_it_is_healthy_and_not_ready() -> None:
+    async def look() -> list[tuple[int, bytes]]:
+        exporter = Exporter()
+        await exporter.open("127.0.0.1", 0, 0)
+        paths = ("/healthz", "/readyz", "/metrics")
+        found = [await asyncio.to_thread(get, exporter.port, path) for path in paths]
+        await exporter.close()
+        return found
+
+    healthz, readyz, metrics = asyncio.run(look())
+    assert healthz[0] == 200
+    assert readyz == (503, b"the crawl is not open yet\n")
+    assert metrics[0] == 503
+
+
+def test_an_address_that_is_taken_ends_the_start_with_the_setting_in_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("site_spider.service.process_metrics._WAIT_SECONDS", 0.1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        found = crawl(tmp_path, [{"url": "http://h.test/there"}], SITE_METRICS_ADDRESS=address)
+    assert found.exit_code == 78
+    assert "SITE_METRICS_ADDRESS" in caplog.text
+    assert address.rpartition(":")[2] in caplog.text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "9410",
+        "localhost",
+        "localhost:",
+        ":9410",
+        "a b:1",
+        "127.0.0.1:0",
+        "h:65536",
+        "h:99999",
+        "::1:9410",
+        "h:-1",
+    ],
+)
+def test_an_address_that_is_none_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match="SITE_METRICS_ADDRESS is"):
+        MetricsAddress.read({"SITE_METRICS_ADDRESS": value}, {})
+
+
+def test_each_process_of_the_script_has_a_port_of_its_own() -> None:
+    def of(slot: str, value: str = "127.0.0.1:9410") -> MetricsAddress | None:
+        return MetricsAddress.read({"SITE_METRICS_ADDRESS": value}, {"CRAWL_SPIDER_SLOT": slot})
+
+    assert of("1") == ("127.0.0.1", 9410)
+    assert of("3") == ("127.0.0.1", 9412)
+    assert of("1", "[::1]:9410") == ("::1", 9410)
+    assert of("1", "") is None
+    with pytest.raises(ConfigError, match="65535"):
+        of("3", "h:65534")
+
+
+def test_nothing_listens_by_default(tmp_path: Path) -> None:
+    found: list[list[str]] = []
+
+    def there(request: Request) -> Response:
+        found.append([thread.name for thread in threading.enumerate()])
+        return page(request)
+
+    engine.ANSWERS["/there"] = there
+    crawl(tmp_path, [{"url": "http://h.test/there"}])
+    assert "site-intake" in found[0]
+    assert not [name for name in found[0] if name.startswith("site-metrics")]
