@@ -13,7 +13,7 @@ from site_spider.commands.output import show
 from site_spider.commands.site_command import SiteCommand
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
-from site_spider.console.web.dead_letters import DeadLetters
+from site_spider.console.web.dead_letters import LettersAtHand
 from site_spider.console.web.listening import Listening
 from site_spider.console.web.server import application, serve
 from site_spider.contracts.seed_log import SeedLog
@@ -78,7 +78,7 @@ class Command(SiteCommand):
     async def _serve(self, log: SeedLog, listening: Listening, opts: argparse.Namespace) -> None:
         watch = fleet_watch(self.options, log, opts)
         topics = TaskTopics.read(self.options)
-        dead_letters = DeadLetters(
+        dead_letters = LettersAtHand(
             log, topic_of(self.options), lambda producer: PutBackTasks(log, producer, topics)
         )
         app = application(listening, watch, dead_letters, self._search(log, watch), self._redaction)

@@ -21,14 +21,14 @@ class Answers(NamedTuple):
     silent: list[int]
 
 
-async def ask_all(hosts: int) -> Answers:
-    """The snapshots of this user's processes, each with so many of its largest hosts."""
+async def ask_all(question: bytes) -> Answers:
+    """What this user's processes answer: a number asks for a snapshot with so many of the largest hosts."""
     paths = await asyncio.to_thread(_alive)
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(path: Path) -> dict[str, Any] | None:
         async with turns:
-            return await _asked(path, hosts)
+            return await _asked(path, question)
 
     found = await asyncio.gather(*map(ask, paths))
     snapshots = {path: answer for path, answer in zip(paths, found, strict=True) if answer is not None}
@@ -40,13 +40,13 @@ def _alive() -> dict[Path, int]:
     return dict(list(found.items())[:_MOST_PROCESSES])
 
 
-async def _asked(path: Path, hosts: int) -> dict[str, Any] | None:
+async def _asked(path: Path, question: bytes) -> dict[str, Any] | None:
     """None when there is no answer in time, or an odd one."""
     try:
         async with asyncio.timeout(_SECONDS):
             reader, writer = await asyncio.open_unix_connection(path)
             try:
-                writer.write(b"%d\n" % hosts)
+                writer.write(question + b"\n")
                 return parsed(await _read(reader))
             finally:
                 writer.close()

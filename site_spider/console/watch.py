@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 from site_spider.console.history import Heard, History
 from site_spider.console.model.fleet import Fleet
@@ -39,8 +38,6 @@ class FleetWatch:
         self, log: SeedLog, group: str, topic: str, statistics_topic: str, interval_seconds: float
     ) -> None:
         self.fleet = Fleet()
-        self.snapshots: list[dict[str, Any]] = []  # of all processes of this host, whatever their group
-        self.unanswered: list[int] = []  # pids
         self._log = log
         self.group = group
         self.topic = topic
@@ -123,10 +120,8 @@ class FleetWatch:
 
     async def look_at_this_host(self) -> None:
         """Ask all processes of this host."""
-        answers = await ask_all(self._hosts)
+        answers = await ask_all(b"%d" % self._hosts)
         now = time.time()
-        self.snapshots = list(answers.snapshots.values())
-        self.unanswered = answers.silent
         others = []
         for path, document in answers.snapshots.items():
             try:

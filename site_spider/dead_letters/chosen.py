@@ -8,7 +8,7 @@ from contextlib import closing
 
 from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
 from site_spider.dead_letters.put_back import PutBack, group_of, put_back
-from site_spider.dead_letters.sending import Sending, TasksOf
+from site_spider.dead_letters.sending import PuttingBack, TasksOf
 from site_spider.errors import LogUnavailable
 
 _JOIN_SECONDS = 20.0  # until the partitions are ours; another replay may hold them
@@ -47,7 +47,7 @@ class ChosenReplay(Listener):
         ):
             self._join(consumer, chosen)
             left = self._left(chosen, self._owned)  # another replay may have been quicker
-            sending = Sending(producer, self._complain, self._tasks_of)
+            sending = PuttingBack(producer, self._complain, self._tasks_of)
             messages = list(self._read(left))
             sending.send(messages)
             self.replayed, self.skipped = sending.sent, sending.skipped

@@ -12,7 +12,7 @@ from contextlib import closing
 
 from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
 from site_spider.dead_letters.put_back import PutBack, group_of, put_back
-from site_spider.dead_letters.sending import Sending, TasksOf
+from site_spider.dead_letters.sending import PuttingBack, TasksOf
 from site_spider.errors import LogUnavailable, TopicMissing
 
 _BATCH = 500
@@ -55,11 +55,11 @@ class Replay(Listener):
             closing(self._log.producer()) as producer,
             closing(self._log.consumer(self._topic, group_of(self._topic), self)) as consumer,
         ):
-            sending = Sending(producer, self._complain, self._tasks_of)
+            sending = PuttingBack(producer, self._complain, self._tasks_of)
             self._work(consumer, sending)
             sending.end()
 
-    def _work(self, consumer: Consumer, sending: Sending) -> None:
+    def _work(self, consumer: Consumer, sending: PuttingBack) -> None:
         while True:
             messages = consumer.poll(_POLL_SECONDS, _BATCH)
             sending.send([message for message in messages if not self._is_put_back(message)])

@@ -21,7 +21,7 @@ class _UnderWay(NamedTuple):
     future: Future[MessagePlace]
 
 
-class Sending:
+class PuttingBack:
     """Counts what went and what cannot go; `complain(message, reason)` hears of the latter.
 
     Without `tasks_of` nobody waits for the end of a task.

@@ -16,7 +16,7 @@ from site_spider.adapters.local.results import LocalResults
 from site_spider.console.model.reading import state_of
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
-from site_spider.console.web.dead_letters import DeadLetters
+from site_spider.console.web.dead_letters import LettersAtHand
 from site_spider.console.web.listening import Listening
 from site_spider.console.web.server import application
 from site_spider.contracts.seed_log import SeedLog
@@ -46,7 +46,7 @@ class Console:
             self.log, "seeds", "site_spider", "seeds.dead-letters", lambda: LocalResults(folder), by_task=True
         )
         where = Listening(**({"host": "127.0.0.1", "port": 0} | listening))
-        letters = DeadLetters(self.log, "seeds.dead-letters")
+        letters = LettersAtHand(self.log, "seeds.dead-letters")
         self.app = application(where, self.watch, letters, search, Redaction(secrets))
 
     def hear(self, *snapshots: dict[str, Any]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from site_spider.console.model.causes import Cause, Scene, Weight, causes, verdict
+from site_spider.console.model.causes import causes, verdict
 from site_spider.console.model.fleet import Fleet
 from site_spider.console.model.reading import state_of
+from site_spider.console.model.scene import Cause, Scene, Weight
 from tests.console.snapshots import NOW, host, seeds, sink, snapshot, task
 
 

@@ -25,10 +25,10 @@ _SIZE = {"width": 1200, "height": 860}
 def prepare(made: Scene) -> None:
     """Seeds of three tasks, more than can be crawled in the time."""
     quick = tuple(f"127.0.0.{number}" for number in range(2, 9))
+    made.produce(60, "/fail/", "shop", quick)
     made.produce(9_000, "/article/", "news", quick)
     made.produce(3_000, "/item/", "shop", quick)
     made.produce(3_000, "/archive/", "archive", (SLOW_HOST,))
-    made.produce(400, "/fail/", "shop", quick)
     producer = made.log.producer()
     for value in (b'{"url": "ftp://h.test/"}', f'{{"url": "{SCRIPT}"}}'.encode(), b"{", b'{"meta": {}}'):
         producer.send("seeds", None, value).result(30)

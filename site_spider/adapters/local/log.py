@@ -176,11 +176,9 @@ def _start(file: LogFile, partition_id: int, end: int) -> int:
 def _written_since(file: LogFile, extent: _Extent, since_ms: int) -> int:
     """The offset of the first message written then or later. Bisects: there is no index of times."""
     low, high = extent.start, extent.end
-    end = message_id(extent.partition_id, extent.end)
     while since_ms and low < high:
         middle = (low + high) // 2
-        rows = file.query(_SELECT_TIME, (message_id(extent.partition_id, middle), end))
-        if rows and rows[0][0] < since_ms:
+        if any(written_ms < since_ms for written_ms in _first_written(file, extent, middle)):
             low = middle + 1
         else:
             high = middle

@@ -14,7 +14,7 @@ _STEPS = 360
 _MOST_NAMES = 100  # of reasons, outcomes and causes in one step
 
 
-class Step:
+class Stretch:
     """One stretch of time; `process_seconds` says for how long how many processes are known in it."""
 
     __slots__ = ("counts", "gauges", "number", "process_seconds")
@@ -30,7 +30,7 @@ class Curves:
     """Memory is bounded: steps of one hour, and names in a step."""
 
     def __init__(self) -> None:
-        self._steps: deque[Step] = deque()
+        self._steps: deque[Stretch] = deque()
 
     def add(self, since: float, until: float, increases: Mapping[str, float]) -> None:
         """What one process did between two moments."""
@@ -51,16 +51,16 @@ class Curves:
         if step is not None:
             step.gauges.update(values)
 
-    def between(self, since: float, until: float) -> Iterator[Step]:
+    def between(self, since: float, until: float) -> Iterator[Stretch]:
         """The steps that lie in a time altogether, in order."""
         first, last = -(-since // STEP_SECONDS), until // STEP_SECONDS
         return (step for step in self._steps if first <= step.number < last)
 
-    def _step(self, number: int) -> Step | None:
+    def _step(self, number: int) -> Stretch | None:
         """The step of this number, made when it is new; None for one that is forgotten."""
         steps = self._steps
         if not steps or number > steps[-1].number:
-            steps.append(Step(number))
+            steps.append(Stretch(number))
         elif number <= steps[-1].number - _STEPS:
             return None
         while steps[0].number <= steps[-1].number - _STEPS:
@@ -69,10 +69,10 @@ class Curves:
             return steps[-1]
         return self._older(number)
 
-    def _older(self, number: int) -> Step:
+    def _older(self, number: int) -> Stretch:
         place = next(index for index, step in enumerate(self._steps) if step.number >= number)
         if self._steps[place].number != number:
-            self._steps.insert(place, Step(number))
+            self._steps.insert(place, Stretch(number))
         return self._steps[place]
 
 

@@ -33,7 +33,7 @@ class Life(StrEnum):
     ENDED = "ended"
 
 
-class Seen:
+class LastSeen:
     """The newest snapshot of a process, and when it came."""
 
     __slots__ = ("at", "state")
@@ -55,7 +55,7 @@ class Fleet:
 
     def __init__(self) -> None:
         self.curves = Curves()
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, LastSeen] = {}
 
     def take(self, state: ProcessState, seen_at: float) -> None:
         """A snapshot; one that is not newer than the one known is passed over."""
@@ -63,13 +63,13 @@ class Fleet:
         if before is not None and state.at <= before.state.at:
             return
         self._note(before, state, seen_at)
-        self._seen[state.name] = Seen(state, seen_at)
+        self._seen[state.name] = LastSeen(state, seen_at)
         self._forget(seen_at)
 
     def end(self, name: str, now: float) -> None:
         """This process has ended in good order: what it last said stays."""
         if name in self._seen:
-            self._seen[name] = Seen(replace(self._seen[name].state, is_ended=True), now)
+            self._seen[name] = LastSeen(replace(self._seen[name].state, is_ended=True), now)
 
     def mark(self, now: float, lag: int | None = None) -> None:
         """Note what the fleet holds now, for the curves."""
@@ -83,7 +83,7 @@ class Fleet:
         self.curves.gauge(now, gauges if lag is None else gauges | {"lag": lag})
 
     @property
-    def seen(self) -> Mapping[str, Seen]:
+    def seen(self) -> Mapping[str, LastSeen]:
         """All processes by name."""
         return self._seen
 
@@ -91,7 +91,7 @@ class Fleet:
         """Those that run, as far as is known."""
         return [seen.state for seen in self._seen.values() if seen.life(now) is Life.RUNNING]
 
-    def _note(self, before: Seen | None, state: ProcessState, seen_at: float) -> None:
+    def _note(self, before: LastSeen | None, state: ProcessState, seen_at: float) -> None:
         if before is not None:
             self.curves.add(before.at, seen_at, _increases(_counters(before.state), _counters(state)))
         elif (age := state.at - state.started_at) <= _LONGEST_GAP_SECONDS:
@@ -105,7 +105,7 @@ class Fleet:
             del self._seen[min(self._seen, key=lambda name: self._seen[name].at)]
 
 
-def _is_past(seen: Seen, now: float) -> bool:
+def _is_past(seen: LastSeen, now: float) -> bool:
     return seen.state.is_ended and now - seen.at > WINDOW_SECONDS
 
 

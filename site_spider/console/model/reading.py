@@ -69,44 +69,64 @@ def state_of(document: Mapping[str, Any], interval_seconds: float = _USUAL_INTER
     name, at = _text(document.get("process")), _moment(document.get("at"))
     if not name or at is None:
         raise OddSnapshot("a snapshot has no fields process and at")
-    seeds = _counts(document.get("seeds"))
-    page = _mapping(_mapping(document.get("downloads")).get("page"))
-    pause = _text(_mapping(document.get("pause")).get("cause"))
     return ProcessState(
         name=name,
-        machine=_text(document.get("host_name")),
-        pid=_count(document.get("pid")),
-        slot=_text(document.get("slot")),
-        group=_text(document.get("group")),
-        topic=_text(document.get("topic")),
-        spider=_text(document.get("spider")),
         at=at,
         started_at=_moment(document.get("started_at")) or at,
         interval_seconds=_number(document.get("interval_seconds")) or interval_seconds,
         is_ended=document.get("moment") == "close",
-        consumed=seeds.get("consumed", 0),
-        in_flight=seeds.get("in_flight", 0),
-        handed_back=seeds.get("handed_back", 0),
-        outcomes={_OUTCOMES.get(key, key): count for key, count in seeds.items() if key not in _NO_OUTCOMES},
-        pages=_count(page.get("answers")),
-        bytes=_count(page.get("response_bytes")),
-        failures=_counts(document.get("reasons")),
-        queues=_counts(document.get("queues")),
-        waiting=_count(document.get("waiting")),
-        host_reasons=_counts(document.get("hosts")),
-        hosts=tuple(_hosts(document.get("largest_hosts"))),
-        paused=_seconds(document.get("paused_seconds")),
-        pausing=(pause,) if pause else (),
-        pause_said=_text(_mapping(document.get("pause")).get("said"), _LONGEST_TEXT),
-        log_is_away=document.get("log_is_away") is True,
-        sinks=tuple(_sinks(document.get("sinks"))),
-        tasks=tuple(_tasks(document.get("tasks"))),
-        examples=tuple(_examples(document.get("newest_failures"))),
-        partitions=tuple(islice(map(_text, _mapping(document.get("seeds_in_flight"))), _MOST_PARTITIONS)),
-        requests_out=_count(document.get("requests_out")),
-        memory_bytes=_count(_mapping(document.get("memory")).get("rss_bytes")),
-        loop_lag_seconds=_number(document.get("loop_lag_max_seconds")),
+        **_identity(document),
+        **_done(document),
+        **_waiting(document),
+        **_held_up(document),
     )
+
+
+def _identity(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "machine": _text(document.get("host_name")),
+        "pid": _count(document.get("pid")),
+        **{name: _text(document.get(name)) for name in ("slot", "group", "topic", "spider")},
+    }
+
+
+def _done(document: Mapping[str, Any]) -> dict[str, Any]:
+    seeds = _counts(document.get("seeds"))
+    page = _mapping(_mapping(document.get("downloads")).get("page"))
+    return {
+        **{name: seeds.get(name, 0) for name in ("consumed", "in_flight", "handed_back")},
+        "outcomes": {_OUTCOMES.get(key, key): n for key, n in seeds.items() if key not in _NO_OUTCOMES},
+        "pages": _count(page.get("answers")),
+        "bytes": _count(page.get("response_bytes")),
+        "failures": _counts(document.get("reasons")),
+        "tasks": tuple(_tasks(document.get("tasks"))),
+        "examples": tuple(_examples(document.get("newest_failures"))),
+    }
+
+
+def _waiting(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "queues": _counts(document.get("queues")),
+        "waiting": _count(document.get("waiting")),
+        "host_reasons": _counts(document.get("hosts")),
+        "hosts": tuple(_hosts(document.get("largest_hosts"))),
+        "partitions": tuple(islice(map(_text, _mapping(document.get("seeds_in_flight"))), _MOST_PARTITIONS)),
+        "requests_out": _count(document.get("requests_out")),
+    }
+
+
+def _held_up(document: Mapping[str, Any]) -> dict[str, Any]:
+    pause = _mapping(document.get("pause"))
+    cause = _text(pause.get("cause"))
+    return {
+        "paused": _seconds(document.get("paused_seconds")),
+        "pausing": (cause,) if cause else (),
+        "pause_said": _text(pause.get("said"), _LONGEST_TEXT),
+        "log_is_away": document.get("log_is_away") is True,
+        "sinks": tuple(_sinks(document.get("sinks"))),
+        "memory_bytes": _count(_mapping(document.get("memory")).get("rss_bytes")),
+        "loop_lag_seconds": _number(document.get("loop_lag_max_seconds")),
+    }
 
 
 def _hosts(value: object) -> Iterator[HostState]:

@@ -6,9 +6,10 @@ from collections import Counter
 from typing import Any
 
 from site_spider.console.model import pace
-from site_spider.console.model.causes import Weight, causes, verdict
+from site_spider.console.model.causes import causes, verdict
 from site_spider.console.model.curves import STEP_SECONDS
 from site_spider.console.model.fleet import BYTES, DONE, PAGES, WINDOW_SECONDS, Life, summed
+from site_spider.console.model.scene import Weight
 from site_spider.console.pages.view import Document, View, moment
 
 OUTCOMES = ("result", "failure", "filtered", "dead_letter", "spilled")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from site_spider.console.model.causes import Scene
 from site_spider.console.model.fleet import Fleet
 from site_spider.console.model.pace import settled
+from site_spider.console.model.scene import Scene
 from site_spider.observe.progress import Progress, total
 
 Document = dict[str, Any]

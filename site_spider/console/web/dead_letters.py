@@ -17,7 +17,7 @@ _MOST = 200
 _FRESH_SECONDS = 5.0
 
 
-class DeadLetters:
+class LettersAtHand:
     """Of one topic."""
 
     def __init__(self, log: SeedLog, topic: str, tasks_of: TasksOf | None = None) -> None:

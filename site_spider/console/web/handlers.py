@@ -11,15 +11,17 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from site_spider.console.neighbours import ask_all
 from site_spider.console.pages import failures, overview, tables
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
-from site_spider.console.web.dead_letters import DeadLetters
+from site_spider.console.web.dead_letters import LettersAtHand
 from site_spider.console.web.guard import FORM_TOKEN, LOGIN, SESSION, Guard
 from site_spider.console.web.rendering import Rendering
 from site_spider.console.web.sessions import Sessions
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.observe.metrics.exposition import exposition, form_for
+from site_spider.observe.server import METRICS_QUESTION
 from site_spider.resources import resource
 
 logger = logging.getLogger(__name__)
@@ -50,7 +52,7 @@ class Handlers:
         rendering: Rendering,
         sessions: Sessions,
         guard: Guard,
-        dead_letters: DeadLetters,
+        dead_letters: LettersAtHand,
         search: UrlSearch,
     ) -> None:
         self._watch = watch
@@ -192,15 +194,14 @@ class Handlers:
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Of all processes of this host, for Prometheus."""
-        await self._watch.look_at_this_host()
+        answers = await ask_all(METRICS_QUESTION)
         form = form_for(request.headers.get("Accept", ""))
-        body = await asyncio.to_thread(exposition, self._watch.snapshots, form, of_host=True)
+        body = await asyncio.to_thread(exposition, list(answers.snapshots.values()), form, of_host=True)
         return web.Response(body=body, headers={"Content-Type": form.content_type})
 
     async def healthz(self, _request: web.Request) -> web.Response:
         """Whether all processes of this host answer."""
-        await self._watch.look_at_this_host()
-        silent, running = self._watch.unanswered, self._watch.snapshots
+        running, silent = await ask_all(b"0")
         document = {
             "healthy": bool(running) and not silent,
             "processes": len(running) + len(silent),

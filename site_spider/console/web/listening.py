@@ -73,7 +73,6 @@ class Listening:
         if not self.certificate:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             context.load_cert_chain(self.certificate, self.key or None)
             if self.client_ca:

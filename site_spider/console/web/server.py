@@ -9,7 +9,7 @@ from aiohttp import web
 
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
-from site_spider.console.web.dead_letters import DeadLetters
+from site_spider.console.web.dead_letters import LettersAtHand
 from site_spider.console.web.guard import Guard
 from site_spider.console.web.handlers import Handlers
 from site_spider.console.web.listening import Listening
@@ -25,7 +25,7 @@ _CLOSE_SECONDS = 2.0
 def application(
     listening: Listening,
     watch: FleetWatch,
-    dead_letters: DeadLetters,
+    dead_letters: LettersAtHand,
     search: UrlSearch,
     redact: Callable[[str], str],
 ) -> web.Application:

@@ -1,0 +1,244 @@
+"""The single reasons why a crawl is slow: each rule says a sentence with the number in it, or nothing."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+from site_spider.console.model.fleet import FAILURE, OUTCOME, PAUSE, Life, summed
+from site_spider.console.model.pace import duration
+from site_spider.console.model.scene import LOOK_BACK_SECONDS, Cause, Scene, Weight
+from site_spider.console.model.state import ProcessState, TaskState
+from site_spider.console.model.tasks import tasks
+from site_spider.spoken import plural
+
+_LEAST_PAUSE_SHARE = 0.05
+_LEAST_HOST_SHARE = 0.5
+_BUSY_SHARE = 0.8
+_LEAST_WAITING = 20
+_LEAST_FAILURE_SHARE = 0.1
+_LEAST_TASK_SEEDS = 5
+_TASK_FAILURE_SHARE = 0.5
+_SLOW_LOOP_SECONDS = 0.5
+_MOST_NAMES = 3
+_MOST_TASKS = 5
+CALLBACK = "callback"
+FAILED = ("failure", "dead_letter")
+
+PAUSES = {
+    "sink": "a sink is away, or too many results wait for it (SITE_SINK_BACKLOG_BYTES)",
+    "frontier": (
+        "as many seeds are in flight as may be (SITE_MAX_SEEDS_IN_FLIGHT), or memory is full "
+        "(SITE_FRONTIER_MAX_REQUESTS, SITE_FRONTIER_MAX_BYTES)"
+    ),
+    "span": "a slow seed holds its partition (SITE_MAX_SPAN_OFFSETS)",
+    "suspicion": "seeds that may have killed a process are crawled one by one",
+    "kafka": "the seed topic does not take what is sent to it",
+    "memory": "memory is full (SITE_BODIES_MAX_BYTES, SITE_MEMORY_SOFT_BYTES)",
+    "stop": "the crawl stops, or partitions leave",
+}
+_HARMLESS = ("frontier", "stop")  # a frontier with enough to do is no trouble by itself
+
+Rule = Callable[[Scene], Iterator[Cause]]
+
+
+def _lost(scene: Scene) -> Iterator[Cause]:
+    for seen in scene.fleet.seen.values():
+        if seen.state.missing:
+            text = f"Process {seen.state.name} cannot account for {seen.state.missing} of its seeds: a bug."
+            yield Cause(Weight.BUG, text, "processes")
+
+
+def _nobody(scene: Scene) -> Iterator[Cause]:
+    if not scene.living and scene.lag != 0:
+        waiting = "" if scene.lag is None else f"; lag {scene.lag:,}"
+        yield Cause(Weight.STOP, f"No process of the group runs{waiting}.", "processes")
+
+
+def _silent(scene: Scene) -> Iterator[Cause]:
+    silent = [seen for seen in scene.fleet.seen.values() if seen.life(scene.now) is Life.SILENT]
+    if silent:
+        last = duration(scene.now - max(seen.at for seen in silent))
+        names = _listed([seen.state.name for seen in silent])
+        text = f"{_processes(len(silent))} {_is(len(silent))} silent: {names}, last heard of {last} ago."
+        yield Cause(Weight.SLOW, text, "processes")
+
+
+def _sinks(scene: Scene) -> Iterator[Cause]:
+    living = scene.living
+    away: dict[str, list[ProcessState]] = defaultdict(list)
+    for state in living:
+        for sink in state.sinks:
+            if not sink.available:
+                away[sink.name].append(state)
+    for name, states in away.items():
+        backlog = sum(sink.backlog for state in states for sink in state.sinks if sink.name == name)
+        paused = _paused_words(scene, "sink") or "New seeds wait"
+        text = (
+            f"{paused}: sink {name} away, as {len(states)} of {_processes(len(living))} {_say(len(living))}; "
+            f"{backlog:,} results wait for it."
+        )
+        yield Cause(Weight.STOP, text, "sinks")
+
+
+def _pauses(scene: Scene) -> Iterator[Cause]:
+    is_away = any(not sink.available for state in scene.living for sink in state.sinks)
+    pausing = summed(dict.fromkeys(state.pausing, 1) for state in scene.living)
+    for cause, share in _pause_shares(scene).items():
+        if share < _LEAST_PAUSE_SHARE or (cause == "sink" and is_away):
+            continue
+        still = f"; {_processes(pausing[cause])} now" if pausing[cause] else ""
+        text = f"{_paused_words(scene, cause)}: {PAUSES.get(cause, cause)}{still}."
+        yield Cause(Weight.NOTE if cause in _HARMLESS else Weight.SLOW, text, "processes")
+
+
+def _pause_shares(scene: Scene) -> dict[str, float]:
+    """Of the time of all processes in the last ten minutes, the share of each cause."""
+    steps = list(scene.fleet.curves.between(scene.until - LOOK_BACK_SECONDS, scene.until))
+    time = sum(step.process_seconds for step in steps)
+    sums = scene.counted(PAUSE)
+    return {cause: min(1.0, seconds / time) for cause, seconds in sums.items()} if time else {}
+
+
+def _paused_words(scene: Scene, cause: str) -> str:
+    steps = list(scene.fleet.curves.between(scene.until - LOOK_BACK_SECONDS, scene.until))
+    share = _pause_shares(scene).get(cause, 0.0)
+    if not steps or not share:
+        return ""
+    covered = scene.until - steps[0].number * 10
+    return f"Paused {share * covered:.0f} of the last {covered:.0f} s"
+
+
+def _hosts(scene: Scene) -> Iterator[Cause]:
+    waiting, reasons = Counter[str](), dict[str, str]()
+    out = Counter[str]()
+    for state in scene.living:
+        for host in state.hosts:
+            waiting[host.host] += host.waiting
+            out[host.host] += host.out
+            reasons[host.host] = host.reason
+    whole = max(sum(state.waiting for state in scene.living), sum(waiting.values()))
+    if whole < _LEAST_WAITING:
+        return
+    name, most = waiting.most_common(1)[0] if waiting else ("", 0)
+    if most >= _LEAST_HOST_SHARE * whole:
+        text = (
+            f"Host {name} holds {_percent(most, whole)} of the waiting requests ({most:,} of {whole:,}); "
+            f"{out[name]:,} are out, and the next one waits ({reasons[name]}). "
+            "CONCURRENT_REQUESTS_PER_DOMAIN and DOWNLOAD_DELAY bound what one host gets."
+        )
+        yield Cause(Weight.SLOW, text, "hosts")
+
+
+def _backing_off(scene: Scene) -> Iterator[Cause]:
+    reasons = summed(state.host_reasons for state in scene.living)
+    hosts, resting = reasons["waiting"], reasons["back-off"]
+    if resting and resting >= _LEAST_HOST_SHARE * hosts:
+        text = f"{resting:,} of {hosts:,} waiting hosts asked for a pause (back-off after 429 or 503)."
+        yield Cause(Weight.SLOW, text, "hosts")
+
+
+def _busy(scene: Scene) -> Iterator[Cause]:
+    reasons = summed(state.host_reasons for state in scene.living)
+    hosts, busy = reasons["waiting"], reasons["busy"] + reasons["delay"]
+    if busy and busy >= _BUSY_SHARE * hosts and sum(s.waiting for s in scene.living) >= _LEAST_WAITING:
+        text = (
+            f"{busy:,} of {hosts:,} waiting hosts have as many requests as they may have "
+            "(CONCURRENT_REQUESTS_PER_DOMAIN, DOWNLOAD_DELAY): more processes would not be faster."
+        )
+        yield Cause(Weight.NOTE, text, "hosts")
+
+
+def _failures(scene: Scene) -> Iterator[Cause]:
+    outcomes = scene.counted(OUTCOME)
+    ended, failed = sum(outcomes.values()), sum(outcomes[name] for name in FAILED)
+    if failed >= 1 and failed >= _LEAST_FAILURE_SHARE * ended:
+        text = (
+            f"{_percent(failed, ended)} of the seeds of the last {duration(LOOK_BACK_SECONDS)} failed"
+            f"{_reasons(scene.counted(FAILURE))}."
+        )
+        yield Cause(Weight.SLOW, text, "failures")
+
+
+def _tasks(scene: Scene) -> Iterator[Cause]:
+    worst = sorted(tasks(scene.living), key=lambda task: -_failed(task))
+    failing = [task for task in worst if _fails(task)]
+    for task in failing[:_MOST_TASKS]:
+        ended = sum(task.outcomes.values())
+        what = "the spider's callback fails" if task.reasons.get(CALLBACK) else "its seeds fail"
+        text = (
+            f"Task {task.task_id}: {what}: {_failed(task):,} of {ended:,} seeds failed"
+            f"{_reasons(Counter(task.reasons))}."
+        )
+        yield Cause(Weight.SLOW, text, "tasks")
+
+
+def _fails(task: TaskState) -> bool:
+    ended, failed = sum(task.outcomes.values()), _failed(task)
+    is_bad = ended >= _LEAST_TASK_SEEDS and failed >= _TASK_FAILURE_SHARE * ended
+    return is_bad or task.reasons.get(CALLBACK, 0) > 0
+
+
+def _failed(task: TaskState) -> int:
+    return max(sum(task.outcomes.get(name, 0) for name in FAILED), task.reasons.get(CALLBACK, 0))
+
+
+def _loops(scene: Scene) -> Iterator[Cause]:
+    slow = [state for state in scene.living if state.loop_lag_seconds >= _SLOW_LOOP_SECONDS]
+    if slow:
+        worst = max(slow, key=lambda state: state.loop_lag_seconds)
+        text = (
+            f"The event loop of {worst.name} was late by {worst.loop_lag_seconds:.1f} s: a callback or "
+            "pipeline blocks it, or the machine has too little CPU."
+        )
+        yield Cause(Weight.SLOW, text, "processes")
+
+
+def _log_away(scene: Scene) -> Iterator[Cause]:
+    away = [state for state in scene.living if state.log_is_away]
+    if away:
+        text = f"Kafka does not answer {len(away)} of {_processes(len(scene.living))}."
+        yield Cause(Weight.STOP, text, "processes")
+
+
+def _unowned(scene: Scene) -> Iterator[Cause]:
+    owned = {partition for state in scene.living for partition in state.partitions}
+    living = scene.living
+    if scene.partitions and living and any(state.partitions for state in living) and scene.lag:
+        topics = {state.topic for state in living}
+        missing = scene.partitions - sum(name.rpartition("/")[0] in topics for name in owned)
+        if missing > 0:
+            text = f"{missing} of {scene.partitions} partitions have no owner now."
+            yield Cause(Weight.SLOW, text, "processes")
+
+
+def _reasons(counts: Counter[str]) -> str:
+    named = [f"{name} {count:,.0f}" for name, count in counts.most_common(_MOST_NAMES) if count >= 0.5]
+    return f" ({', '.join(named)})" if named else ""
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "0 %"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(sorted(names)[:_MOST_NAMES]) + more
+
+
+def _processes(number: int) -> str:
+    return plural(number, "process")
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _say(number: int) -> str:
+    return "says" if number == 1 else "say"
+
+
+RULES: tuple[Rule, ...] = (
+    _lost, _nobody, _log_away, _sinks, _pauses, _tasks, _failures, _hosts, _backing_off, _silent, _loops,
+    _unowned, _busy,
+)  # fmt: skip
