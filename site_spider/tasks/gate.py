@@ -35,6 +35,7 @@ class TaskGate:
 
     def __init__(self, states: TaskStates, queues: Queues, leaving: Leaving, background: Background) -> None:
         self.states = states
+        self._states_by_id = states.by_id
         self._queues = queues
         self._leaving = leaving
         self._background = background
@@ -43,17 +44,22 @@ class TaskGate:
         self._sweeps: set[str] = set()  # tasks of which all that waits is to be looked at
         self._work: asyncio.Task[None] | None = None
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is a seed of a declared task here."""
+        return bool(self._states_by_id)
+
     # --- what comes ---------------------------------------------------------------------------------
 
     def sort(self) -> None:
         """Take out of the seed queue what is not to begin."""
-        if self.states and (taken := self._queues.seeds.remove(self._is_unwelcome)):
+        if self._states_by_id and (taken := self._queues.seeds.remove(self._is_unwelcome)):
             self._line.extend(taken)
             self._work_soon()
 
     def takes(self, waiter: Waiter) -> bool:
         """Whether what was popped is not to begin here; it is this object's then."""
-        if not self.states or (state := self.states.of(_task_id(waiter))) is None:
+        if not self._states_by_id or (state := self.states.of(_task_id(waiter))) is None:
             return False
         if isinstance(waiter, Request) and meta_keys.STAYS in waiter.meta:
             return False
@@ -70,7 +76,7 @@ class TaskGate:
 
     def begins(self, request: Request, job: Job) -> None:
         """A request is given out."""
-        if not self.states or (state := self.states.of(job.root.seed.task_id)) is None:
+        if not self._states_by_id or (state := self.states.of(job.root.seed.task_id)) is None:
             return
         if not _is_first_attempt(request):
             return
