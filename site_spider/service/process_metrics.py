@@ -8,7 +8,7 @@ from site_spider.observe.metrics.exporter import Exporter
 from site_spider.observe.metrics.group import GroupWatch
 from site_spider.options import SettingsView
 from site_spider.service.metrics_address import MetricsAddress
-from site_spider.service.wiring import Parts
+from site_spider.service.parts import Parts
 
 logger = logging.getLogger(__name__)
 

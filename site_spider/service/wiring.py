@@ -7,18 +7,13 @@ of the life-cycle of seeds, a reason of `Urgency`, or a function that is asked l
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 
 from site_spider import options
-from site_spider.contracts.seed_log import Partition, Producer, SeedLog
-from site_spider.contracts.sink import Sink
-from site_spider.contracts.statistics_store import StatisticsStore
+from site_spider.contracts.seed_log import Partition
 from site_spider.download.bodies import Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks
 from site_spider.dupefilter.seed_filter import pages_of
@@ -50,7 +45,6 @@ from site_spider.intake.soft_limit import SoftLimit
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.lifecycle import Lifecycle
-from site_spider.ledger.lineage import Job
 from site_spider.observe.identity import Identity
 from site_spider.observe.loop_lag import LoopLag
 from site_spider.observe.memory import rss_bytes
@@ -73,67 +67,18 @@ from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
 from site_spider.service.log_lines import slot_name
 from site_spider.service.observers import Observers
+from site_spider.service.parts import Parts, Stores
 from site_spider.service.stop import Stop
 from site_spider.service.task_ends import TaskTopicParts, build_ends
+from site_spider.service.task_wiring import build_gate, build_records, build_tasks
 from site_spider.service.tracing import seed_traces, times_of
 from site_spider.sources.extractor import Extractor
-from site_spider.sources.library import SourceFolder
-from site_spider.tasks.board import Board
-from site_spider.tasks.ends import TaskEnds
-from site_spider.tasks.follower import Follower
-from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.leaving import Leaving
 from site_spider.tasks.pages import TaskPages
 from site_spider.tasks.parking import Parking
-from site_spider.tasks.return_watch import ReturnWatch
 from site_spider.tasks.sourced import with_source
-from site_spider.tasks.states import TaskStates
-from site_spider.tasks.tasks import Tasks, process_name
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the service opens, drives and closes, and what tests look at."""
-
-    config: ServiceSettings
-    log: SeedLog
-    producer: Producer
-    completion: Completion
-    sinks: Sinks
-    commits: Commits
-    results: Results
-    room: WaitingRoom
-    queues: Queues
-    hosts: Ownership | None
-    bodies: Bodies
-    handover: Handover
-    quarantine: Quarantine
-    back_pressure: BackPressure
-    seeds: Seeds
-    intake: Intake
-    dupefilter: BaseDupeFilter
-    dispatcher: Dispatcher
-    watched: Watched
-    measurements: Measurements
-    observers: Observers
-    extractor: Extractor
-    tasks: Tasks
-    ends: TaskEnds
-    mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
-
-
-@dataclass(frozen=True, slots=True)
-class Stores:
-    """What settings name, not yet opened."""
-
-    log: SeedLog
-    sinks: Sequence[Sink]
-    item_sinks: Sequence[Sink]
-    statistics: Sequence[StatisticsStore]
-    sources: SourceFolder
-    obeys_robots: bool  # where no source says otherwise
 
 
 def build(  # noqa: PLR0915 - a parts list, in the order in which parts need each other
@@ -184,16 +129,13 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     mishaps = Mishaps(crawler.signals)
 
     # tasks
-    topics = config.task_topics
-    board = Board()
-    states = TaskStates(board, process_name(), partial(producer.send, topics.tasks), background)
+    records = build_records(config.task_topics, producer, background)
     has_first = lambda: Partition(member.topic, 0) in ledger.partitions()  # noqa: E731
-    reached = TaskTopicParts(stores.log, producer, topics, board, has_first)
-    ends, tracker, control = build_ends(
-        settings, config, reached, states.process, completion, tell, background
-    )
+    reached = TaskTopicParts(stores.log, producer, records.topics, records.board, has_first)
+    process = records.states.process
+    ends, tracker, control = build_ends(settings, config, reached, process, completion, tell, background)
     highs = None if config.exactly_once else control
-    parking = Parking(producer, topics, states, background, highs)
+    parking = Parking(producer, records.topics, records.states, background, highs)
 
     # bodies in memory
     bodies = Bodies(
@@ -272,31 +214,18 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         background,
         writes_cancelled=config.cancelled_results,
     )
-    gate = TaskGate(states, queues, leaving, background)
-    tasks = Tasks(
-        states,
-        parking,
-        gate,
-        ReturnWatch(stores.log, topics, board, ledger.partitions, background),
-        lambda heard: Follower(stores.log, topics.tasks, board, tell, heard),
-    )
-    preparation = Preparation(
-        Callbacks(spider, config.callback_timeout_seconds), config.seed_meta_keys, library
-    )
-
-    def prepare(request: Request, job: Job) -> None:
-        preparation(request, job)
-        gate.begins(request, job)
-
+    gate = build_gate(records, queues, leaving)
+    tasks = build_tasks(records, parking, gate, stores.log, ledger.partitions, tell)
+    callbacks = Callbacks(spider, config.callback_timeout_seconds)
     dispatcher = Dispatcher(
         CrawlParts(engine, spider, stats),
         queues,
         completion,
         results,
         dead_letters,
-        TaskPages(pages, gate, topics.parked, stats.inc_value),
+        TaskPages(pages, gate, records.topics.parked, stats.inc_value),
         back_pressure,
-        prepare,
+        Preparation(callbacks, config.seed_meta_keys, library, gate.begins),
     )
 
     # the thread of the consumer
@@ -312,7 +241,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     intake = Intake(
         stores.log,
         seeds,
-        lambda value: checked(with_source(read_seed(value), board), stores.sources.library),
+        lambda value: checked(with_source(read_seed(value), records.board), stores.sources.library),
         config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
         commits.thread,
         tell,
@@ -320,7 +249,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     )
 
     # who follows the life-cycle of a seed, in this order
-    lifecycle.add(SeedWeights(load), results, cookies, states)
+    lifecycle.add(SeedWeights(load), results, cookies, records.states)
     if isinstance(dupefilter, SeenDupeFilter):
         lifecycle.add(SeenMarks(dupefilter.seen))
     lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times, *traces)
@@ -340,7 +269,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)
     registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
-    registry.provide(crawler, stores.sources, extractor, states)
+    registry.provide(crawler, stores.sources, extractor, records.states)
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)
