@@ -34,21 +34,21 @@ class Board:
     """Taken from records, one after the other. One thread changes it; any may read."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, Task] = {}
+        self.tasks: dict[str, Task] = {}  # by id; to be read only
         self._usages: dict[str, dict[str, Usage]] = {}
         self._totals: dict[str, Usage] = {}
         self._returned: dict[str, Returned] = {}
         self._last_claimers: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Task]:
-        return iter(list(self._tasks.values()))
+        return iter(list(self.tasks.values()))
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self.tasks)
 
     def task(self, task_id: str | None) -> Task | None:
         """What is declared; None for a task that was not."""
-        return None if task_id is None else self._tasks.get(task_id)
+        return None if task_id is None else self.tasks.get(task_id)
 
     def weight_of(self, task_id: str | None) -> float:
         """Its share beside others; 1 for a task that was not declared."""
@@ -78,7 +78,7 @@ class Board:
 
     def phase(self, task_id: str, now: float) -> Phase:
         """See phase.phase_of."""
-        return phase_of(self._tasks.get(task_id), self.used(task_id), now)
+        return phase_of(self.tasks.get(task_id), self.used(task_id), now)
 
     def end_of(self, task_id: str, now: float) -> str:
         """How it ends, if it does at a Unix time: done, cancelled or expired."""
@@ -104,14 +104,14 @@ class Board:
 
     def _take_task(self, task_id: str, value: bytes | None) -> None:
         if value is None:
-            self._tasks.pop(task_id, None)
+            self.tasks.pop(task_id, None)
             return
         task = read_task(value)
         if task.task_id != task_id:
             raise BadTask(f"its key is {task_id[:100]!r}, but it is about {task.task_id[:100]!r}")
-        if len(self._tasks) >= MOST_TASKS and task_id not in self._tasks:
+        if len(self.tasks) >= MOST_TASKS and task_id not in self.tasks:
             raise BadTask(f"there are {MOST_TASKS} tasks already")
-        self._tasks[task_id] = task
+        self.tasks[task_id] = task
 
     def _take_usage(self, task_id: str, name: str, value: bytes | None) -> None:
         usages = self._usages.setdefault(task_id, {})

@@ -35,25 +35,31 @@ class TaskGate:
 
     def __init__(self, states: TaskStates, queues: Queues, leaving: Leaving, background: Background) -> None:
         self.states = states
+        self._states_by_id = states.by_id
         self._queues = queues
         self._leaving = leaving
         self._background = background
         self._line: deque[Waiter] = deque()
-        self._kept: list[Waiter] = []  # until a claim on the budget of pages is read back
+        self._kept: dict[str, deque[Waiter]] = {}  # by task, until its claim of pages is read back
         self._sweeps: set[str] = set()  # tasks of which all that waits is to be looked at
         self._work: asyncio.Task[None] | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is a seed of a declared task here."""
+        return bool(self._states_by_id)
 
     # --- what comes ---------------------------------------------------------------------------------
 
     def sort(self) -> None:
         """Take out of the seed queue what is not to begin."""
-        if self.states and (taken := self._queues.seeds.remove(self._is_unwelcome)):
+        if self._states_by_id and (taken := self._queues.seeds.remove(self._is_unwelcome)):
             self._line.extend(taken)
             self._work_soon()
 
     def takes(self, waiter: Waiter) -> bool:
         """Whether what was popped is not to begin here; it is this object's then."""
-        if not self.states or (state := self.states.of(_task_id(waiter))) is None:
+        if not self._states_by_id or (state := self.states.of(_task_id(waiter))) is None:
             return False
         if isinstance(waiter, Request) and meta_keys.STAYS in waiter.meta:
             return False
@@ -62,7 +68,7 @@ class TaskGate:
                 return False
             self._claim(state)
         if state.phase.name == "running":
-            self._kept.append(waiter)
+            self._kept.setdefault(state.task.task_id, deque()).append(waiter)
         else:
             self._line.append(waiter)
             self._work_soon()
@@ -70,7 +76,7 @@ class TaskGate:
 
     def begins(self, request: Request, job: Job) -> None:
         """A request is given out."""
-        if not self.states or (state := self.states.of(job.root.seed.task_id)) is None:
+        if not self._states_by_id or (state := self.states.of(job.root.seed.task_id)) is None:
             return
         if not _is_first_attempt(request):
             return
@@ -82,13 +88,19 @@ class TaskGate:
     def changed(self, task_ids: Collection[str]) -> None:
         """The phase or the rules of these tasks are others."""
         self._sweeps |= set(task_ids)
+        self.heard()
         self._work_soon()
 
     def heard(self) -> None:
-        """Claims were read back: what waits for one may begin, or not."""
-        if self._kept:
-            kept, self._kept = self._kept, []
-            self._line.extend(kept)
+        """Claims were read back: so many may begin of what waits for one, or none."""
+        for task_id, kept in list(self._kept.items()):
+            state = self.states.of(task_id)
+            is_bounded = state is not None and state.phase.name == "running" and not state.has_no_budget
+            for _ in range(min(len(kept), state.left) if state is not None and is_bounded else len(kept)):
+                self._line.append(kept.popleft())
+            if not kept:
+                del self._kept[task_id]
+        if self._line:
             self._work_soon()
 
     def _claim(self, state: TaskState) -> None:

@@ -28,7 +28,9 @@ class TaskPages:
     def request_seen(self, request: Request) -> bool:
         """As in Pages; a link that its task does not want is as good as seen, and is not remembered."""
         job = lineage.job_of(request)
-        state = self._gate.states.of(job.root.seed.task_id) if job is not None and self._gate.states else None
+        state = (
+            self._gate.states.of(job.root.seed.task_id) if job is not None and self._gate.is_needed else None
+        )
         if state is None or job is None:
             return self._pages.request_seen(request)
         host = host_of(request.url)

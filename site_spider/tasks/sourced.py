@@ -11,6 +11,8 @@ from site_spider.tasks.board import Board
 
 def with_source(seed: Seed, board: Board) -> Seed:
     """The seed, with the source of its task where it names none itself. Any thread may ask."""
+    if not board.tasks:
+        return seed
     task = board.task(seed.task_id)
     if task is None or task.source is None or source_name(seed) is not None:
         return seed

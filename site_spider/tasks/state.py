@@ -91,9 +91,14 @@ class TaskState:
         return budget.left(self.task.max_pages, self._claimed_by_others, self._claimed, self.begun)
 
     @property
+    def has_no_budget(self) -> bool:
+        """Whether any number of pages may begin."""
+        return self.task.max_pages is None
+
+    @property
     def may_begin(self) -> bool:
         """Whether one more page may."""
-        return self.task.max_pages is None or self.left > 0
+        return self.has_no_budget or self.left > 0
 
     def claim_more(self) -> bool:
         """Claim the next pages; True when there is something to tell at once."""

@@ -39,7 +39,8 @@ class TaskStates(SeedListener):
         self.process = process
         self._send = send
         self._guarded = background.guarded
-        self._states: dict[str, TaskState] = {}
+        self.by_id: dict[str, TaskState] = {}  # to be read only
+        self._declared = board.tasks
         self._of: dict[Entry, TaskState] = {}
         self._tell_at = 0.0
         self._soon: asyncio.Handle | None = None
@@ -47,16 +48,18 @@ class TaskStates(SeedListener):
 
     def __bool__(self) -> bool:
         """Whether there are any."""
-        return bool(self._states)
+        return bool(self.by_id)
 
     def __iter__(self) -> Iterator[TaskState]:
-        return iter(list(self._states.values()))
+        return iter(list(self.by_id.values()))
 
     def of(self, task_id: str | None) -> TaskState | None:
         """The one of a task; None when it was not declared."""
-        state = self._states.get(task_id) if task_id is not None else None
-        if state is None and (task := self.board.task(task_id)) is not None:
-            state = self._states[task.task_id] = TaskState(task, self.process)
+        if task_id is None:
+            return None
+        state = self.by_id.get(task_id)
+        if state is None and (task := self._declared.get(task_id)) is not None:
+            state = self.by_id[task.task_id] = TaskState(task, self.process)
             if (told := self.board.usages(task.task_id).get(self.process)) is not None:
                 state.resume(told)
             state.heard(self.board)
@@ -68,9 +71,9 @@ class TaskStates(SeedListener):
         return {task_id for task_id in task_ids if self._has_changed(task_id)}
 
     def _has_changed(self, task_id: str) -> bool:
-        task, state = self.board.task(task_id), self._states.get(task_id)
+        task, state = self.board.task(task_id), self.by_id.get(task_id)
         if task is None:
-            return self._states.pop(task_id, None) is not None
+            return self.by_id.pop(task_id, None) is not None
         if state is None:
             is_stopped = self.board.phase(task_id, time.time()).name != "running"
             return is_stopped and self.of(task_id) is not None
@@ -85,7 +88,7 @@ class TaskStates(SeedListener):
         now = time.time()
         found = {
             state.task.task_id
-            for state in self._states.values()
+            for state in self.by_id.values()
             if (state.task.expires_at is not None or state.task.max_seconds is not None)
             and state.look(self.board, now)
         }
@@ -110,7 +113,7 @@ class TaskStates(SeedListener):
 
     def _tell(self) -> None:
         self._soon = None
-        news = [state for state in self._states.values() if state.is_news]
+        news = [state for state in self.by_id.values() if state.is_news]
         for state in news[:_MOST_TOLD]:
             key = note_key(state.task.task_id, self.process)
             self._send(key, state.told().model_dump_json(exclude_defaults=True).encode())
@@ -119,21 +122,21 @@ class TaskStates(SeedListener):
 
     def _give_back_claims(self, idle_seconds: float = _IDLE_SECONDS) -> None:
         now = self._loop.time()
-        for state in self._states.values():
+        for state in self.by_id.values():
             if state.open_seeds == 0 and now - state.idle_since >= idle_seconds:
                 state.give_back()
 
     def _forget_idle(self) -> None:
-        if len(self._states) > _MOST_STATES:
-            self._states = {
-                task_id: state for task_id, state in self._states.items() if state.open_seeds or state.is_news
-            }
+        if len(self.by_id) > _MOST_STATES:
+            for task_id, state in list(self.by_id.items()):
+                if not (state.open_seeds or state.is_news):
+                    del self.by_id[task_id]
 
     # --- SeedListener -------------------------------------------------------------------------------
 
     def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:  # noqa: ARG002
         """As in SeedListener."""
-        if not isinstance(seed, SeedError) and seed.task_id is not None:
+        if self._declared and not isinstance(seed, SeedError) and seed.task_id is not None:
             self.adopt(entry, seed.task_id)
 
     def adopt(self, entry: Entry, task_id: str | None) -> None:
@@ -145,13 +148,12 @@ class TaskStates(SeedListener):
 
     def began(self, root: Root) -> None:
         """As in SeedListener."""
-        if root.seed.task_id is not None:
+        if self._declared and root.seed.task_id is not None:
             self.adopt(root.seed_entry, root.seed.task_id)
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """As in SeedListener."""
-        task_id = job.root.seed.task_id
-        state = None if task_id is None else self.of(task_id)
+        state = self.of(job.root.seed.task_id) if self._declared else None
         if state is None or str(document.get("description")).startswith(CANCELLED):
             return
         if state.count_page(document):

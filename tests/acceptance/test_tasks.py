@@ -35,11 +35,17 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield site
 
 
-@pytest.fixture(params=["kafka", "embedded"])
+@pytest.fixture(params=["kafka", "embedded", "exactly_once"])
 def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
-    """Over Kafka, and over the embedded log; results in the local store."""
-    brokers = request.getfixturevalue("kafka_brokers") if request.param == "kafka" else ""
-    yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": brokers})
+    """Over Kafka, with and without transactions, and over the embedded log; results in the local store."""
+    settings = {"SITE_KAFKA_BROKERS": ""}
+    if request.param != "embedded":
+        settings = {"SITE_KAFKA_BROKERS": request.getfixturevalue("kafka_brokers")}
+    if request.param == "exactly_once":
+        settings |= {"SITE_KAFKA_EXACTLY_ONCE": "true", "SITE_SINKS": "local,kafka"}
+    for deployment in opened(tmp_path, settings):
+        deployment.settings["SITE_RESULTS_TOPIC"] = f"results-{deployment.topic}"
+        yield deployment
 
 
 def path(task: str, number: int) -> str:

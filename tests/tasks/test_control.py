@@ -336,3 +336,17 @@ def test_a_task_that_was_not_declared_has_no_state(tmp_path: Path) -> None:
 
     crawl(tmp_path, seeds(5), until=looks)
     assert LocalSeedLog(tmp_path).partitions("seeds.tasks") == 0
+
+
+def test_a_budget_of_pages_holds_for_links(
+    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of them wait for a claim; those over the budget are parked, and come back when it is raised."""
+    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(400))
+    declare(tmp_path, max_pages=37)
+    found = crawl(tmp_path, SITE)
+    assert (found.lag, len(found.documents), sum(fetched.values())) == (0, 37, 37)
+    declare(tmp_path)
+    assert desk(tmp_path).put_back("t") == 364
+    assert len(crawl(tmp_path, []).documents) == 401
+    assert set(fetched.values()) == {1}

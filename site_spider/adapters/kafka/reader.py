@@ -15,7 +15,7 @@ from site_spider.errors import LogUnavailable
 
 _ANSWER_SECONDS = 10.0
 _BATCH = 500
-_ASK_SECONDS = 0.5  # between questions for a topic that is not there
+_ASK_SECONDS = 1.0  # between two questions whether there is such a topic
 
 
 class KafkaTopicReader:
@@ -28,7 +28,7 @@ class KafkaTopicReader:
         self._client = Consumer(config.reader(f"site_spider-read-{uuid.uuid4().hex}", self._note_trouble))
         self._ends: dict[int, int] | None = None  # those not reached; None: there is no such topic yet
         self._next: dict[int, int] = {}  # positions of partitions
-        self._asked_at = 0.0
+        self._ask_at = 0.0
         self._begin()
 
     @property
@@ -59,7 +59,7 @@ class KafkaTopicReader:
         """See `site_spider.contracts.seed_log.TopicReader`."""
         if self._ends is None:
             self._client.poll(timeout_seconds)  # waits, and lets the client say what is wrong
-            if time.monotonic() >= self._asked_at + _ASK_SECONDS:
+            if time.monotonic() >= self._ask_at:
                 self._begin()
         if self._ends is None:
             return []
@@ -73,7 +73,7 @@ class KafkaTopicReader:
         self._client.close()
 
     def _begin(self) -> None:
-        self._asked_at = time.monotonic()
+        self._ask_at = time.monotonic() + _ASK_SECONDS
         try:
             found = self._client.list_topics(self._topic, timeout=_ANSWER_SECONDS).topics[self._topic]
             if found.error is not None or not found.partitions:
