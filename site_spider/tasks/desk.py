@@ -9,6 +9,7 @@ from contextlib import closing
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.errors import ConfigError
 from site_spider.tasks.board import Board
+from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.follower import Follower
 from site_spider.tasks.record import Task
 from site_spider.tasks.returning import Backlog, Returning
@@ -42,6 +43,13 @@ class TaskDesk:
         """Make the topics, unless they are there, and write a record. Durable when it returns."""
         self._make_topics()
         self.send(task.key, task.value())
+
+    def make_known(self, task_id: str) -> None:
+        """From now on its seeds are counted, see tasks.closing. It is a new generation, if it has ended."""
+        with closing(self.log.producer()) as producer:
+            declaring = TaskProducer(self.log, producer, self.topics, task_id)
+            declaring.begin()
+            declaring.end(closes=False)
 
     def send(self, key: bytes, value: bytes | None) -> None:
         """Write any record of the task topic. Durable when it returns."""

@@ -100,7 +100,9 @@ class OverTasks:
             return
         self._look_at = now + _OVER_SECONDS
         for task in self._board:
-            if self._is_over(task, now) and task.task_id not in self._closing:
+            if not self._is_over(task, now):
+                self._closing.discard(task.task_id)  # it was declared anew
+            elif task.task_id not in self._closing:
                 self._closing.add(task.task_id)
                 self._background.start(self._close(task.task_id), "closing a task")
 

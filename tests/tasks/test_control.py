@@ -30,7 +30,7 @@ from site_spider.tasks.topics import TaskTopics
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
-TOPICS = TaskTopics("seeds", "seeds.tasks", "seeds.parked")
+TOPICS = TaskTopics("seeds", "seeds.tasks", "seeds.parked", "seeds.task-events")
 
 
 def desk(folder: Path) -> TaskDesk:

@@ -60,6 +60,7 @@ class Start:
             raise BadTask(f"{call.task_id!r} is declared already; change it with: scrapy task set")
         task = declared(call.task_id, _fields(call.opts), _now())
         call.desk.write(task)
+        call.desk.make_known(call.task_id)
         call.answer(f"task {call.task_id} is declared", state=task.state)
 
 

@@ -1,0 +1,293 @@
+"""The end of tasks in a crawl on the embedded log."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.crawler import Crawler
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.commands.dead_letter_replay import Replay
+from site_spider.errors import ConfigError, SeedError
+from site_spider.service.seed_producer import SeedProducer
+from site_spider.tasks.changes import declared, in_state
+from site_spider.tasks.closing import TaskProducer, read_endings
+from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.put_back import PutBackTasks
+from site_spider.tasks.topics import TaskTopics
+from tests.in_process.engine import ANSWERS, crawl, page, settings_for
+from tests.tasks.test_control import declare
+
+TOPICS = TaskTopics("seeds", "seeds.tasks", "seeds.parked", "seeds.task-events")
+KEY = "a key of the group for tests"
+
+
+def seeds(count: int, task_id: str | None = "t") -> list[dict[str, Any]]:
+    meta = {"NotExtract": True} | ({} if task_id is None else {"task_id": task_id})
+    return [{"url": f"http://host.test/{task_id}/{number}", "meta": meta} for number in range(count)]
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    log = LocalSeedLog(folder)
+    if not log.partitions(TOPICS.events):
+        return []
+    return [json.loads(message.value or b"") for message in log.read(TOPICS.events)]
+
+
+def told(folder: Path, count: int = 1) -> Any:
+    def is_told(_crawler: Crawler) -> bool:
+        return len(events(folder)) >= count
+
+    return is_told
+
+
+def produce(folder: Path, *, closes: bool = True, count: int = 5, **settings: Any) -> None:
+    with SeedProducer(settings_for(folder, **settings), task_id="t", closes_task=closes) as producer:
+        for seed in seeds(count):
+            producer.send(seed)
+    assert producer.produced == count
+
+
+def close(folder: Path) -> None:
+    log = LocalSeedLog(folder)
+    with closing(log.producer()) as producer:
+        TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
+
+
+def test_the_event_has_counts_that_add_up(tmp_path: Path) -> None:
+    ANSWERS["/t/3"] = lambda request: page(request, status=404)
+    produce(tmp_path)
+    crawl(tmp_path, seeds(4, "other"), until=told(tmp_path))
+    del ANSWERS["/t/3"]
+    [event] = events(tmp_path)
+    assert event["seeds"] == {"result": 4, "failure": 1, "total": 5}
+    assert (event["pages"], event["failures"], event["event"], event["generation"]) == (5, 1, "done", 1)
+    assert sum(event["reasons"].values()) == 1
+    assert event["first_at"] <= event["last_at"]
+
+
+def test_a_task_without_seeds_ends_when_it_is_closed(tmp_path: Path) -> None:
+    produce(tmp_path, count=0)
+    crawl(tmp_path, seeds(1, None), until=told(tmp_path))
+    assert [event["seeds"] for event in events(tmp_path)] == [{"total": 0}]
+
+
+def test_a_task_that_nobody_closes_does_not_end(tmp_path: Path) -> None:
+    produce(tmp_path, closes=False)
+    assert crawl(tmp_path, []).lag == 0
+    crawl(tmp_path, seeds(3, None))
+    assert events(tmp_path) == []
+    close(tmp_path)  # when all is complete, and no process knows of it
+    crawl(tmp_path, [], until=told(tmp_path))
+    assert [event["seeds"] for event in events(tmp_path)] == [{"result": 5, "total": 5}]
+
+
+def test_seeds_of_other_producers_are_covered_by_the_close(tmp_path: Path) -> None:
+    """They say nothing in the control log, so they end the task when they are complete, and are not counted."""
+    crawl(tmp_path, seeds(5))
+    close(tmp_path)
+    crawl(tmp_path, [], until=told(tmp_path))
+    assert [event["event"] for event in events(tmp_path)] == ["done"]
+
+
+def test_a_producer_that_has_not_ended_keeps_the_task_open(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    slow = SeedProducer(settings, task_id="t")
+    produce(tmp_path)
+    assert crawl(tmp_path, []).lag == 0
+    assert events(tmp_path) == []
+    slow.send("http://host.test/late")
+    slow.close()
+    crawl(tmp_path, [], until=told(tmp_path))
+    assert [event["seeds"]["total"] for event in events(tmp_path)] == [6]
+
+
+def test_dead_letters_that_are_put_back_begin_a_generation(tmp_path: Path) -> None:
+    with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
+        producer.send({"url": "http://host.test/t/1", "callback": "parse"})
+    crawl(tmp_path, [], until=told(tmp_path), DOWNLOAD_MAXSIZE=1)
+    log = LocalSeedLog(tmp_path)
+    with closing(log.producer()) as plain:  # as if it had become a dead letter
+        value = json.dumps(seeds(1)[0]).encode()
+        plain.send("seeds.dead-letters", b"host.test", value, [("origin_topic", b"seeds")]).result()
+    replay = Replay(
+        log,
+        "seeds.dead-letters",
+        lambda message, reason: None,
+        lambda producer: PutBackTasks(log, producer, TOPICS),
+    )
+    replay.run()
+    assert replay.replayed == 1
+    crawl(tmp_path, [], until=told(tmp_path, 2))
+    assert [event["generation"] for event in events(tmp_path)] == [1, 2]
+    assert [event["seeds"]["total"] for event in events(tmp_path)] == [1, 2]
+
+
+def test_an_end_is_told_once_however_many_crawls_follow(tmp_path: Path) -> None:
+    produce(tmp_path)
+    crawl(tmp_path, [], until=told(tmp_path))
+    for _ in range(2):
+        crawl(tmp_path, seeds(2, None))
+    assert len(events(tmp_path)) == 1
+
+
+def test_a_cancelled_task_ends_as_cancelled_without_a_close(tmp_path: Path) -> None:
+    declare(tmp_path)
+    produce(tmp_path, closes=False)
+    declare(tmp_path, state="cancelled")
+    crawl(tmp_path, [], until=told(tmp_path))
+    assert [(event["event"], event["seeds"]) for event in events(tmp_path)] == [
+        ("cancelled", {"cancelled": 5, "total": 5})
+    ]
+
+
+def test_a_paused_task_does_not_end_before_its_parked_seeds_are_done(tmp_path: Path) -> None:
+    declare(tmp_path, state="paused")
+    produce(tmp_path)
+    assert crawl(tmp_path, []).seeds["spilled"] == 5
+    crawl(tmp_path, seeds(2, None))
+    assert events(tmp_path) == []
+    desk = TaskDesk(LocalSeedLog(tmp_path), TOPICS)
+    desk.write(in_state(desk.board.task("t") or declared("t", {}, None), "running"))  # type: ignore[arg-type]
+    assert desk.put_back("t") == 5
+    crawl(tmp_path, [], until=told(tmp_path))
+    assert [event["seeds"] for event in events(tmp_path)] == [{"spilled": 5, "result": 5, "total": 10}]
+
+
+def test_spilled_links_are_waited_for(tmp_path: Path) -> None:
+    ANSWERS["/root"] = lambda request: page(request, "".join(f'<a href="/leaf/{n}">x</a>' for n in range(20)))
+    with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
+        producer.send("http://host.test/root")
+    crawl(tmp_path, [], until=told(tmp_path), SITE_LINKS_TO="kafka")
+    del ANSWERS["/root"]
+    assert [event["seeds"] for event in events(tmp_path)] == [{"result": 21, "total": 21}]
+
+
+# --- webhooks --------------------------------------------------------------------------------------------
+
+
+class Receiver:
+    """Refuses so many requests, then takes them."""
+
+    def __init__(self, refusals: int = 0) -> None:
+        receiver = self
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+        self.refusals = refusals
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.requests.append((dict(self.headers), body))
+                self.send_response(503 if len(receiver.requests) <= receiver.refusals else 204)
+                self.end_headers()
+
+            def log_message(self, *arguments: Any) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/hook?a=1"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with closing(Receiver()) as receiver:
+        yield receiver
+
+
+def attempts(folder: Path) -> list[int]:
+    ending = read_endings(LocalSeedLog(folder), TOPICS).get("t")
+    return [] if ending is None or ending.attempts is None else [each.status for each in ending.attempts.made]
+
+
+def test_a_webhook_is_signed_and_kept_with_its_attempt(tmp_path: Path, receiver: Receiver) -> None:
+    declare(tmp_path, webhook=receiver.url)
+    produce(tmp_path)
+    crawl(
+        tmp_path,
+        [],
+        until=lambda _: attempts(tmp_path) == [204],
+        SITE_SPILL_KEY=KEY,
+        SITE_ALLOW_PRIVATE_HOSTS=True,
+    )
+    [(headers, body)] = receiver.requests
+    assert json.loads(body) == events(tmp_path)[0]
+    assert headers["X-Site-Spider-Event-Id"] == "t.1"
+    secret = hmac.new(KEY.encode(), b"site_spider webhook", "sha256").hexdigest().encode()
+    signed = headers["X-Site-Spider-Timestamp"].encode() + b"." + body
+    assert headers["X-Site-Spider-Signature"] == "sha256=" + hmac.new(secret, signed, "sha256").hexdigest()
+
+
+def test_a_webhook_does_not_reach_a_private_address(tmp_path: Path, receiver: Receiver) -> None:
+    declare(tmp_path, webhook=receiver.url)
+    produce(tmp_path, count=0)
+    crawl(tmp_path, seeds(1, None), until=lambda _: attempts(tmp_path) == [0], SITE_ALLOW_PRIVATE_HOSTS=False)
+    assert receiver.requests == []
+
+
+# --- SeedProducer ----------------------------------------------------------------------------------------
+
+
+def test_a_seed_producer_refuses_what_is_no_seed(tmp_path: Path) -> None:
+    with SeedProducer(settings_for(tmp_path)) as producer:
+        for wrong in ("file:///etc/passwd", {"url": "http://a.test/", "method": 7}, {"url": object()}, ""):
+            with pytest.raises(SeedError):
+                producer.send(wrong)
+        producer.send("http://a.test/")
+    assert producer.produced == 1
+    with pytest.raises(ConfigError):
+        producer.send("http://a.test/")
+
+
+def test_a_block_left_by_an_exception_leaves_the_task_open(tmp_path: Path) -> None:
+    with (
+        pytest.raises(KeyError),
+        SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer,
+    ):
+        producer.send("http://host.test/1")
+        raise KeyError
+    ending = read_endings(LocalSeedLog(tmp_path), TOPICS).get("t")
+    assert ending is not None
+    assert (ending.is_closed, ending.sending) == (False, set())
+
+
+def test_a_seed_producer_waits_while_too_many_messages_wait(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    sent = threading.Event()
+
+    def work() -> None:
+        with SeedProducer(settings, max_lag=3) as producer:
+            for seed in seeds(6):
+                producer.send(seed)
+        sent.set()
+
+    log = LocalSeedLog(tmp_path)
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not log.partitions("seeds") or sum(part.end for part in log.progress("seeds", "g")) < 3:
+        assert thread.is_alive()
+    assert not sent.wait(1.5)
+    assert sum(part.end for part in log.progress("seeds", "g")) == 3
+    crawl(tmp_path, [], until=lambda _: sent.is_set())
+    thread.join()
+    assert sum(part.end for part in log.progress("seeds", "g")) == 6
+
+
+@pytest.mark.parametrize("wrong", [{"closes_task": True}, {"max_lag": 0}])
+def test_a_seed_producer_names_what_does_not_fit(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        SeedProducer(settings_for(tmp_path), **wrong)
