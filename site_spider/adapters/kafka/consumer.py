@@ -246,9 +246,7 @@ class KafkaConsumer:
     def _note_gap(self, partition: Partition, offset: int, following: int) -> None:
         number = self._assignment.number(partition)
         if number is not None:
-            begins_at = self._assignment.begins_at(partition)
-            self._gaps.saw(partition, offset, number, begins_at)
-            self._gaps.saw(partition, following, number, begins_at)
+            self._gaps.saw(partition, offset, following, number, self._assignment.begins_at(partition))
 
     def _start_of(self, partition: Partition) -> int | None:
         try:
