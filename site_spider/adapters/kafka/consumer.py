@@ -70,7 +70,7 @@ class KafkaConsumer:
         self._health = BrokerHealth(config.brokers, f"the consumer of {topic}", self._ask)
         self._slot = _claim_slot(config, group)
         self._rejoins = Rejoins()
-        self._gaps = Gaps(self._start_of, listener.deleted)
+        self._gaps = Gaps(self._start_of, lambda *gap: listener.deleted(*gap))
         self._begin_transactions = transactions
         self._transactions: KafkaTransactions | None = None
         self._prefetch = KafkaPrefetch(
