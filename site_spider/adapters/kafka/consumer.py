@@ -70,7 +70,8 @@ class KafkaConsumer:
         self._health = BrokerHealth(config.brokers, f"the consumer of {topic}", self._ask)
         self._slot = _claim_slot(config, group)
         self._rejoins = Rejoins()
-        self._gaps = Gaps(self._start_of, lambda *gap: listener.deleted(*gap))
+        self._listener = listener
+        self._gaps = Gaps(self._start_of, self._tell_deleted)
         self._begin_transactions = transactions
         self._transactions: KafkaTransactions | None = None
         self._prefetch = KafkaPrefetch(
@@ -247,6 +248,9 @@ class KafkaConsumer:
         number = self._assignment.number(partition)
         if number is not None:
             self._gaps.saw(partition, offset, following, number, self._assignment.begins_at(partition))
+
+    def _tell_deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        self._listener.deleted(partition, first, beyond)
 
     def _start_of(self, partition: Partition) -> int | None:
         try:
