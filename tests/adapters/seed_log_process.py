@@ -30,6 +30,9 @@ class Printer:
     def lost(self, partitions: Sequence[Partition]) -> None:
         say("lost", len(partitions))
 
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        pass
+
     def reached(self, partition: Partition, offset: int) -> None:
         pass
 

@@ -18,6 +18,7 @@ from tests.contracts.seed_logs import (
     Member,
     case,
     kafka_producer,
+    poll_until,
 )
 
 __all__ = ["case", "kafka_producer"]
@@ -195,3 +196,24 @@ def test_committing_what_is_not_ours_raises_and_commits_nothing(case: Case) -> N
 def test_an_empty_commit_does_nothing(case: Case) -> None:
     """Also before anything is assigned."""
     case.member().consumer.commit({})
+
+
+def test_a_commit_that_was_begun_is_answered_in_a_later_poll(case: Case) -> None:
+    """Once, and the next owner begins there; one of a partition that is not assigned says so."""
+    case.produce(20)
+    member = case.member()
+    member.take(20)
+    answers: list[LogUnavailable | None] = []
+    wanted = member.next_positions()
+    member.consumer.begin_commit(wanted, answers.append)
+    poll_until([member], lambda: answers, "an answer")
+    member.poll()
+    assert answers == [None]
+    found = {p.partition: p.committed for p in case.log.progress(case.topic, case.group)}
+    assert {partition: found[partition] for partition in wanted} == wanted
+    member.consumer.begin_commit({Partition(case.topic, 99): Position(1)}, answers.append)
+    poll_until([member], lambda: len(answers) == 2, "a refusal")
+    assert isinstance(answers[1], LogUnavailable)
+    member.consumer.begin_commit({}, answers.append)
+    poll_until([member], lambda: len(answers) == 3, "an answer to nothing")
+    assert answers[2] is None

@@ -71,7 +71,8 @@ class KafkaConsumer:
         is_static = config.group_protocol == "classic"
         self._slot = MemberSlot.try_claim(group, config.member_name) if is_static else None
         self._rejoins = Rejoins()
-        self._gaps = Gaps(self._start_of, listener.deleted)
+        self._listener = listener
+        self._gaps = Gaps(self._start_of, self._tell_deleted)
         self._begin_transactions = transactions
         self._transactions: KafkaTransactions | None = None
         self._prefetch = KafkaPrefetch(
@@ -262,9 +263,10 @@ class KafkaConsumer:
     def _note_gap(self, partition: Partition, offset: int, following: int) -> None:
         number = self._assignment.number(partition)
         if number is not None:
-            begins_at = self._assignment.begins_at(partition)
-            self._gaps.saw(partition, offset, number, begins_at)
-            self._gaps.saw(partition, following, number, begins_at)
+            self._gaps.saw(partition, offset, following, number, self._assignment.begins_at(partition))
+
+    def _tell_deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        self._listener.deleted(partition, first, beyond)
 
     def _start_of(self, partition: Partition) -> int | None:
         try:

@@ -9,7 +9,6 @@ gap, but not often.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from site_spider.contracts.seed_log import Partition
 
@@ -18,38 +17,31 @@ _ASK_AGAIN_SECONDS = 10.0
 Tell = Callable[[Partition, int, int], None]
 
 
-class _Due(NamedTuple):
-    """What a partition hands out next, in which assignment."""
-
-    assignment: int
-    offset: int | None  # None: nothing is committed, so whatever comes is the first
-
-
 class Gaps:
     """Of one member; `start_of` asks for the start of a partition's log and yields None without an answer."""
 
     def __init__(self, start_of: Callable[[Partition], int | None], tell: Tell) -> None:
         self._start_of = start_of
         self._tell = tell  # the first offset that is gone, and the one after the last
-        self._due: dict[Partition, _Due] = {}
+        self._due: dict[Partition, tuple[int, int | None]] = {}  # assignment, and what it hands out next
         self._open: dict[Partition, tuple[int, int]] = {}  # gaps that nothing is known about
         self._ask_at: dict[Partition, float] = {}
 
-    def saw(self, partition: Partition, offset: int, assignment: int, begins_at: int | None) -> bool:
-        """Everything below `offset` was handed out or is not there; returns whether that leaves a gap.
+    def saw(
+        self, partition: Partition, offset: int, following: int, assignment: int, begins_at: int | None
+    ) -> None:
+        """Everything below `offset` was handed out or is not there, and `following` is due next.
 
         `assignment` is its number, and `begins_at` what was committed then.
         """
         due = self._due.get(partition)
-        if due is None or due.assignment != assignment:
-            due = _Due(assignment, begins_at)
+        self._due[partition] = assignment, following
+        if due is None or due[0] != assignment:
             self._open.pop(partition, None)
-        self._due[partition] = _Due(assignment, offset)
-        if due.offset is None or offset <= due.offset:
-            return False
-        first, _ = self._open.get(partition, (due.offset, 0))
-        self._open[partition] = first, offset
-        return True
+            due = assignment, begins_at
+        if due[1] is not None and offset > due[1]:
+            first, _ = self._open.get(partition, (due[1], 0))
+            self._open[partition] = first, offset
 
     def look(self, now: float) -> None:
         """Ask about the gaps that are known, each partition now and then."""

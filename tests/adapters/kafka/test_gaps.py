@@ -46,16 +46,16 @@ def gaps(told: Told) -> Gaps:
 
 def test_a_gap_below_the_start_of_the_log_is_told(gaps: Gaps, told: Told) -> None:
     told.start = 8
-    assert gaps.saw(P, 8, 1, 3)
+    gaps.saw(P, 8, 9, 1, 3)
     gaps.look(0.0)
     assert told == [(P, 3, 8)]
 
 
 def test_gaps_of_compaction_and_of_transactions_are_none(gaps: Gaps, told: Told) -> None:
-    gaps.saw(P, 8, 1, 3)
+    gaps.saw(P, 8, 9, 1, 3)
     gaps.look(0.0)
     for offset in range(10, 100, 2):
-        gaps.saw(P, offset, 1, 3)
+        gaps.saw(P, offset, offset + 1, 1, 3)
         gaps.look(1.0)
     assert told == []
     assert told.asked == 1  # not at each of them
@@ -63,15 +63,15 @@ def test_gaps_of_compaction_and_of_transactions_are_none(gaps: Gaps, told: Told)
 
 def test_nothing_is_missing_where_nothing_was_committed(gaps: Gaps, told: Told) -> None:
     told.start = 8
-    assert not gaps.saw(P, 8, 1, None)
-    assert not gaps.saw(P, 8, 2, 8)
+    gaps.saw(P, 8, 9, 1, None)
+    gaps.saw(P, 8, 9, 2, 8)
     gaps.look(0.0)
     assert told == []
 
 
 def test_servers_that_do_not_answer_are_asked_again(gaps: Gaps, told: Told) -> None:
     told.start = None
-    gaps.saw(P, 8, 1, 3)
+    gaps.saw(P, 8, 9, 1, 3)
     gaps.look(0.0)
     told.start = 6
     gaps.look(1.0)

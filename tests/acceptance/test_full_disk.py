@@ -1,0 +1,62 @@
+"""Two processes over the embedded seed log, and a disk that takes nothing for a while."""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.test_deaths import crawlers
+from tools.deployment.deployment import Deployment, opened, wait_until
+from tools.site.handle import Site
+
+SEEDS = 400
+FULL_SECONDS = 15
+LIMIT_BYTES = 100_000  # of a file: less than the databases have by then, more than the log
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    yield from opened(tmp_path, {"SITE_DUPEFILTER": "local"})
+
+
+def limit(pids: list[int], size_bytes: int) -> None:
+    """As a full disk or a quota does: a write beyond it fails."""
+    for pid in pids:
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
+
+
+def test_a_full_disk_is_waited_for_and_restarts_nothing(deployment: Deployment, tmp_path: Path) -> None:
+    with Site(tmp_path / "record.jsonl", hosts=20) as site:
+        paths = [f"/slow/100/{number}" for number in range(SEEDS)]
+        deployment.produce([
+            (
+                path.encode(),
+                json.dumps(
+                    {"url": site.url(path, number % 20), "meta": {"url_id": path, "NotExtract": True}}
+                ).encode(),
+            )
+            for number, path in enumerate(paths)
+        ])  # fmt: skip
+        run = deployment.start("-n", "2", "-c", "2")
+        wait_until(lambda: len(site.entries()) > 80, 60, "the crawl under way")
+        pids = crawlers(run)
+        assert len(pids) == 2
+        limit(pids, LIMIT_BYTES)
+        wait_until(lambda: "is away" in run.text(), 30, "a line about it")
+        time.sleep(FULL_SECONDS)
+        assert sorted(crawlers(run)) == sorted(pids)
+        limit(pids, resource.RLIM_INFINITY)
+        wait_until(deployment.is_done, 120, "the end of the lag")
+        assert sorted(crawlers(run)) == sorted(pids)
+        run.terminate()
+        assert run.wait(40) == 0
+    assert set(deployment.documents()) == set(paths)
+    assert deployment.dead_letters() == []
+    assert "starting again" not in run.text()
+    assert "Traceback" not in run.text()
