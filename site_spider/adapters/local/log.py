@@ -50,17 +50,22 @@ class _Extent(NamedTuple):
 class LocalSeedLog:
     """Fulfils `site_spider.contracts.seed_log.SeedLog`; threads and processes may share the folder."""
 
-    def __init__(self, folder: Path, partitions: int = PARTITIONS, keep_seconds: float = 0) -> None:
+    def __init__(self, folder: Path, partitions: int = PARTITIONS) -> None:
         self.address = str(folder / FILE_NAME)
         self._folder = folder
         self._partitions = partitions
-        self._keep_seconds = keep_seconds  # what is complete; 0: for ever
+        self._keep_seconds = 0.0  # what is complete; 0: for ever
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
         """Read SITE_DATA_DIR and SITE_LOCAL_KEEP_SECONDS. Raises ConfigError."""
-        folder = Path(options.text(settings, "SITE_DATA_DIR", required=True))
-        return cls(folder, keep_seconds=keep_seconds(settings))
+        log = cls(Path(options.text(settings, "SITE_DATA_DIR", required=True)))
+        log.forget_after(keep_seconds(settings))
+        return log
+
+    def forget_after(self, seconds: float) -> None:
+        """Have consumers that are made from now on forget what is complete and older; 0: nothing."""
+        self._keep_seconds = seconds
 
     def check(self, timeout_seconds: float) -> None:
         """See `site_spider.contracts.seed_log.SeedLog`; makes the file when it is missing."""

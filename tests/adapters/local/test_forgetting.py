@@ -29,7 +29,9 @@ P = Partition(TOPIC, 0)
 
 @pytest.fixture
 def log(tmp_path: Path) -> LocalSeedLog:
-    return LocalSeedLog(tmp_path, 1, KEEP_SECONDS)
+    log = LocalSeedLog(tmp_path, 1)
+    log.forget_after(KEEP_SECONDS)
+    return log
 
 
 @pytest.fixture
@@ -83,7 +85,8 @@ def test_what_another_group_has_not_read_is_kept(log: LocalSeedLog, member: Memb
 
 
 def test_what_is_young_is_kept_and_a_group_goes_on_where_it_was(tmp_path: Path) -> None:
-    log = LocalSeedLog(tmp_path, 1, 3600)
+    log = LocalSeedLog(tmp_path, 1)
+    log.forget_after(3600)
     produce(log, 5)
     member = Member(log, TOPIC, GROUP)
     member.take(5)
