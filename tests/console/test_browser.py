@@ -80,7 +80,7 @@ def test_curves_and_numbers_move_while_a_crawl_runs(browser: Any, crawling: tupl
         page.goto(address)
         page.wait_for_selector(".chart[data-series=pages] canvas")
         consumed, last = (
-            page.inner_text("#conservation b"),
+            page.inner_text("#conservation .outcome-1 b"),
             page.get_attribute(".chart[data-series=lag]", "data-last"),
         )
         page.wait_for_function(
