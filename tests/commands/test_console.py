@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import urllib.request
@@ -83,3 +85,24 @@ def test_top_is_shown_once_where_no_terminal_is(project: Project, tmp_path: Path
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
 def test_top_is_not_drawn_without_a_pause(project: Project, seconds: str) -> None:
     assert project.direct("top", "--seconds", seconds).returncode == 2
+
+
+def test_top_is_drawn_again_and_again_in_a_terminal(project: Project, tmp_path: Path) -> None:
+    project.produce("seeds", (b"h.test", b'{"url": "http://h.test/"}'))
+    ours, theirs = pty.openpty()
+    variables = {"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path), "TERM": "xterm"}
+    with subprocess.Popen(
+        [*SCRAPY, "top", "--seconds", "0.5"],
+        cwd=ROOT,
+        env=environment(project.data, **variables),
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        os.close(theirs)
+        drawn = b""
+        while drawn.count(b"\x1b[H\x1b[J") < 3:
+            drawn += os.read(ours, 65_536)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    os.close(ours)
+    assert b"No process of the group runs; lag 1." in drawn

@@ -79,14 +79,14 @@ def test_curves_and_numbers_move_while_a_crawl_runs(browser: Any, crawling: tupl
         page = reader.page
         page.goto(address)
         page.wait_for_selector(".chart[data-series=pages] canvas")
-        consumed, last = (
-            page.inner_text("#conservation b"),
+        results, last = (
+            page.inner_text("#conservation .outcome-1 b"),
             page.get_attribute(".chart[data-series=lag]", "data-last"),
         )
         page.wait_for_function(
-            "([before, last]) => document.querySelector('#conservation b').textContent !== before"
+            "([before, last]) => document.querySelector('.outcome-1 b').textContent !== before"
             " && document.querySelector('.chart[data-series=lag]').dataset.last !== last",
-            arg=[consumed, last],
+            arg=[results, last],
         )
         points = int(page.get_attribute(".chart[data-series=pages]", "data-points"))
         page.wait_for_function(

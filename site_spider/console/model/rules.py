@@ -213,7 +213,11 @@ def _unowned(scene: Scene) -> Iterator[Cause]:
 
 
 def _reasons(counts: Counter[str]) -> str:
-    named = [f"{name} {count:,.0f}" for name, count in counts.most_common(_MOST_NAMES) if count >= 0.5]
+    named = [
+        f"{name.replace('_', ' ')} {count:,.0f}"
+        for name, count in counts.most_common(_MOST_NAMES)
+        if count >= 0.5
+    ]
     return f" ({', '.join(named)})" if named else ""
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -90,8 +89,8 @@ class Guard:
             raise web.HTTPMisdirectedRequest(text="This console does not go by this name.\n")
         if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
             raise web.HTTPForbidden(text="Another site sent this request. Open the address yourself.\n")
-        origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != request.host.lower():
+        own = f"//{request.host}".lower()
+        if request.headers.get("Origin", own).lower().removeprefix("http:").removeprefix("https:") != own:
             raise web.HTTPForbidden(text="Another site sent this request.\n")
 
     async def _without_session(self, request: web.Request) -> tuple[bool, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from aiohttp import web
@@ -59,6 +58,6 @@ async def serve(
         host, port = runner.addresses[0][:2]
         scheme = "https" if listening.certificate else "http"
         started(f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/")
-        await asyncio.gather(watch.run())
+        await watch.run()
     finally:
         await runner.cleanup()

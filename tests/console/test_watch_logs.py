@@ -1,0 +1,38 @@
+"""The fleet is known in the same way on Kafka and on the embedded seed log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+from site_spider.console.watch import FleetWatch
+from tests.console.snapshots import snapshot
+from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
+
+__all__ = ["case", "kafka_producer"]
+
+
+def test_processes_and_lag_are_known(case: Case) -> None:
+    case.produce(20)
+    statistics = f"{case.topic}.stats"
+    case.make_topic(statistics, 1)
+    watch = FleetWatch(case.log, case.group, case.topic, statistics, 10.0)
+
+    def tell(number: int) -> None:
+        told = snapshot(number, at=time.time(), group=case.group)
+        case.producer.send(statistics, told["process"].encode(), json.dumps(told).encode()).result(
+            PATIENCE_SECONDS
+        )
+
+    async def scenario() -> None:
+        await asyncio.to_thread(tell, 1)
+        await watch.look_once()
+        await asyncio.to_thread(tell, 2)
+        await watch.look_once()
+
+    asyncio.run(scenario())
+    view = watch.view()
+    assert view.troubles == ()
+    assert sorted(seen.state.pid for seen in view.fleet.seen.values()) == [1, 2]
+    assert (view.scene.lag, view.scene.partitions) == (20, len(case.log.progress(case.topic, case.group)))
