@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from scrapy import Request, Spider
@@ -13,6 +12,7 @@ from scrapy.statscollectors import StatsCollector
 from site_spider import meta_keys
 from site_spider.engine import hooks as engine_hooks
 from site_spider.frontier.levels import Place, Step, bounded, place
+from site_spider.frontier.preparation import Preparation
 from site_spider.frontier.queues import Queues
 from site_spider.frontier.waiting_link import WaitingLink, as_request
 from site_spider.intake.back_pressure import BackPressure
@@ -62,7 +62,7 @@ class Dispatcher:
         dead_letters: DeadLetters,
         pages: Pages,
         back_pressure: BackPressure,
-        prepare: Callable[[Request, Job], None],
+        prepare: Preparation,
     ) -> None:
         self._crawl = crawl
         self._queues = queues

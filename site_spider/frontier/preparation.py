@@ -18,14 +18,20 @@ class Preparation:
     """Headers and cookies of its source, cookies and meta of the seed, callback and errback."""
 
     def __init__(
-        self, callbacks: Callbacks, seed_meta_keys: Sequence[str], library: Callable[[], Library]
+        self,
+        callbacks: Callbacks,
+        seed_meta_keys: Sequence[str],
+        library: Callable[[], Library],
+        begins: Callable[[Request, Job], None],
     ) -> None:
+        self._begins = begins  # is told of each request
         self._callbacks = callbacks
         self._library = library
         self._seed_meta_keys = seed_meta_keys
 
     def __call__(self, request: Request, job: Job) -> None:
         """For one of a seed's tree."""
+        self._begins(request, job)
         if library := self._library():
             prepare(library, request)
         use_jar_of(request, job.entry)

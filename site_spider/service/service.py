@@ -32,10 +32,11 @@ from site_spider.service.announcement import say_idle_processes, say_what_has_no
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
 from site_spider.service.large_blocks import give_back_large_blocks
+from site_spider.service.parts import Parts, Stores
 from site_spider.service.stop import Stop
 from site_spider.service.ticker import tick
 from site_spider.service.watchdog import Watchdog
-from site_spider.service.wiring import Parts, Stores, build
+from site_spider.service.wiring import build
 from site_spider.sources.library import SourceFolder
 from site_spider.spoken import up_to
 

@@ -7,18 +7,14 @@ of the life-cycle of seeds, a reason of `Urgency`, or a function that is asked l
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from scrapy import Request
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 
 from site_spider import options
-from site_spider.contracts.seed_log import Partition, Producer, SeedLog
-from site_spider.contracts.sink import Sink
+from site_spider.contracts.seed_log import Partition
 from site_spider.download.bodies import Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks
 from site_spider.dupefilter.seed_filter import pages_of
@@ -49,7 +45,6 @@ from site_spider.intake.seeds import Seeds
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.lifecycle import Lifecycle
-from site_spider.ledger.lineage import Job
 from site_spider.observe.server import FrontierServer
 from site_spider.observe.statistics import Statistics
 from site_spider.observe.watched import Watched
@@ -68,65 +63,17 @@ from site_spider.results.urgency import Urgency
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
+from site_spider.service.parts import Parts, Stores
 from site_spider.service.stop import Stop
-from site_spider.service.task_ends import TaskTopicParts, build_ends
+from site_spider.service.task_ends import build_ends
+from site_spider.service.task_wiring import build_gate, build_records, build_tasks
 from site_spider.sources.extractor import Extractor
-from site_spider.sources.library import SourceFolder
-from site_spider.tasks.board import Board
-from site_spider.tasks.ends import TaskEnds
-from site_spider.tasks.follower import Follower
-from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.leaving import Leaving
 from site_spider.tasks.pages import TaskPages
-from site_spider.tasks.parking import Parking
-from site_spider.tasks.return_watch import ReturnWatch
 from site_spider.tasks.sourced import with_source
-from site_spider.tasks.states import TaskStates
-from site_spider.tasks.tasks import Tasks, process_name
+from site_spider.tasks.tracker import Tracker
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the service opens, drives and closes, and what tests look at."""
-
-    config: ServiceSettings
-    log: SeedLog
-    producer: Producer
-    completion: Completion
-    sinks: Sinks
-    commits: Commits
-    results: Results
-    room: WaitingRoom
-    queues: Queues
-    hosts: Ownership | None
-    bodies: Bodies
-    handover: Handover
-    quarantine: Quarantine
-    back_pressure: BackPressure
-    seeds: Seeds
-    intake: Intake
-    dupefilter: BaseDupeFilter
-    dispatcher: Dispatcher
-    statistics: Statistics
-    frontier_server: FrontierServer | None
-    extractor: Extractor
-    tasks: Tasks
-    ends: TaskEnds
-    mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
-
-
-@dataclass(frozen=True, slots=True)
-class Stores:
-    """What settings name, not yet opened."""
-
-    log: SeedLog
-    sinks: Sequence[Sink]
-    item_sinks: Sequence[Sink]
-    statistics: Sink
-    sources: SourceFolder
-    obeys_robots: bool  # where no source says otherwise
 
 
 def build(  # noqa: PLR0915 - a parts list, in the order in which parts need each other
@@ -177,16 +124,10 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     mishaps = Mishaps(crawler.signals)
 
     # tasks
-    topics = config.task_topics
-    board = Board()
-    states = TaskStates(board, process_name(), partial(producer.send, topics.tasks), background)
+    records = build_records(config, stores.log, producer, tell, background)
     has_first = lambda: Partition(member.topic, 0) in ledger.partitions()  # noqa: E731
-    reached = TaskTopicParts(stores.log, producer, topics, board, has_first)
-    ends, tracker, control = build_ends(
-        settings, config, reached, states.process, completion, tell, background
-    )
-    highs = None if config.exactly_once else control
-    parking = Parking(producer, topics, states, background, highs)
+    tracker = Tracker(completion, records.control)
+    ends = build_ends(settings, config, records, stores.log, producer, tracker, has_first)
 
     # bodies in memory
     bodies = Bodies(
@@ -236,8 +177,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         hosts,
         stats.inc_value,
         background,
-        parking,
-        highs,
+        records.parking,
+        records.highs,
     )
     next_suspect = quarantine.isolation.proceed
     queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, next_suspect)
@@ -248,28 +189,15 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         completion,
         room,
         spill,
-        parking,
+        records.parking,
         results,
         dead_letters,
         background,
         writes_cancelled=config.cancelled_results,
     )
-    gate = TaskGate(states, queues, leaving, background)
-    tasks = Tasks(
-        states,
-        parking,
-        gate,
-        ReturnWatch(stores.log, topics, board, ledger.partitions, background),
-        lambda heard: Follower(stores.log, topics.tasks, board, tell, heard),
-    )
-    preparation = Preparation(
-        Callbacks(spider, config.callback_timeout_seconds), config.seed_meta_keys, library
-    )
-
-    def prepare(request: Request, job: Job) -> None:
-        preparation(request, job)
-        gate.begins(request, job)
-
+    gate = build_gate(records, queues, leaving)
+    tasks = build_tasks(records, gate, stores.log, ledger.partitions, tell)
+    callbacks = Callbacks(spider, config.callback_timeout_seconds)
     crawl = CrawlParts(engine, spider, stats)
     dispatcher = Dispatcher(
         crawl,
@@ -277,18 +205,18 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         completion,
         results,
         dead_letters,
-        TaskPages(pages, gate, topics.parked, stats.inc_value),
+        TaskPages(pages, gate, records.topics.parked, stats.inc_value),
         back_pressure,
-        prepare,
+        Preparation(callbacks, config.seed_meta_keys, library, gate.begins),
     )
 
     # the thread of the consumer
     has_died = lambda: ending.is_death  # noqa: E731
     seeds = Seeds(completion, seed_queue, quarantine, dead_letters, poll_room, handover, queues, has_died)
-    callbacks = frozenset(spider.seed_callbacks)  # type: ignore[attr-defined]
+    names = frozenset(spider.seed_callbacks)  # type: ignore[attr-defined]
     read_seed = partial(
         parse_seed,
-        callbacks=callbacks,
+        callbacks=names,
         keys=config.spill_keys,
         by_task=config.by_task,
         needs_url=not own_requests.are_made,
@@ -296,7 +224,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     intake = Intake(
         stores.log,
         seeds,
-        lambda value: checked(with_source(read_seed(value), board), sources.library),
+        lambda value: checked(with_source(read_seed(value), records.board), sources.library),
         config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
         commits.thread,
         tell,
@@ -304,7 +232,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     )
 
     # who follows the life-cycle of a seed, in this order
-    lifecycle.add(SeedWeights(load), results, cookies, states)
+    lifecycle.add(SeedWeights(load), results, cookies, records.states)
     if isinstance(dupefilter, SeenDupeFilter):
         lifecycle.add(SeenMarks(dupefilter.seen))
     lifecycle.add(quarantine.care, quarantine.isolation)
@@ -321,7 +249,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)
     registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
-    registry.provide(crawler, sources, extractor, states)
+    registry.provide(crawler, sources, extractor, records.states)
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)

@@ -44,8 +44,7 @@ from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.spiders import by_source
 from site_spider.spiders.page_result import content_type_of, describe_response
-from site_spider.tasks.rules import TaskRules
-from site_spider.tasks.states import TaskStates
+from site_spider.tasks.states import rules_of
 
 # ruff: noqa: ERA001 - the settings that people edit here stand commented out
 
@@ -248,7 +247,7 @@ class SeedSpider(Spider):
         return dupefilter.new_pages(links, job)
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
-        depth, rules = response.meta.get("depth", 0), self._rules_of(job)
+        depth, rules = response.meta.get("depth", 0), rules_of(self.crawler, job)
         if not 200 <= response.status < 300:
             return False
         if rules is not None and rules.depth is not None:
@@ -259,18 +258,8 @@ class SeedSpider(Spider):
         return job is None or not job.root.seed.not_extract
 
     def _scope_of(self, job: Job | None) -> str:
-        rules = self._rules_of(job)
-        return self.link_scope if rules is None or rules.scope is None else rules.scope
-
-    def _rules_of(self, job: Job | None) -> TaskRules | None:
-        """Those of the task, if that is declared."""
-        states = self._task_states
-        state = states.of(job.root.seed.task_id) if states and job is not None else None
-        return None if state is None else state.rules
-
-    @cached_property
-    def _task_states(self) -> TaskStates | None:
-        return part_of(self.crawler, TaskStates)
+        rules = rules_of(self.crawler, job)
+        return self.link_scope if rules is None else rules.scope or self.link_scope
 
     def _result(self, request: Request, job: Job | None) -> Result:
         result = Result(url_id=page_of(request).url_id if job is None else job.url_id)

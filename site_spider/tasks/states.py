@@ -9,14 +9,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from scrapy.crawler import Crawler
+
 from site_spider.contracts.seed_log import Message
 from site_spider.engine.background import Background
+from site_spider.engine.parts import part_of
 from site_spider.errors import SeedError
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lifecycle import SeedListener
 from site_spider.ledger.lineage import Job, Root
 from site_spider.seed.seed import Seed
 from site_spider.tasks.board import Board, note_key
+from site_spider.tasks.rules import TaskRules
 from site_spider.tasks.state import TaskState
 
 logger = logging.getLogger(__name__)
@@ -29,6 +33,13 @@ _IDLE_SECONDS = 2.0  # then claims are given back
 _MOST_STATES = 5_000
 
 Send = Callable[[bytes, bytes], "Future[Any]"]
+
+
+def rules_of(crawler: Crawler, job: Job | None) -> TaskRules | None:
+    """Those of the task of a job, if that is declared."""
+    states = part_of(crawler, TaskStates)
+    state = states.of(job.root.seed.task_id) if states and job is not None else None
+    return None if state is None else state.rules
 
 
 class TaskStates(SeedListener):

@@ -1,0 +1,75 @@
+"""The parts of a crawl, as the wiring has built them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scrapy.dupefilters import BaseDupeFilter
+
+from site_spider.contracts.seed_log import Producer, SeedLog
+from site_spider.contracts.sink import Sink
+from site_spider.download.bodies import Bodies
+from site_spider.frontier.dispatcher import Dispatcher
+from site_spider.frontier.queues import Queues
+from site_spider.frontier.spill.hosts import Ownership
+from site_spider.frontier.waiting_room import WaitingRoom
+from site_spider.intake.back_pressure import BackPressure
+from site_spider.intake.handover import Handover
+from site_spider.intake.intake import Intake
+from site_spider.intake.quarantine.quarantine import Quarantine
+from site_spider.intake.seeds import Seeds
+from site_spider.ledger.completion import Completion
+from site_spider.observe.server import FrontierServer
+from site_spider.observe.statistics import Statistics
+from site_spider.results.commits import Commits
+from site_spider.results.mishaps import Mishaps
+from site_spider.results.results import Results
+from site_spider.results.sinks import Sinks
+from site_spider.service.config import ServiceSettings
+from site_spider.sources.extractor import Extractor
+from site_spider.sources.library import SourceFolder
+from site_spider.tasks.ends import TaskEnds
+from site_spider.tasks.tasks import Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the service opens, drives and closes, and what tests look at."""
+
+    config: ServiceSettings
+    log: SeedLog
+    producer: Producer
+    completion: Completion
+    sinks: Sinks
+    commits: Commits
+    results: Results
+    room: WaitingRoom
+    queues: Queues
+    hosts: Ownership | None
+    bodies: Bodies
+    handover: Handover
+    quarantine: Quarantine
+    back_pressure: BackPressure
+    seeds: Seeds
+    intake: Intake
+    dupefilter: BaseDupeFilter
+    dispatcher: Dispatcher
+    statistics: Statistics
+    frontier_server: FrontierServer | None
+    extractor: Extractor
+    tasks: Tasks
+    ends: TaskEnds
+    mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What settings name, not yet opened."""
+
+    log: SeedLog
+    sinks: Sequence[Sink]
+    item_sinks: Sequence[Sink]
+    statistics: Sink
+    sources: SourceFolder
+    obeys_robots: bool  # where no source says otherwise

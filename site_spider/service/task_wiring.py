@@ -1,0 +1,69 @@
+"""Builds the parts of tasks: what they need of others is named in two steps, as these are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import NamedTuple
+
+from site_spider.contracts.seed_log import Partition, Producer, SeedLog
+from site_spider.engine.background import Background
+from site_spider.frontier.queues import Queues
+from site_spider.intake.loop_calls import LoopCalls
+from site_spider.service.config import ServiceSettings
+from site_spider.tasks.board import Board
+from site_spider.tasks.control import Control
+from site_spider.tasks.control_follower import ControlFollower
+from site_spider.tasks.control_log import Endings
+from site_spider.tasks.follower import Follower
+from site_spider.tasks.gate import TaskGate
+from site_spider.tasks.leaving import Leaving
+from site_spider.tasks.parking import Parking
+from site_spider.tasks.return_watch import ReturnWatch
+from site_spider.tasks.states import TaskStates
+from site_spider.tasks.tasks import Tasks, process_name
+from site_spider.tasks.topics import TaskTopics
+
+
+class TaskRecords(NamedTuple):
+    """What is known of tasks, and told of them."""
+
+    topics: TaskTopics
+    board: Board
+    states: TaskStates
+    parking: Parking
+    control: Control
+    highs: Control | None  # None: the end of tasks is not told
+    background: Background
+
+
+def build_records(
+    config: ServiceSettings, log: SeedLog, producer: Producer, tell: LoopCalls, background: Background
+) -> TaskRecords:
+    """The first step, before there is a frontier."""
+    topics, board, endings = config.task_topics, Board(), Endings()
+    states = TaskStates(board, process_name(), partial(producer.send, topics.tasks), background)
+    follower = ControlFollower(log, topics.control, endings, tell)
+    control = Control(producer, topics.control, states.process, endings, follower, background)
+    highs = None if config.exactly_once else control
+    parking = Parking(producer, topics, states, background, highs)
+    return TaskRecords(topics, board, states, parking, control, highs, background)
+
+
+def build_gate(records: TaskRecords, queues: Queues, leaving: Leaving) -> TaskGate:
+    """The second: what lets seeds, links and requests begin."""
+    return TaskGate(records.states, queues, leaving, records.background)
+
+
+def build_tasks(
+    records: TaskRecords,
+    gate: TaskGate,
+    log: SeedLog,
+    partitions: Callable[[], Collection[Partition]],
+    tell: LoopCalls,
+) -> Tasks:
+    """All of it, to be opened and driven."""
+    topics, board = records.topics, records.board
+    watch = ReturnWatch(log, topics, board, partitions, records.background)
+    follower = partial(Follower, log, topics.tasks, board, tell)
+    return Tasks(records.states, records.parking, gate, watch, follower)

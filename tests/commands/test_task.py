@@ -1,0 +1,107 @@
+"""`scrapy task`: what the verbs print, write and refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands.project import Project
+
+
+def test_a_task_is_declared_listed_shown_changed_and_controlled(project: Project) -> None:
+    """The whole of it by the real command, once."""
+    ran = project.scrapy(
+        "task", "start", "spring", "--weight", "5", "--rate", "300/m", "--deny", "/a", "--deny", "/b"
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "task spring is declared\n", "")
+    found = json.loads(project.direct("task", "show", "spring", "--json").stdout)
+    assert (found["weight"], found["rate"], found["deny"], found["state"]) == (
+        5.0,
+        5.0,
+        ["/a", "/b"],
+        "running",
+    )
+    assert project.direct("task", "set", "spring", "weight=2", "deny=").returncode == 0
+    assert project.direct("task", "pause", "spring").stdout == "task spring is paused\n"
+    found = json.loads(project.direct("task", "list", "--json").stdout)
+    assert (found["weight"], found["deny"], found["state"], found["reason"]) == (
+        2.0,
+        [],
+        "paused",
+        "by command",
+    )
+    assert "task spring is resumed, 0 parked" in project.direct("task", "resume", "spring").stdout
+    assert "task spring is cancelled" in project.direct("task", "cancel", "spring").stdout
+    assert "\x1b" not in project.direct("task", "list").stdout
+
+
+def test_a_file_of_fields_is_read_and_options_win_over_it(project: Project, tmp_path: Path) -> None:
+    file = tmp_path / "task.yaml"
+    file.write_text("weight: 3\nmax_pages: 10\nallow: [/x/]\nexpires: 2h\n")
+    assert project.direct("task", "start", "t", "--file", str(file), "--weight", "4").returncode == 0
+    found = json.loads(project.direct("task", "show", "t", "--json").stdout)
+    assert (found["weight"], found["max_pages"], found["allow"]) == (4.0, 10, ["/x/"])
+    assert found["expires_at"] is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["start", "t", "--deny", "(?=x)"], "RE2 does not take the pattern"),
+        (["start", "t", "--scope", "world"], "scope is 'world'"),
+        (["start", "a\x07b"], "control character"),
+        (["start", ""], "empty"),
+        (["show", "t"], "never declared"),
+        (["set", "t"], "set needs a change"),
+        (["set", "t", "colour=red"], "is no change"),
+        (["set", "t", "state=cancelled"], "is no change"),
+        (["start", "t", "--file", "/nowhere"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_is_written(
+    project: Project, arguments: list[str], said: str
+) -> None:
+    ran = project.scrapy("task", *arguments)
+    assert ran.returncode == 1
+    assert said in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert project.log.partitions("seeds.tasks") == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", "a: &x [1]\nb: *x", "x: !!python/object:os.system {}", "- [" * 5_000, "\x00", "1: 2", "'"]
+)
+def test_hostile_files_are_refused_in_one_line(project: Project, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "task.yaml"
+    file.write_text(text)
+    ran = project.scrapy("task", "start", "t", "--file", str(file))
+    assert ran.returncode == 1
+    assert ran.stderr.count("\n") == 1
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["grow", "t"], ["pause"], ["pause", "t", "u"], ["list", "t"]])
+def test_other_words_are_refused_with_the_right_ones(project: Project, arguments: list[str]) -> None:
+    ran = project.direct("task", *arguments)
+    assert ran.returncode == 2
+    assert "say" in ran.stderr
+
+
+def test_a_task_is_declared_once_and_anew_when_it_is_over(project: Project) -> None:
+    project.direct("task", "start", "t")
+    ran = project.scrapy("task", "start", "t")
+    assert (ran.returncode, "scrapy task set" in ran.stderr) == (1, True)
+    project.direct("task", "cancel", "t")
+    assert "scrapy task start" in project.scrapy("task", "resume", "t").stderr
+    assert project.direct("task", "start", "t").returncode == 0
+
+
+def test_a_task_topic_of_several_partitions_is_refused(project: Project) -> None:
+    """Its records would have no one order."""
+    project.produce("seeds.tasks", (b"t", b"{}"))
+    ran = project.scrapy("task", "start", "t")
+    assert (ran.returncode, "must have one" in ran.stderr) == (1, True)
+    ran = project.scrapy("task", "list", "-s", "SITE_TASK_TOPIC=seeds")
+    assert (ran.returncode, "SITE_TASK_TOPIC is 'seeds'" in ran.stderr) == (1, True)
