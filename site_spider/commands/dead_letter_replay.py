@@ -40,7 +40,7 @@ def replayed_up_to(log: SeedLog, topic: str) -> dict[Partition, int]:
     }
 
 
-class _Sending(NamedTuple):
+class _PutBack(NamedTuple):
     task_id: str | None  # a task that goes on with it
     future: Future[MessagePlace]
 
@@ -114,7 +114,7 @@ class Replay(Listener):
             except SinkRejected as error:
                 self._skip(message, str(error))
 
-    def _send(self, producer: Producer, message: Message) -> _Sending | None:
+    def _send(self, producer: Producer, message: Message) -> _PutBack | None:
         headers = dict(message.headers)
         origin = headers.get("origin_topic", b"").decode("utf-8", "replace")
         if not origin:
@@ -124,7 +124,7 @@ class Replay(Listener):
             self._skip(message, "it holds the beginning of its message only; the whole is where it came from")
             return None
         task_id = None if self._tasks is None else self._tasks.before(origin, message.value)
-        return _Sending(task_id, producer.send(origin, message.key, message.value))
+        return _PutBack(task_id, producer.send(origin, message.key, message.value))
 
     def _skip(self, message: Message, reason: str) -> None:
         self.skipped += 1
