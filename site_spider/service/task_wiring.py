@@ -10,7 +10,11 @@ from site_spider.contracts.seed_log import Partition, Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.frontier.queues import Queues
 from site_spider.intake.loop_calls import LoopCalls
+from site_spider.service.config import ServiceSettings
 from site_spider.tasks.board import Board
+from site_spider.tasks.control import Control
+from site_spider.tasks.control_follower import ControlFollower
+from site_spider.tasks.control_log import Endings
 from site_spider.tasks.follower import Follower
 from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.leaving import Leaving
@@ -27,14 +31,23 @@ class TaskRecords(NamedTuple):
     topics: TaskTopics
     board: Board
     states: TaskStates
+    parking: Parking
+    control: Control
+    highs: Control | None  # None: the end of tasks is not told
     background: Background
 
 
-def build_records(topics: TaskTopics, producer: Producer, background: Background) -> TaskRecords:
+def build_records(
+    config: ServiceSettings, log: SeedLog, producer: Producer, tell: LoopCalls, background: Background
+) -> TaskRecords:
     """The first step, before there is a frontier."""
-    board = Board()
+    topics, board, endings = config.task_topics, Board(), Endings()
     states = TaskStates(board, process_name(), partial(producer.send, topics.tasks), background)
-    return TaskRecords(topics, board, states, background)
+    follower = ControlFollower(log, topics.control, endings, tell)
+    control = Control(producer, topics.control, states.process, endings, follower, background)
+    highs = None if config.exactly_once else control
+    parking = Parking(producer, topics, states, background, highs)
+    return TaskRecords(topics, board, states, parking, control, highs, background)
 
 
 def build_gate(records: TaskRecords, queues: Queues, leaving: Leaving) -> TaskGate:
@@ -44,7 +57,6 @@ def build_gate(records: TaskRecords, queues: Queues, leaving: Leaving) -> TaskGa
 
 def build_tasks(
     records: TaskRecords,
-    parking: Parking,
     gate: TaskGate,
     log: SeedLog,
     partitions: Callable[[], Collection[Partition]],
@@ -54,4 +66,4 @@ def build_tasks(
     topics, board = records.topics, records.board
     watch = ReturnWatch(log, topics, board, partitions, records.background)
     follower = partial(Follower, log, topics.tasks, board, tell)
-    return Tasks(records.states, parking, gate, watch, follower)
+    return Tasks(records.states, records.parking, gate, watch, follower)

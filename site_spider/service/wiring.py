@@ -69,14 +69,14 @@ from site_spider.service.log_lines import slot_name
 from site_spider.service.observers import Observers
 from site_spider.service.parts import Parts, Stores
 from site_spider.service.stop import Stop
-from site_spider.service.task_ends import TaskTopicParts, build_ends
+from site_spider.service.task_ends import build_ends
 from site_spider.service.task_wiring import build_gate, build_records, build_tasks
 from site_spider.service.tracing import seed_traces, times_of
 from site_spider.sources.extractor import Extractor
 from site_spider.tasks.leaving import Leaving
 from site_spider.tasks.pages import TaskPages
-from site_spider.tasks.parking import Parking
 from site_spider.tasks.sourced import with_source
+from site_spider.tasks.tracker import Tracker
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
 
@@ -129,13 +129,10 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     mishaps = Mishaps(crawler.signals)
 
     # tasks
-    records = build_records(config.task_topics, producer, background)
+    records = build_records(config, stores.log, producer, tell, background)
     has_first = lambda: Partition(member.topic, 0) in ledger.partitions()  # noqa: E731
-    reached = TaskTopicParts(stores.log, producer, records.topics, records.board, has_first)
-    process = records.states.process
-    ends, tracker, control = build_ends(settings, config, reached, process, completion, tell, background)
-    highs = None if config.exactly_once else control
-    parking = Parking(producer, records.topics, records.states, background, highs)
+    tracker = Tracker(completion, records.control)
+    ends = build_ends(settings, config, records, stores.log, producer, tracker, has_first)
 
     # bodies in memory
     bodies = Bodies(
@@ -196,8 +193,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         hosts,
         stats.inc_value,
         background,
-        parking,
-        highs,
+        records.parking,
+        records.highs,
     )
     proceed = quarantine.isolation.proceed
     queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, proceed)
@@ -208,14 +205,14 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         completion,
         room,
         spill,
-        parking,
+        records.parking,
         results,
         dead_letters,
         background,
         writes_cancelled=config.cancelled_results,
     )
     gate = build_gate(records, queues, leaving)
-    tasks = build_tasks(records, parking, gate, stores.log, ledger.partitions, tell)
+    tasks = build_tasks(records, gate, stores.log, ledger.partitions, tell)
     callbacks = Callbacks(spider, config.callback_timeout_seconds)
     dispatcher = Dispatcher(
         CrawlParts(engine, spider, stats),

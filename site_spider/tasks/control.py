@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 
 from site_spider.contracts.seed_log import MessagePlace, Partition, Producer
 from site_spider.engine.background import Background
+from site_spider.outage import Outage
 from site_spider.tasks.control_follower import ControlFollower
 from site_spider.tasks.control_log import Endings, written
 from site_spider.tasks.ending import Fact, High, TaskEnding
+
+logger = logging.getLogger(__name__)
 
 Then = Callable[[], None]
 
@@ -38,6 +42,9 @@ class Control:
         self._follower = follower
         self._guarded = background.guarded
         self._loop = asyncio.get_running_loop()
+        self._away = Outage(
+            logger, "The control log of tasks takes no records, trying again", "It takes them again"
+        )
         self._highs: dict[tuple[str, Partition], int] = {}  # the highest that this process has told
         self._unsure: list[
             tuple[str, MessagePlace, Then]
@@ -63,9 +70,16 @@ class Control:
         """Append a record; `done` hears whether it is durable."""
         key, value = written(task_id, fact)
 
+        def heard(error: BaseException | None) -> None:
+            if error is None:
+                self._away.is_over()
+            else:
+                self._away.goes_on(error)
+            done(error is None)
+
         def answered(future: Future[MessagePlace]) -> None:
             try:
-                self._loop.call_soon_threadsafe(self._guarded(done), future.exception() is None)
+                self._loop.call_soon_threadsafe(self._guarded(heard), future.exception())
             except RuntimeError:
                 return  # the loop has closed: the process is ending
 

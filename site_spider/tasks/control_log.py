@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SiteSpiderError
+from site_spider.ledger.varints import ascending_from_text, ascending_to_text
 from site_spider.tasks.counts import Counts
 from site_spider.tasks.ending import (
     Attempts,
@@ -63,7 +64,7 @@ def _told(fact: Fact) -> tuple[str, tuple[str, ...], dict[str, Any]]:  # noqa: P
             "version": fact.version,
             "passed": fact.passed,
             "top": fact.top,
-            "holes": sorted(fact.holes),
+            "holes": ascending_to_text(sorted(fact.holes), fact.passed),
             "counts": fact.counts.fields(),
         }
         return "tally", (_text(fact.partition), fact.writer), said
@@ -102,13 +103,14 @@ def _passed(owner: list[str], said: Any) -> Passed:
 
 
 def _tally(owner: list[str], said: Any) -> Tally:
+    passed = _number(said["passed"])
     return Tally(
         _partition(owner[0]),
         owner[1],
         _number(said["version"]),
-        _number(said["passed"]),
+        passed,
         _number(said["top"]),
-        frozenset(map(_number, said["holes"])),
+        frozenset(ascending_from_text(said["holes"], passed)),
         Counts.read(said["counts"]),
     )
 

@@ -20,7 +20,7 @@ class _Going(NamedTuple):
 
 
 class PutBackTasks:
-    """Of one replay. Blocks."""
+    """Of one run of the command. Blocks."""
 
     def __init__(self, log: SeedLog, producer: Producer, topics: TaskTopics) -> None:
         self._log = log

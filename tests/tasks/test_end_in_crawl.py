@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from scrapy.crawler import Crawler
+from site_spider.commands.dead_letter_replay import Replay
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.commands.dead_letter_replay import Replay
 from site_spider.errors import ConfigError, SeedError
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.tasks.changes import declared, in_state
@@ -91,7 +91,7 @@ def test_a_task_that_nobody_closes_does_not_end(tmp_path: Path) -> None:
 
 
 def test_seeds_of_other_producers_are_covered_by_the_close(tmp_path: Path) -> None:
-    """They say nothing in the control log, so they end the task when they are complete, and are not counted."""
+    """They say nothing in the control log: the end waits for them, but does not count them."""
     crawl(tmp_path, seeds(5))
     close(tmp_path)
     crawl(tmp_path, [], until=told(tmp_path))
@@ -254,12 +254,13 @@ def test_a_seed_producer_refuses_what_is_no_seed(tmp_path: Path) -> None:
 
 
 def test_a_block_left_by_an_exception_leaves_the_task_open(tmp_path: Path) -> None:
-    with (
-        pytest.raises(KeyError),
-        SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer,
-    ):
-        producer.send("http://host.test/1")
-        raise KeyError
+    def work() -> None:
+        with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
+            producer.send("http://host.test/1")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        work()
     ending = read_endings(LocalSeedLog(tmp_path), TOPICS).get("t")
     assert ending is not None
     assert (ending.is_closed, ending.sending) == (False, set())

@@ -1,0 +1,72 @@
+"""`scrapy task close`, `wait` and `notify`, and `scrapy seed --close`."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from site_spider.adapters.local.log import LocalSeedLog
+from tests.commands.project import Project
+from tests.in_process.engine import crawl
+from tests.tasks.test_control import declare
+from tests.tasks.test_end_in_crawl import Receiver, attempts, events, told
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_seed_close_and_wait(project: Project, tmp_path: Path) -> None:
+    seeded = project.scrapy(
+        "seed", "-", "--task-id", "t", "--close", stdin="http://host.test/1\nhttp://host.test/2\n"
+    )
+    assert seeded.stdout.endswith("produced 2, refused 0\n"), seeded.stderr
+    crawl(tmp_path, [], until=told(tmp_path))
+    waited = project.scrapy("task", "wait", "t", "--json")
+    assert waited.returncode == 0
+    assert json.loads(waited.stdout)["seeds"] == {"result": 2, "total": 2}
+    again = project.scrapy("task", "close", "t")
+    assert (again.returncode, "has ended already" in again.stdout) == (0, True)
+    crawl(tmp_path, [{"url": "http://host.test/3"}])
+    assert len(events(tmp_path)) == 1
+
+
+def test_wait_says_that_a_task_was_cancelled(project: Project, tmp_path: Path) -> None:
+    declare(tmp_path, state="cancelled")
+    crawl(tmp_path, [{"url": "http://host.test/1", "meta": {"task_id": "t"}}], until=told(tmp_path))
+    assert project.scrapy("task", "wait", "t").returncode == 3
+
+
+def test_wait_says_that_a_budget_is_spent(project: Project, tmp_path: Path) -> None:
+    declare(tmp_path, max_pages=1)
+    crawl(tmp_path, [{"url": f"http://host.test/{n}", "meta": {"task_id": "t"}} for n in range(3)])
+    waited = project.scrapy("task", "wait", "t")
+    assert (waited.returncode, "page_budget" in waited.stdout) == (4, True)
+
+
+def test_wait_and_notify_refuse_a_task_that_nobody_knows(project: Project, tmp_path: Path) -> None:
+    LocalSeedLog(tmp_path).check(1)
+    for verb in ("wait", "notify"):
+        refused = project.scrapy("task", verb, "typo")
+        assert (refused.returncode, "typo" in refused.stderr) == (1, True)
+
+
+def test_close_needs_a_task(project: Project) -> None:
+    refused = project.scrapy("seed", "-", "--close", stdin="http://host.test/1\n")
+    assert (refused.returncode, "--task-id" in refused.stderr) == (2, True)
+
+
+def test_notify_sends_the_webhook_once_more(project: Project, tmp_path: Path) -> None:
+    with closing(Receiver(refusals=1)) as receiver:
+        declare(tmp_path, webhook=receiver.url)
+        project.scrapy("seed", "-", "--task-id", "t", "--close", stdin="http://host.test/1\n")
+        crawl(tmp_path, [], until=lambda _: attempts(tmp_path) == [503], SITE_ALLOW_PRIVATE_HOSTS=True)
+        sent = project.scrapy("task", "notify", "t", "--json", SITE_ALLOW_PRIVATE_HOSTS="true")
+        assert sent.returncode == 0, sent.stderr
+        assert [each["status"] for each in json.loads(sent.stdout)["attempts"]] == [503, 204]
+        assert attempts(tmp_path) == [503, 204]
+        assert receiver.requests[0][1] == receiver.requests[1][1]
