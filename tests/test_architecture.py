@@ -32,7 +32,6 @@ _RESULT = "a result is filled in while its page is read"
 _HOST = (
     "the record of one host is the frontier's; host_queue.py is the part of it that looks at one host alone"
 )
-_FLOW = "the record of one flow is that of the module in which it stands"
 _REQUEST = "Scrapy's requests carry these on their way"
 _HOOK = "Python's own place for it"
 # module -> object -> why its attributes are set there
@@ -45,7 +44,6 @@ SET_FROM_OUTSIDE = {
     "download/handler.py": {"response": "Scrapy's, made without its slow constructor"},
     "download/proxies/middlewares.py": {"made": "a copy of the request, made by Scrapy"},
     "frontier/dispatcher.py": {"request": _REQUEST, "job": _RECORDS},
-    "frontier/flows.py": {"flow": _FLOW},
     "frontier/frontier.py": {"host": _HOST, "turn.host": _HOST},
     "frontier/hosts.py": {"host": _HOST},
     "frontier/sourced.py": {"request": _REQUEST},

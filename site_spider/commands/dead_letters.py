@@ -17,6 +17,7 @@ from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.commands.table import Column
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.errors import TopicMissing
+from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins as parts
 
 __name__ = "site_spider.commands.dead-letters"  # Scrapy names the command after it
@@ -106,13 +107,13 @@ class Command(SiteCommand):
         configured = options.text(self.options, "SITE_DEAD_LETTER_TOPIC")
         if given is None and configured:
             return configured
-        name = given or options.text(self.options, "SITE_SEED_TOPIC", required=True)
+        name = given or Tiers.of(self.options).main
         return name if name.endswith(_SUFFIX) or name == configured else f"{name}{_SUFFIX}"
 
     def _check_topic(self, log: SeedLog, given: str, topic: str) -> None:
         """Raise TopicMissing unless that topic, or one whose dead letters it would hold, exists."""
         seeds = topic.removesuffix(_SUFFIX)
-        known = (options.text(self.options, name) for name in ("SITE_DEAD_LETTER_TOPIC", "SITE_SEED_TOPIC"))
+        known = (options.text(self.options, "SITE_DEAD_LETTER_TOPIC"), *Tiers.of(self.options).topics)
         if not any(log.partitions(name) for name in (topic, seeds)) and not {topic, seeds} & {*known}:
             raise TopicMissing(
                 f"--topic is {given!r}, but neither {seeds} nor {topic} exists at {log.address}."

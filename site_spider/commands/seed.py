@@ -12,13 +12,13 @@ from typing import BinaryIO, NoReturn
 
 from tqdm import tqdm
 
-from site_spider import options
 from site_spider.commands.seed_lines import seed_lines
 from site_spider.commands.seeding import Seeding
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.escape import for_log
 from site_spider.intake import own_requests
+from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins as parts
 
 _CHECK_SECONDS = 10.0
@@ -54,7 +54,11 @@ class Command(SiteCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""
         super().add_options(parser)
-        parser.add_argument("--topic", metavar="T", help="produce to T instead of SITE_SEED_TOPIC")
+        parser.add_argument(
+            "--topic",
+            metavar="T",
+            help="produce to T instead of SITE_SEED_TOPIC: another tier of SITE_SEED_TOPICS, say",
+        )
         parser.add_argument("--task-id", metavar="ID", help="the task that these seeds belong to")
         parser.add_argument("--method", metavar="M", help="the HTTP method (default: GET)")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
@@ -71,7 +75,7 @@ class Command(SiteCommand):
             self.exitcode = EXIT_FAILED
 
     def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
-        topic = opts.topic or options.text(self.options, "SITE_SEED_TOPIC", required=True)
+        topic = opts.topic or Tiers.of(self.options).main
         with closing(log.producer()) as producer:
             seeding = Seeding(
                 producer,

@@ -13,6 +13,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self
 
 Headers = Sequence[tuple[str, bytes]]
+Topics = str | Sequence[str]  # one, or several that a member reads
+
+
+def each_topic(topics: Topics) -> tuple[str, ...]:
+    """Their names."""
+    return (topics,) if isinstance(topics, str) else tuple(topics)
 
 
 class Partition(NamedTuple):
@@ -147,13 +153,16 @@ class SeedLog(Protocol):
     def check(self, timeout_seconds: float) -> None:
         """Raise LogUnavailable, naming the setting and the address, unless the log answers in time."""
 
-    def consumer(self, topic: str, group: str, listener: Listener) -> Consumer:
-        """A new member of `group`; new groups start at the beginning of the topic."""
+    def consumer(self, topics: Topics, group: str, listener: Listener) -> Consumer:
+        """A new member of `group`; new groups start at the beginning of each topic.
+
+        A topic that does not exist yet is read as soon as it does.
+        """
 
     def producer(self) -> Producer:
         """A new producer."""
 
-    def transactional_consumer(self, topic: str, group: str, listener: Listener) -> TransactionalConsumer:
+    def transactional_consumer(self, topics: Topics, group: str, listener: Listener) -> TransactionalConsumer:
         """A new member that stores results with positions. Raises ConfigError in a log without that."""
 
     def progress(self, topic: str, group: str) -> list[PartitionProgress]:

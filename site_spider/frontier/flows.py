@@ -150,12 +150,15 @@ class Flows(Generic[L]):
             flow.vt = self.now
         return flow.vt
 
-    def charge(self, flow: Flow[L], start: float) -> None:
-        """One of it has been served, when its virtual time was `start`."""
-        flow.vt += 1.0 / self._weight(flow.key)
-        if start > self.now:
-            self.now = start
+    def serve(self, flow: Flow[L]) -> None:
+        """One of it is being served."""
+        if flow.vt > self.now:
+            self.now = flow.vt
             self._forget()
+
+    def charge(self, flow: Flow[L]) -> None:
+        """That has not been given up."""
+        flow.vt += 1.0 / self._weight(flow.key)
         self.look(flow)
 
     def correct(self, key: Hashable, cost: float) -> Flow[L]:

@@ -39,7 +39,6 @@ class _Turn(NamedTuple, Generic[T]):
     item: Item[T]
     next_at: float
     reason: str
-    vt: float
     now: float
 
 
@@ -84,7 +83,7 @@ class Frontier(Generic[T]):
         """
         turn, self._uncharged = self._uncharged, None
         if turn is not None:
-            self._hosts.charge(turn.flow, turn.vt, turn.now, now)
+            self._hosts.charge(turn.flow, turn.now, now)
         self._wake(now)
         lane = self._hosts.next_lane(now)
         return None if lane is None else self._serve(lane, now)
@@ -201,7 +200,7 @@ class Frontier(Generic[T]):
         host, flow = lane.host, lane.flow
         level, _ = lane.best(now, self._max_wait_seconds)
         item = lane.take(level)
-        turn = _Turn(host, flow, level, item, host.next_at, host.reason, flow.vt, now)
+        turn = _Turn(host, flow, level, item, host.next_at, host.reason, now)
         self._turn = self._uncharged = turn
         self._count_out(level)
         host.waiting -= 1

@@ -87,13 +87,14 @@ class Hosts(Generic[T]):
                 continue
             lane = self._first_lane(flow)
             if lane is not None:
+                self._flows.serve(flow)
                 return lane
             self._flows.leave()
         return None
 
-    def charge(self, flow: Flow[Any], start: float, then: float, now: float) -> None:
-        """One of a flow was served, when its virtual time was `start` and the time `then`."""
-        self._flows.charge(flow, start)
+    def charge(self, flow: Flow[Any], then: float, now: float) -> None:
+        """One of a flow was served at the time `then`."""
+        self._flows.charge(flow)
         if self._rates is not None:
             self._rates.spend(flow.key, then)
         self._let_others_pass(flow, now)

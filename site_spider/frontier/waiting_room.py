@@ -12,6 +12,7 @@ from scrapy import Request
 from scrapy.settings import BaseSettings
 
 from site_spider import meta_keys, options
+from site_spider.frontier.fairness import TaskFlow, flow_of
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.levels import level_of
 from site_spider.frontier.politeness import Politeness
@@ -32,6 +33,7 @@ _MOST_PASSED = 300  # of what cannot begin now, before others have the event loo
 
 class _Out(NamedTuple):
     host: str
+    flow: TaskFlow | None
     began: float
 
 
@@ -95,7 +97,8 @@ class WaitingRoom(HostAnswers):
             self._seeds += 1
         else:
             self.load.add_request(size_bytes(waiter))
-        self.frontier.push(level_of(priority), host_name(waiter), waiter, self._loop.time(), not_before)
+        level, flow = level_of(priority), flow_of(waiter)
+        self.frontier.push(level, host_name(waiter), waiter, self._loop.time(), not_before, flow)
 
     def next(self, builder: Builder) -> Request | None:
         """The next request whose host is free."""
@@ -138,7 +141,7 @@ class WaitingRoom(HostAnswers):
             return request
         if self._politeness.throttled_delay is not None:
             self.frontier.slow_down(self._politeness.throttled_delay(host), self._loop.time())
-        self._out[request] = _Out(host, self._loop.time())
+        self._out[request] = _Out(host, flow_of(waiter), self._loop.time())
         return request
 
     def _ask(self, waiter: Waiter, host: str) -> State:
@@ -166,7 +169,8 @@ class WaitingRoom(HostAnswers):
         """A request has left the downloader; its host may get another one."""
         out = self._out.pop(request, None)
         if out is not None:
-            self.frontier.release(out.host, self._loop.time())
+            now = self._loop.time()
+            self.frontier.release(out.host, now, out.flow, cost=now - out.began)
 
     def host_overloaded(self, request: Request, asked_seconds: float) -> None:
         """As in HostAnswers."""

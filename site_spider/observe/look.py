@@ -45,7 +45,7 @@ async def look(watched: Watched, most: int) -> dict[str, Any]:
         "pid": os.getpid(),
         "spider": watched.crawler.spidercls.name,
         "group": watched.member.group,
-        "topic": watched.member.topic,
+        "topic": ",".join(watched.member.topics),
         "queues": queues.lengths(),
         "levels": {str(level): length for level, length in islice(levels.items(), _MOST_LEVELS)},
         "waiting": waiting,

@@ -83,13 +83,13 @@ class OffsetCommits:
 
     def spill(
         self,
-        job: Job,  # noqa: ARG002
+        job: Job,
         key: bytes | None,
         value: bytes,
         topic: str | None = None,
     ) -> Future[None]:
         """As in Commits: sent at once."""
-        return self._producer.send(topic or self._member.topic, key, value)
+        return self._producer.send(topic or job.entry.partition.topic, key, value)
 
     @property
     def stores_records(self) -> bool:
@@ -118,7 +118,7 @@ class OffsetCommits:
 
     def join(self, log: SeedLog, listener: Listener) -> Consumer:
         """As in ThreadCommits."""
-        return log.consumer(*self._member, listener)
+        return log.consumer(self._member.topics, self._member.group, listener)
 
     def look(self, consumer: Consumer, mine: Set[Partition]) -> None:
         """As in ThreadCommits."""

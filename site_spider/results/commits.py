@@ -23,6 +23,12 @@ class Member(NamedTuple):
 
     topic: str
     group: str
+    other_topics: tuple[str, ...] = ()
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All that it reads."""
+        return (self.topic, *self.other_topics)
 
 
 class ThreadCommits(Protocol):
@@ -59,7 +65,7 @@ class Commits(Protocol):
         """A result has been acknowledged by every sink."""
 
     def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[None]:
-        """Send a request of this job to a seed topic (None: ours); done when durable or kept for its tree."""
+        """Send a request of this job to a seed topic (None: its own); done once durable or kept for it."""
 
     @property
     def stores_records(self) -> bool:

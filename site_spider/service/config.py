@@ -13,6 +13,7 @@ from site_spider.options import SettingsView
 from site_spider.results.batch import BatchLimits
 from site_spider.results.exactly_once.held import LONGEST_SPAN_OFFSETS
 from site_spider.seed.seed import FORBIDDEN_META
+from site_spider.seed.tiers import Tiers
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
 _IDLE_SHARE = 5  # a sink with nothing to do gets its next batch so many times sooner
@@ -23,7 +24,7 @@ _SHORTEST_KEY_BYTES = 16
 class ServiceSettings:
     """What SeedService works by; the names follow the settings."""
 
-    seed_topic: str
+    tiers: Tiers
     consumer_group: str
     dead_letter_topic: str
     limits: SeedLimits
@@ -44,20 +45,19 @@ class ServiceSettings:
     @classmethod
     def read(cls, settings: SettingsView) -> Self:
         """Raises ConfigError for the first that cannot be used."""
-        topic = options.topic(settings, "SITE_SEED_TOPIC")
-        dead_letter_topic = options.topic(settings, "SITE_DEAD_LETTER_TOPIC", f"{topic}.dead-letters")
-        if dead_letter_topic == topic:
+        tiers = Tiers.of(settings)
+        dead_letter_topic = options.topic(settings, "SITE_DEAD_LETTER_TOPIC", f"{tiers.main}.dead-letters")
+        if dead_letter_topic in tiers.topics:
             raise ConfigError(
-                f"SITE_DEAD_LETTER_TOPIC is {topic!r} as SITE_SEED_TOPIC is: each dead letter would be read "
-                "as a seed again. Name another topic, or leave it empty."
+                f"SITE_DEAD_LETTER_TOPIC is {dead_letter_topic!r}, a seed topic: each dead letter would be "
+                "read as a seed again. Name another topic, or leave it empty."
             )
         return cls(
-            seed_topic=topic,
+            tiers=tiers,
             consumer_group=options.text(settings, "SITE_CONSUMER_GROUP", required=True),
             dead_letter_topic=dead_letter_topic,
             limits=_limits(settings),
             spill=SpillRules(
-                topic,
                 open_seconds=options.seconds(settings, "SITE_SEED_MAX_OPEN_SECONDS", minimum=0.001),
                 all_links=options.choice(settings, "SITE_LINKS_TO", ("memory", "kafka")) == "kafka",
             ),

@@ -114,20 +114,17 @@ class SeedService:
         await parts.sinks.open(config.startup_wait_seconds)
         if isinstance(parts.dupefilter, SeenDupeFilter):
             await parts.dupefilter.connect(config.startup_wait_seconds)
-        if parts.hosts is not None:
-            await parts.hosts.ask()
+        await parts.partitions.ask()
         descriptors.check_limit(settings)
         await self._start(parts, stop)
         logger.info(
             "Taking seeds from %s of %s as a member of %s; results go to %s",
-            config.seed_topic,
+            ", ".join(config.tiers.topics),
             stores.log.address,
             config.consumer_group,
             where_results_go(settings),
         )
-        say_idle_processes(
-            config.seed_topic, await asyncio.to_thread(stores.log.partitions, config.seed_topic)
-        )
+        say_idle_processes(config.tiers.topics, sum(parts.partitions.counts()))
 
     async def _stores(self, wait_seconds: float) -> Stores:
         """What the settings name, when the seed log is there."""
@@ -148,7 +145,7 @@ class SeedService:
             )
         background = self._ending.background
         parts.intake.start()
-        looks = (parts.seeds.look, parts.bodies.look)
+        looks = (parts.seeds.look, parts.bodies.look, parts.partitions.look)
         ticking = tick(looks, parts.queues.look, parts.commits.tick)
         self._ticker = background.start(ticking, "ticker")
         self._following = background.start(self._sources.follow(), "sources")

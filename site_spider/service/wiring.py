@@ -25,6 +25,7 @@ from site_spider.engine import hooks as engine_hooks
 from site_spider.engine import parts as registry
 from site_spider.engine.cookies import SeedCookies
 from site_spider.frontier.dispatcher import CrawlParts, Dispatcher
+from site_spider.frontier.fairness import TaskRates, TaskWeights
 from site_spider.frontier.links_in_hand import LinksInHand
 from site_spider.frontier.politeness import build_frontier, build_politeness
 from site_spider.frontier.preparation import Preparation
@@ -44,6 +45,7 @@ from site_spider.intake.quarantine.quarantine import Quarantine
 from site_spider.intake.seed_queue import SeedQueue
 from site_spider.intake.seed_weights import SeedWeights
 from site_spider.intake.seeds import Seeds
+from site_spider.intake.topic_partitions import TopicPartitions
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.lifecycle import Lifecycle
@@ -85,7 +87,7 @@ class Parts:
     results: Results
     room: WaitingRoom
     queues: Queues
-    hosts: Ownership | None
+    partitions: TopicPartitions
     bodies: Bodies
     handover: Handover
     quarantine: Quarantine
@@ -129,7 +131,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     wake = partial(engine_hooks.wake, engine)
     background = ending.background
     tell = LoopCalls(background)
-    member = Member(config.seed_topic, config.consumer_group)
+    topics = config.tiers.topics
+    member = Member(topics[0], config.consumer_group, topics[1:])
+    task_weight, task_rate = (lambda _task_id: 1.0), (lambda _task_id: None)  # as tasks declare them
 
     def sink_changed() -> None:
         bodies.look()
@@ -173,7 +177,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     load = build_load(settings)
     handover = Handover(engine, sinks, config.revoke_grace_seconds)
     back_pressure = BackPressure(load, sinks, commits, handover, is_stopping, lambda: bodies.has_room)
-    poll_room = PollRoom(ledger, load, config.limits, back_pressure.may_poll)
+    poll_room = PollRoom(ledger, load, config.limits, back_pressure.may_poll, config.tiers.weights)
     own_requests = OwnRequests(spider)
     seed_queue = SeedQueue(wake, own_requests)
     quarantine = Quarantine(completion, seed_queue, dead_letters, commits.commit_first, wake)
@@ -182,15 +186,15 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     # frontier
     sources = stores.sources
     library = lambda: sources.library  # noqa: E731
-    frontier = build_frontier(settings, library)
+    partitions = TopicPartitions(topics, ledger, stores.log.partitions, background)
+    weights, rates = TaskWeights(config.tiers.weights, task_weight), TaskRates(task_rate, partitions.share)
+    frontier = build_frontier(settings, library, weights, rates)
     politeness = build_politeness(
         crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
     )
     room = WaitingRoom(frontier, politeness, load, completion, lifecycle.may_begin, poll_room.starved, wake)
     cookies = SeedCookies(crawler)
-    hosts = (
-        Ownership(member.topic, ledger, stores.log.partitions, background) if config.host_ownership else None
-    )
+    hosts = Ownership(partitions) if config.host_ownership else None
     spill = Spill(
         config.spill,
         commits,
@@ -270,7 +274,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         results=results,
         room=room,
         queues=queues,
-        hosts=hosts,
+        partitions=partitions,
         bodies=bodies,
         handover=handover,
         quarantine=quarantine,

@@ -39,7 +39,7 @@ class FairModel(RuleBasedStateMachine):
         self.next_at = dict.fromkeys(HOSTS, -inf)
         self.virtual = 0.0
         self.flows: dict[str | None, tuple[float, int]] = {}  # virtual time, order
-        self.uncharged: tuple[str | None, float] | None = None
+        self.uncharged: tuple[str | None] | None = None
 
     @rule(level=st.integers(-2, 2), host=hosts, task=tasks, wait=st.sampled_from([0.0, 0.0, 0.0, 5.0]))
     def push(self, level: int, host: str, task: str | None, wait: float) -> None:
@@ -101,8 +101,7 @@ class FairModel(RuleBasedStateMachine):
 
     def _pop(self) -> Piece | None:
         if self.uncharged is not None:
-            task, start = self.uncharged
-            self.virtual = max(self.virtual, start)
+            task = self.uncharged[0]
             vt, number = self.flows[task]
             self.flows[task] = vt + 1 / self.weights[task], number
             self.uncharged = None
@@ -111,7 +110,8 @@ class FairModel(RuleBasedStateMachine):
         found = self.frontier.pop(self.now)
         assert found == expected
         if found is not None:
-            self.uncharged = found.task, self.flows[found.task][0]
+            self.uncharged = (found.task,)
+            self.virtual = max(self.virtual, self.flows[found.task][0])
             self.taken = next(pair for pair in self.there if pair[1] == found)
             self.there.remove(self.taken)
         return found

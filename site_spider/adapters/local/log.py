@@ -21,7 +21,15 @@ from site_spider.adapters.local.log_file import (
     offset_of,
 )
 from site_spider.adapters.local.log_producer import LocalProducer
-from site_spider.contracts.seed_log import Listener, Message, Partition, PartitionProgress, Position
+from site_spider.contracts.seed_log import (
+    Listener,
+    Message,
+    Partition,
+    PartitionProgress,
+    Position,
+    Topics,
+    each_topic,
+)
 from site_spider.errors import ConfigError, TopicMissing
 
 PARTITIONS = 4  # of a new topic; as many members of a group find work
@@ -53,9 +61,9 @@ class LocalSeedLog:
         with closing(LogFile(self._folder, busy_seconds=timeout_seconds)) as file, file.transaction():
             pass
 
-    def consumer(self, topic: str, group: str, listener: Listener) -> LocalConsumer:
+    def consumer(self, topics: Topics, group: str, listener: Listener) -> LocalConsumer:
         """See `site_spider.contracts.seed_log.SeedLog`."""
-        return LocalConsumer(self._folder, topic, group, listener)
+        return LocalConsumer(self._folder, each_topic(topics), group, listener)
 
     def transactional_consumer(self, *_of_what: object) -> NoReturn:
         """See `site_spider.contracts.seed_log.SeedLog`: there are no transactions here."""

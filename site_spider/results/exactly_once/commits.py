@@ -64,7 +64,7 @@ class TransactionCommits:
 
     def join(self, log: SeedLog, listener: Listener) -> Consumer:
         """As in ThreadCommits."""
-        return log.transactional_consumer(*self._member, listener)
+        return log.transactional_consumer(self._member.topics, self._member.group, listener)
 
     @property
     def is_awaited(self) -> bool:
