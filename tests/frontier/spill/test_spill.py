@@ -324,9 +324,7 @@ def test_a_retry_waits_where_it_would_have_waited_here(
     """A redirect raised its priority; a retry of it, in the other process, is placed behind the seeds."""
     priorities: list[int] = []
     # the process that has sent it takes the part of the other one from the first attempt there
-    monkeypatch.setattr(
-        Ownership, "owns", lambda self, host, _: host != "other.test" or bool(priorities)
-    )
+    monkeypatch.setattr(Ownership, "owns", lambda self, host, _: host != "other.test" or bool(priorities))
 
     def far(request: Request) -> Response:
         priorities.append(request.priority)

@@ -1,0 +1,180 @@
+"""Tiers in whole crawls: an urgent seed behind a large backlog, on each seed log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from site_spider.contracts.seed_log import SeedLog
+from site_spider.service import plugins
+from tests.contracts.seed_logs import make_kafka_topic
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page, settings_for
+from tools.deployment.deployment import Deployment, Run, opened, wait_until
+from tools.site.handle import Site
+
+BACKLOG = 20_000
+FEW = 2_000  # pages of the bulk between the production of the urgent seed and its answer
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.servers)])
+def tiers(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Settings of a crawl with two tiers."""
+    name = uuid.uuid4().hex[:8]
+    urgent, bulk = f"urgent-{name}", f"bulk-{name}"
+    settings = {
+        "SITE_SEED_TOPIC": urgent,
+        "SITE_SEED_TOPICS": f"{urgent}:8,{bulk}:1",
+        "SITE_CONSUMER_GROUP": name,
+    }
+    if request.param == "kafka":
+        brokers = request.getfixturevalue("kafka_brokers")
+        for topic in (urgent, bulk):
+            make_kafka_topic(brokers, topic, 2)
+        settings["SITE_KAFKA_BROKERS"] = brokers
+    return settings
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    engine.ANSWERS.clear()
+    yield
+    engine.ANSWERS.clear()
+
+
+def produce(log: SeedLog, topic: str, paths: list[str], host: str = "host.test") -> None:
+    producer = log.producer()
+    for path in paths:
+        seed = {"url": f"http://{host}{path}", "meta": {"url_id": path, "NotExtract": True}}
+        producer.send(topic, b"%d" % (len(path) % 7), json.dumps(seed).encode())
+    assert producer.flush(60) == 0
+    producer.close()
+
+
+def test_an_urgent_seed_does_not_wait_for_the_backlog_of_a_lower_tier(
+    tmp_path: Path, tiers: dict[str, Any]
+) -> None:
+    """On a host that the backlog keeps busy; and the lower tier goes on meanwhile and afterwards."""
+    log = plugins.seed_log(settings_for(tmp_path, **tiers))
+    urgent, bulk = (tier.split(":")[0] for tier in tiers["SITE_SEED_TOPICS"].split(","))
+    paths = [f"/bulk/{number}" for number in range(BACKLOG)]
+    produce(log, bulk, paths)
+    done, asked, answered = 0, 0, 0
+
+    async def slow(request: Request) -> Response:
+        nonlocal done, answered
+        await asyncio.sleep(0.01)
+        done += 1
+        if "urgent" in request.url:
+            answered = done
+        return page(request)
+
+    engine.ANSWERS.update(dict.fromkeys([*paths, "/urgent"], slow))
+
+    def until(_crawler: Crawler) -> bool:
+        nonlocal asked
+        if not asked and done > 300:
+            asked = done
+            produce(log, urgent, ["/urgent"])
+        return bool(answered) and done > answered + 200
+
+    found = crawl(tmp_path, [], until=until, timeout_seconds=120, **tiers)
+    assert "/urgent" in found.documents
+    assert answered - asked < FEW
+    assert found.seeds["consumed"] < BACKLOG
+    log.close()
+
+
+def test_a_lower_tier_does_not_starve(tmp_path: Path) -> None:
+    """It has its part of the downloads while the higher one has a backlog."""
+    settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1"}
+    log = plugins.seed_log(settings_for(tmp_path))
+    counts = {"urgent": 0, "bulk": 0}
+    for topic in counts:
+        produce(log, topic, [f"/{topic}/{number}" for number in range(6_000)])
+
+    async def slow(request: Request) -> Response:
+        await asyncio.sleep(0.005)
+        counts[request.url.split("/")[3]] += 1
+        return page(request)
+
+    engine.ANSWERS.update({f"/{topic}/{number}": slow for topic in counts for number in range(6_000)})
+    crawl(tmp_path, [], until=lambda _crawler: counts["urgent"] > 1_500, timeout_seconds=120, **settings)
+    assert counts["urgent"] / 16 < counts["bulk"] < counts["urgent"] / 4
+    log.close()
+
+
+def test_links_are_spilled_to_the_topic_of_their_seed(tmp_path: Path) -> None:
+    """What a bulk seed finds is bulk."""
+    settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1", "SITE_LINKS_TO": "kafka"}
+    log = plugins.seed_log(settings_for(tmp_path))
+    engine.ANSWERS["/root"] = lambda request: page(request, "<a href=/leaf>x</a>")
+    producer = log.producer()
+    producer.send("bulk", b"k", b'{"url": "http://host.test/root"}')
+    producer.send("urgent", b"k", b'{"url": "http://host.test/other"}')
+    assert producer.flush(10) == 0
+    producer.close()
+    found = crawl(tmp_path, [], until=lambda c: c.stats.get_value("spill/sent", 0) == 1, **settings)
+    assert found.seeds["spilled"] in (0, 1)
+    assert [json.loads(m.value or b"")["url"] for m in log.read("bulk")] == [
+        "http://host.test/root",
+        "http://host.test/leaf",
+    ]
+    assert [json.loads(m.value or b"")["url"] for m in log.read("urgent")] == ["http://host.test/other"]
+    log.close()
+
+
+# --- processes that die ---------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["embedded", "kafka"])
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    brokers = request.getfixturevalue("kafka_brokers") if request.param == "kafka" else ""
+    yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": brokers})
+
+
+def crawler_of(run: Run) -> int:
+    found = subprocess.run(
+        ["pgrep", "-P", str(run.process.pid), "-f", " crawl "], capture_output=True, text=True, check=False
+    )
+    return int(found.stdout.split()[0]) if found.stdout.split() else 0
+
+
+@pytest.mark.servers
+def test_kill_9_loses_nothing_of_any_tier(deployment: Deployment, tmp_path: Path) -> None:
+    """The script goes on until no tier has a lag."""
+    bulk = f"{deployment.topic}-bulk"
+    if brokers := deployment.settings["SITE_KAFKA_BROKERS"]:
+        for topic in (deployment.topic, bulk):
+            make_kafka_topic(brokers, topic, 2)
+    slow = [f"/slow/50/{number}" for number in range(300)]
+    with Site(tmp_path / "record.jsonl", hosts=4) as site:
+        host = site.url("").removeprefix("http://")
+        produce(deployment.log, bulk, slow, host)
+        produce(deployment.log, deployment.topic, [f"/page/{number}" for number in range(40)], host)
+        run = deployment.start("--until-done", SITE_SEED_TOPICS=f"{deployment.topic}:8,{bulk}:1")
+        wait_until(lambda: len(deployment.documents()) > 60, 60, "a part of the crawl")
+        assigned = run.text().count("Assigned: ")
+        os.kill(crawler_of(run), signal.SIGKILL)
+        wait_until(lambda: run.text().count("Assigned: ") > assigned, 60, "a new assignment")
+        produce(deployment.log, deployment.topic, [f"/page/late{number}" for number in range(10)], host)
+        assert run.wait(200) == 0
+    expected = {
+        *slow,
+        *(f"/page/{number}" for number in range(40)),
+        *(f"/page/late{number}" for number in range(10)),
+    }
+    assert set(deployment.documents()) == expected
+    assert deployment.dead_letters() == []
