@@ -21,7 +21,7 @@ class Report:
     address: str
     partitions: tuple[
         tuple[int | Partition, Progress], ...
-    ]  # by number, with several topics by name and number
+    ]  # by number, or by name too
     rate: float | None
     seconds_left: float | None
 
@@ -86,7 +86,7 @@ def _named(which: int | Partition) -> dict[str, Any]:
 
 
 def _progress(log: SeedLog, topics: tuple[str, ...], group: str) -> list[PartitionProgress]:
-    """Of all topics; one of several that does not exist yet has nothing to do. Raises TopicMissing for all."""
+    """Of all topics; one that does not exist yet has nothing to do. Raises TopicMissing for all."""
     found: list[PartitionProgress] = []
     for topic in topics:
         try:
