@@ -19,9 +19,7 @@ class Report:
     topic: str  # or several, with commas between
     group: str
     address: str
-    partitions: tuple[
-        tuple[int | Partition, Progress], ...
-    ]  # by number, or by name too
+    partitions: tuple[tuple[int | Partition, Progress], ...]  # by number, or by name too
     rate: float | None
     seconds_left: float | None
 

@@ -36,17 +36,18 @@ class Tiers:
     @classmethod
     def of(cls, settings: SettingsView) -> Self:
         """Read SITE_SEED_TOPICS, else SITE_SEED_TOPIC. Raises ConfigError."""
-        topic = options.topic(settings, TOPIC)
         tiers = tuple(map(_tier, _parts(settings)))
         if not tiers:
+            topic = options.topic(settings, TOPIC)
             return cls((Tier(topic, 1.0),), topic)
+        topic = options.text(settings, TOPIC)
         named = [tier.topic for tier in tiers]
         if len(set(named)) < len(named):
             twice = next(name for name in named if named.count(name) > 1)
             raise ConfigError(f"{TOPICS} names {twice!r} twice. Name each topic once.")
         if len(named) > MOST_TIERS:
             raise ConfigError(f"{TOPICS} names {len(named)} topics. Name {MOST_TIERS} at most.")
-        if topic not in named and _is_chosen(settings, topic):
+        if topic and topic not in named and _is_chosen(settings, topic):
             raise ConfigError(
                 f"{TOPIC} is {topic!r}, which {TOPICS} does not name: nobody would read it. "
                 f"Add it to {TOPICS}, or leave {TOPIC} out."

@@ -218,3 +218,34 @@ def test_kill_9_loses_nothing_of_any_tier(deployment: Deployment, tmp_path: Path
     }
     assert set(deployment.documents()) == expected
     assert deployment.dead_letters() == []
+
+
+@pytest.mark.servers
+def test_results_of_all_tiers_are_stored_exactly_once(kafka_brokers: str, tmp_path: Path) -> None:
+    """With their offsets, of both topics in one transaction; a process is killed in between."""
+    settings = {
+        "SITE_KAFKA_BROKERS": kafka_brokers,
+        "SITE_SINKS": "kafka",
+        "SITE_KAFKA_EXACTLY_ONCE": "true",
+        "SITE_SINK_FLUSH_SECONDS": "0.3",
+    }
+    for deployment in opened(tmp_path, settings):
+        killed_in_between(deployment, kafka_brokers, tmp_path)
+
+
+def killed_in_between(deployment: Deployment, brokers: str, folder: Path) -> None:
+    bulk, results = f"{deployment.topic}-bulk", f"{deployment.topic}-results"
+    for topic in (deployment.topic, bulk, results):
+        make_kafka_topic(brokers, topic, 2)
+    slow, quick = [f"/slow/30/{number}" for number in range(150)], [f"/page/{number}" for number in range(50)]
+    with Site(folder / "record.jsonl", hosts=4) as site:
+        host = site.url("").removeprefix("http://")
+        produce(deployment.log, bulk, slow, host)
+        produce(deployment.log, deployment.topic, quick, host)
+        tiers = f"{deployment.topic}:8,{bulk}:1"
+        run = deployment.start("--until-done", SITE_SEED_TOPICS=tiers, SITE_RESULTS_TOPIC=results)
+        wait_until(lambda: len(list(deployment.log.read(results))) > 20, 90, "a part of the crawl")
+        os.kill(crawler_of(run), signal.SIGKILL)
+        assert run.wait(200) == 0
+    found = [json.loads(message.value or b"")["url_id"] for message in deployment.log.read(results)]
+    assert sorted(found) == sorted([*slow, *quick])

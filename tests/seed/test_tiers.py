@@ -32,6 +32,7 @@ def test_tiers_have_weights(value: Any) -> None:
 def test_seeds_that_name_no_topic_go_to_the_first_where_the_usual_one_is_no_tier() -> None:
     assert tiers("urgent:8,bulk:1").main == "urgent"
     assert tiers("urgent:8,bulk:1", "bulk").main == "bulk"
+    assert tiers("urgent:8,bulk:1", "").main == "urgent"
 
 
 @pytest.mark.parametrize(
