@@ -18,7 +18,8 @@ _SLICE_SECONDS = 0.002  # then others have the event loop
 _MOST_LEVELS = 50
 _MOST_PARTITIONS = 1000
 _LEFT_ALONE = (
-    "its slowest seed is too far behind (SITE_MAX_SPAN_OFFSETS), or too many of the seeds in flight are its"
+    "its slowest seed is too far behind (SITE_MAX_SPAN_OFFSETS), or too many of the seeds in flight are its "
+    "or its tier's (SITE_SEED_TOPICS)"
 )
 
 

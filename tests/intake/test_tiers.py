@@ -17,6 +17,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
+from site_spider.commands.dead_letter_replay import Replay
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.service import plugins
 from site_spider.service.service import SeedService
@@ -173,6 +174,24 @@ def test_links_are_spilled_to_the_topic_of_their_seed(tmp_path: Path) -> None:
         "http://host.test/leaf",
     ]
     assert [json.loads(m.value or b"")["url"] for m in log.read("urgent")] == ["http://host.test/other"]
+    log.close()
+
+
+def test_a_dead_letter_of_any_tier_goes_back_to_its_own(tmp_path: Path) -> None:
+    """All tiers share the topic of dead letters."""
+    settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1"}
+    log = plugins.seed_log(settings_for(tmp_path))
+    producer = log.producer()
+    for topic in ("urgent", "bulk"):
+        producer.send(topic, b"k", b"no seed of %s" % topic.encode())
+    assert producer.flush(10) == 0
+    producer.close()
+    found = crawl(tmp_path, [], until=lambda c: c.stats.get_value("seeds/dead_lettered", 0) == 2, **settings)
+    assert {dict(letter.headers)["origin_topic"] for letter in found.dead_letters} == {b"urgent", b"bulk"}
+    replay = Replay(log, "urgent.dead-letters", lambda _message, reason: pytest.fail(reason))
+    replay.run()
+    values = [message.value for message in log.read("bulk")]
+    assert values == [b"no seed of bulk"] * 2
     log.close()
 
 
