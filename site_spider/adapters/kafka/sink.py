@@ -30,7 +30,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView, text
 from site_spider.results.document import encode, shortened
-from site_spider.seed.tiers import Tiers
+from site_spider.seed.tiers import seed_topics
 
 T = TypeVar("T")
 
@@ -224,7 +224,7 @@ def _topic(settings: SettingsView, setting: str = TOPIC) -> str:
         raise ConfigError(
             f"{setting} is {topic!r}, but a topic has a name of at most 249 ASCII letters, digits, . _ and -."
         )
-    if topic in Tiers.of(settings).topics:
+    if topic in seed_topics(settings):
         raise ConfigError(f"{setting} is {topic!r}, a seed topic; results must not become seeds.")
     return topic
 
