@@ -85,6 +85,7 @@ SITE_KAFKA_GROUP_PROTOCOL = (
     "classic"  # or consumer (KIP-848): joins faster, 45 s until a restart has its partitions
 )
 SITE_SEED_TOPIC = "seeds"
+SITE_SEED_TOPICS = ""  # urgent:8,seeds:4,bulk:1: tiers, with weights; empty: SITE_SEED_TOPIC alone
 SITE_CONSUMER_GROUP = "site_spider"
 SITE_DEAD_LETTER_TOPIC = ""  # empty: <SITE_SEED_TOPIC>.dead-letters
 SITE_TASK_TOPIC = ""  # empty: <SITE_SEED_TOPIC>.tasks

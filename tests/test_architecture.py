@@ -46,6 +46,7 @@ SET_FROM_OUTSIDE = {
     "download/proxies/middlewares.py": {"made": "a copy of the request, made by Scrapy"},
     "frontier/dispatcher.py": {"request": _REQUEST, "job": _RECORDS},
     "frontier/frontier.py": {"host": _HOST, "turn.host": _HOST},
+    "frontier/hosts.py": {"host": _HOST},
     "frontier/sourced.py": {"request": _REQUEST},
     "intake/own_requests.py": {"request": _REQUEST},
     "results/callbacks.py": {"request": _REQUEST, "job": _RECORDS, "callback": "marked, as a decorator does"},

@@ -14,6 +14,7 @@ from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.dead_letters.letters import SUFFIX, Letter, beginning, letters, topic_of
 from site_spider.dead_letters.replay import Replay
 from site_spider.errors import TopicMissing
+from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins as parts
 from site_spider.tasks.put_back import PutBackTasks
 from site_spider.tasks.topics import TaskTopics
@@ -95,7 +96,7 @@ class Command(SiteCommand):
     def _check_topic(self, log: SeedLog, given: str, topic: str) -> None:
         """Raise TopicMissing unless that topic, or one whose dead letters it would hold, exists."""
         seeds = topic.removesuffix(SUFFIX)
-        known = (options.text(self.options, name) for name in ("SITE_DEAD_LETTER_TOPIC", "SITE_SEED_TOPIC"))
+        known = (options.text(self.options, "SITE_DEAD_LETTER_TOPIC"), *Tiers.of(self.options).topics)
         if not any(log.partitions(name) for name in (topic, seeds)) and not {topic, seeds} & {*known}:
             raise TopicMissing(
                 f"--topic is {given!r}, but neither {seeds} nor {topic} exists at {log.address}."

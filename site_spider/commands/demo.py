@@ -7,11 +7,11 @@ import signal
 import sys
 from contextlib import closing
 
-from site_spider import options
 from site_spider.commands.demo_server import serving
 from site_spider.commands.demo_site import BAD_MESSAGES, seeds
 from site_spider.commands.site_command import SiteCommand
 from site_spider.seed.line import seed_message
+from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins as parts
 
 
@@ -59,7 +59,7 @@ class Command(SiteCommand):
                 signal.pause()
 
     def _produce(self, lines: list[str]) -> None:
-        topic = options.text(self.options, "SITE_SEED_TOPIC", required=True)
+        topic = Tiers.of(self.options).main
         with closing(parts.seed_log(self.options)) as log, closing(log.producer()) as producer:
             messages = [seed_message(line, task_id="demo") for line in lines]
             sent = [producer.send(topic, key, value) for key, value in messages]

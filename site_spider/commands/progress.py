@@ -18,8 +18,9 @@ from site_spider.commands.progress_task import TaskReport
 from site_spider.commands.progress_watch import Lines, LiveLine, Voice, Watch
 from site_spider.commands.site_command import SiteCommand
 from site_spider.commands.table import Column
-from site_spider.contracts.seed_log import SeedLog
+from site_spider.contracts.seed_log import Partition, SeedLog
 from site_spider.observe.progress import Rate
+from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins as parts
 from site_spider.service.check import check_crawl
 from site_spider.service.log_lines import processes_of
@@ -63,20 +64,20 @@ class Command(SiteCommand):
         """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--group", metavar="G", help="default: SITE_CONSUMER_GROUP")
-        parser.add_argument("--topic", metavar="T", help="default: SITE_SEED_TOPIC")
+        parser.add_argument("--topic", metavar="T", help="default: all of SITE_SEED_TOPICS")
         parser.add_argument("--task-id", metavar="ID", help="how far one task is, by reading the topics")
         parser.add_argument("--until-done", action="store_true", help="wait until nothing is left")
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
         """Show. Raises SiteSpiderError."""
-        topic = opts.topic or options.text(self.options, "SITE_SEED_TOPIC", required=True)
+        topics = opts.topic or Tiers.of(self.options).topics
         group = opts.group or options.text(self.options, "SITE_CONSUMER_GROUP", required=True)
         with closing(parts.seed_log(self.options)) as log:
             if opts.task_id is not None:
-                self._show_task(log, topic, group, opts)
+                self._show_task(log, opts.topic or Tiers.of(self.options).main, group, opts)
                 return
-            look = partial(Report.taken, log, topic, group)
+            look = partial(Report.taken, log, topics, group)
             if opts.until_done:
                 # of crawl_spider.sh: nothing is done by a crawl that cannot start
                 if processes_of() and self.spider_class is not Spider:
@@ -110,10 +111,14 @@ class Command(SiteCommand):
             print_json(document(report))
             return
         show(f"Group {report.group} on topic {report.topic} at {report.address}")
-        rows = [[number, p.done, p.in_flight, p.lag, p.end] for number, p in report.partitions]
+        rows = [[_label(which), p.done, p.in_flight, p.lag, p.end] for which, p in report.partitions]
         whole = report.total
         print_table(_COLUMNS, [*rows, ["total", whole.done, whole.in_flight, whole.lag, None]])
         print(line(report))
+
+
+def _label(which: int | Partition) -> int | str:
+    return f"{which.topic}/{which.number}" if isinstance(which, Partition) else which
 
 
 def _voice(form: str) -> Voice:

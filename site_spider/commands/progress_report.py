@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from site_spider.contracts.seed_log import SeedLog
+from site_spider.contracts.seed_log import Partition, PartitionProgress, SeedLog, Topics, each_topic
+from site_spider.errors import TopicMissing
 from site_spider.observe.progress import Progress, Rate, of_partition, total
 
 
@@ -15,21 +16,27 @@ from site_spider.observe.progress import Progress, Rate, of_partition, total
 class Report:
     """How far a group is, partition by partition and in sum."""
 
-    topic: str
+    topic: str  # or several, with commas between
     group: str
     address: str
-    partitions: tuple[tuple[int, Progress], ...]
+    partitions: tuple[tuple[int | Partition, Progress], ...]  # by number, or by name too
     rate: float | None
     seconds_left: float | None
 
     @classmethod
-    def taken(cls, log: SeedLog, topic: str, group: str, rate: Rate) -> Report:
+    def taken(cls, log: SeedLog, topics: Topics, group: str, rate: Rate) -> Report:
         """Ask the log; `rate` takes part in the measurement. Raises LogUnavailable, TopicMissing."""
-        found = log.progress(topic, group)
-        partitions = tuple((part.partition.number, of_partition(part)) for part in found)
+        names = each_topic(topics)
+        found = _progress(log, names, group)
+        is_one = len(names) == 1
+        partitions = tuple(
+            (part.partition.number if is_one else part.partition, of_partition(part)) for part in found
+        )
         whole = total(part for _, part in partitions)
         rate.add(time.monotonic(), whole.passed)
-        return cls(topic, group, log.address, partitions, rate.per_second, rate.seconds_left(whole.lag))
+        return cls(
+            ",".join(names), group, log.address, partitions, rate.per_second, rate.seconds_left(whole.lag)
+        )
 
     @property
     def total(self) -> Progress:
@@ -68,16 +75,34 @@ def document(report: Report) -> dict[str, Any]:
         "seconds_left": None if report.seconds_left is None else round(report.seconds_left, 1),
         "partitions": [
             {
-                "partition": number,
+                **_named(which),
                 "done": p.done,
                 "in_flight": p.in_flight,
                 "lag": p.lag,
                 "end": p.end,
                 "deleted_unread": p.deleted,
             }
-            for number, p in report.partitions
+            for which, p in report.partitions
         ],
     }
+
+
+def _named(which: int | Partition) -> dict[str, Any]:
+    if isinstance(which, Partition):
+        return {"topic": which.topic, "partition": which.number}
+    return {"partition": which}
+
+
+def _progress(log: SeedLog, topics: tuple[str, ...], group: str) -> list[PartitionProgress]:
+    """Of all topics; one that does not exist yet has nothing to do. Raises TopicMissing for all."""
+    found: list[PartitionProgress] = []
+    for topic in topics:
+        try:
+            found += log.progress(topic, group)
+        except TopicMissing:
+            if topic == topics[-1] and not found:
+                raise
+    return found
 
 
 def _clock(seconds: float) -> str:

@@ -20,6 +20,7 @@ from site_spider.contracts.seed_log import MessagePlace, SeedLog
 from site_spider.escape import for_log
 from site_spider.intake import own_requests
 from site_spider.observe.lag import LagGate
+from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins as parts
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.topics import TaskTopics
@@ -58,7 +59,11 @@ class Command(SiteCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""
         super().add_options(parser)
-        parser.add_argument("--topic", metavar="T", help="produce to T instead of SITE_SEED_TOPIC")
+        parser.add_argument(
+            "--topic",
+            metavar="T",
+            help="produce to T instead of SITE_SEED_TOPIC: another tier of SITE_SEED_TOPICS, say",
+        )
         parser.add_argument("--task-id", metavar="ID", help="the task that these seeds belong to")
         parser.add_argument(
             "--close", action="store_true", help="close the task: nobody produces more seeds of --task-id"
@@ -83,10 +88,10 @@ class Command(SiteCommand):
             self.exitcode = EXIT_FAILED
 
     def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
-        if opts.topic:
-            self.options.set("SITE_SEED_TOPIC", opts.topic, priority="cmdline")
+        if opts.topic and opts.topic not in Tiers.of(self.options).topics:  # of another crawl
+            self.options.update({"SITE_SEED_TOPIC": opts.topic, "SITE_SEED_TOPICS": ""}, priority="cmdline")
         topics = TaskTopics.read(self.options)
-        topic = topics.seeds
+        topic = opts.topic or topics.seeds
         with closing(log.producer()) as producer:
             task = TaskProducer(log, producer, topics, opts.task_id) if opts.task_id else None
             if task is not None:

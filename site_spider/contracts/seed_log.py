@@ -15,6 +15,12 @@ from typing import Any, NamedTuple, Protocol, Self
 from site_spider.errors import LogUnavailable
 
 Headers = Sequence[tuple[str, bytes]]
+Topics = str | Sequence[str]  # one, or several that a member reads
+
+
+def each_topic(topics: Topics) -> tuple[str, ...]:
+    """Their names."""
+    return (topics,) if isinstance(topics, str) else tuple(topics)
 
 
 class Partition(NamedTuple):
@@ -216,8 +222,11 @@ class SeedLog(Protocol):
     def check(self, timeout_seconds: float) -> None:
         """Raise LogUnavailable, naming the setting and the address, unless the log answers in time."""
 
-    def consumer(self, topic: str, group: str, listener: Listener) -> Consumer:
-        """A new member of `group`; new groups start at the beginning of the topic."""
+    def consumer(self, topics: Topics, group: str, listener: Listener) -> Consumer:
+        """A new member of `group`; new groups start at the beginning of each topic.
+
+        A topic that does not exist yet is read as soon as it does.
+        """
 
     def producer(self, purpose: str = "") -> Producer:
         """A new producer. With a purpose it is one besides another: it warns of no outage."""
@@ -228,7 +237,7 @@ class SeedLog(Protocol):
         A topic that is there keeps its own retention where the log has one. Raises LogUnavailable.
         """
 
-    def transactional_consumer(self, topic: str, group: str, listener: Listener) -> TransactionalConsumer:
+    def transactional_consumer(self, topics: Topics, group: str, listener: Listener) -> TransactionalConsumer:
         """A new member that stores results with positions. Raises ConfigError in a log without that."""
 
     def progress(self, topic: str, group: str) -> list[PartitionProgress]:

@@ -11,6 +11,7 @@ from site_spider import options
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.dead_letters.put_back import PutBack, group_of, put_back
 from site_spider.errors import TopicMissing
+from site_spider.seed.tiers import Tiers
 
 SUFFIX = ".dead-letters"
 
@@ -20,7 +21,7 @@ def topic_of(settings: options.SettingsView, given: str | None = None) -> str:
     configured = options.text(settings, "SITE_DEAD_LETTER_TOPIC")
     if given is None and configured:
         return configured
-    name = given or options.text(settings, "SITE_SEED_TOPIC", required=True)
+    name = given or Tiers.of(settings).main
     return name if name.endswith(SUFFIX) or name == configured else f"{name}{SUFFIX}"
 
 

@@ -1,6 +1,6 @@
-"""The queue of one host, by level.
+"""One host: when it may be served, and what waits for it, in a lane for each task.
 
-A producer may give each seed a level of its own, so nothing here looks at all levels for one item:
+A producer may give each seed a level of its own, so nothing in a lane looks at all levels for one item:
 the lowest level and the oldest item are the first in heaps, whose entries stay when a queue moves on.
 Those that are void are passed over, and removed when most are.
 """
@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
 from math import inf
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from site_spider.frontier.flows import Flow, Flows
 
 T = TypeVar("T")
 
 URGENT = -(10**12)  # before every level
 _MOST_VOID = 8  # entries of a heap, besides one for each queue
+
+_ties = count(1)
 
 
 class HostPolicy(NamedTuple):
@@ -44,27 +49,41 @@ class HostView(NamedTuple):
     reason: str  # "ready", "busy", "delay" or why it is held or closed
 
 
-class HostQueue(Generic[T]):
-    """The items of one host by level, and when the host may be served."""
+class Lane(Generic[T]):
+    """The items of one task for one host, by level."""
 
-    __slots__ = (
-        "ages", "closed", "free_since", "levels", "name", "next_at", "out", "policy", "queues", "reason",
-        "urgent_at", "version",
-    )  # fmt: skip
+    __slots__ = ("ages", "flow", "host", "is_parked", "levels", "queues", "urgent_at", "version")
 
-    def __init__(self, name: str, policy: HostPolicy) -> None:
-        self.name = name
-        self.policy = policy
+    def __init__(self, host: HostQueue[T], flow: Flow[Any]) -> None:
+        self.host = host
+        self.flow = flow
+        self.is_parked = False  # not in the heap of its flow, though something waits: see frontier
         self.queues: dict[int, deque[Item[T]]] = {}
         self.levels: list[int] = []  # heap of the keys of `queues`, and of void ones
         self.ages: list[tuple[float, int, int]] = []  # heap of since, number and level of their first items
-        self.out = 0
-        self.next_at = -inf
-        self.free_since = -inf  # when fewer requests were out than may be
-        self.reason = "delay"  # why it waits until `next_at`
         self.urgent_at = inf  # nothing of it is urgent before
-        self.closed = ""  # why nothing of it starts, whatever the time
         self.version = 0
+
+    def enter(self, now: float, max_wait_seconds: float) -> tuple[int, float, int, int, Lane[T]]:
+        """Its entry in the heap of its flow; earlier ones are void."""
+        self.version += 1
+        level, rank = self.best(now, max_wait_seconds)
+        head = self.queues[level][0]
+        return rank, head.since, head.number, self.version, self
+
+    def park(self) -> None:
+        """Its entries are void."""
+        self.version += 1
+        self.is_parked = True
+
+    def unpark(self) -> None:
+        """It is going to be entered."""
+        self.is_parked = False
+
+    def end(self) -> None:
+        """Nothing of it waits any more."""
+        self.version += 1
+        self.is_parked = False
 
     def add(self, level: int, item: Item[T], max_wait_seconds: float) -> bool:
         """True when the item is the first of its level."""
@@ -148,13 +167,91 @@ class HostQueue(Generic[T]):
             self.ages = [(head.since, head.number, level) for head, level in heads]
             heapify(self.ages)
 
-    def waiting(self) -> int:
-        """How many items wait."""
-        return sum(map(len, self.queues.values()))
+
+class HostQueue(Generic[T]):
+    """See the theory of operation of the frontier."""
+
+    __slots__ = (
+        "closed", "free_since", "is_ready", "lanes", "name", "next_at", "out", "parked", "policy", "reason", "stand_in",
+        "stand_number", "version", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, name: str, policy: HostPolicy) -> None:
+        self.name = name
+        self.policy = policy
+        self.lanes: dict[Flow[Any], Lane[T]] = {}
+        self.parked: list[tuple[float, int, int, Lane[T]]] = []  # heap of those parked, if there are several
+        self.stand_in: Flow[Any] | None = None  # whose lane is entered while others are parked
+        self.stand_number = 0  # of the valid entry in its `stands_for`
+        self.waiting = 0  # items
+        self.out = 0
+        self.next_at = -inf
+        self.free_since = -inf  # when fewer requests were out than may be
+        self.reason = "delay"  # why it waits until `next_at`
+        self.closed = ""  # why nothing of it starts, whatever the time
+        self.is_ready = False  # something of it may start
+        self.version = 0
+
+    def lane(self, flow: Flow[Any]) -> Lane[T]:
+        """That of one task, made if need be."""
+        lane = self.lanes.get(flow)
+        if lane is None:
+            alone = list(self.lanes.values()) if len(self.lanes) == 1 else []
+            lane = self.lanes[flow] = Lane(self, flow)
+            flow.count_lane(1)
+            for other in alone:
+                if other.is_parked:
+                    self._enter_parked(other)
+        return lane
+
+    def remove_lane(self, lane: Lane[T]) -> None:
+        """Nothing of it waits any more."""
+        lane.end()
+        del self.lanes[lane.flow]
+        lane.flow.count_lane(-1)
+
+    def park(self, lane: Lane[T]) -> None:
+        """It is not looked at before the host is ready."""
+        lane.park()
+        if len(self.lanes) > 1:
+            self._enter_parked(lane)
+
+    def first_parked(self, flows: Flows[Any]) -> Lane[T] | None:
+        """Take out the lane of the lowest virtual time."""
+        if len(self.lanes) == 1:
+            self.parked.clear()
+            lane = next(iter(self.lanes.values()))
+            return lane if lane.is_parked else None
+        while self.parked:
+            vt, number, tie, lane = self.parked[0]
+            flow = lane.flow
+            if not lane.is_parked:
+                heappop(self.parked)
+            elif (vt, number) < (flows.level(flow), flow.number):
+                heapreplace(self.parked, (flow.vt, flow.number, tie, lane))
+            else:
+                heappop(self.parked)
+                return lane
+        return None
+
+    def _enter_parked(self, lane: Lane[T]) -> None:
+        heappush(self.parked, (lane.flow.vt, lane.flow.number, next(_ties), lane))
+
+    def stand(self, flow: Flow[Any]) -> None:
+        """This flow is before all that are parked, until its virtual time passes the first of them."""
+        self.stand_in = flow
+        if self.parked:
+            vt, number, _, _ = self.parked[0]
+            self.stand_number = next(_ties)
+            flow.stand_for(vt, number, self.stand_number, self)
+
+    def stand_down(self) -> None:
+        """None is before them any more."""
+        self.stand_in, self.stand_number = None, 0
 
     def view(self, now: float) -> HostView:
         """What others may see of it."""
-        return HostView(self.name, self.waiting(), self.out, self.next_at, self.state(now))
+        return HostView(self.name, self.waiting, self.out, self.next_at, self.state(now))
 
     def state(self, now: float) -> str:
         """Why it waits: what it is closed for, "busy", the reason of `next_at`; else "ready"."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from scrapy.crawler import Crawler
@@ -15,6 +15,7 @@ from site_spider.errors import ConfigError
 from site_spider.frontier.backoff import HostBackoff
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.host_queue import HostPolicy
+from site_spider.frontier.hosts import Rates
 from site_spider.frontier.robots.fetcher import Robots
 from site_spider.frontier.robots.gate import RobotsGate
 from site_spider.frontier.sourced import policy_of
@@ -34,7 +35,10 @@ class Politeness(NamedTuple):
 
 
 def build_frontier(
-    settings: BaseSettings, library: Callable[[], Library] = lambda: _NONE
+    settings: BaseSettings,
+    library: Callable[[], Library] = lambda: _NONE,
+    weight_of: Callable[[Hashable], float] = lambda _flow: 1.0,
+    rates: Rates | None = None,
 ) -> Frontier[Waiter]:
     """A frontier with Scrapy's settings of politeness, and those of sources. Raises ConfigError."""
     concurrency = options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN", minimum=1)
@@ -46,6 +50,8 @@ def build_frontier(
         policy_of(library, own, usual),
         options.seconds(settings, "SITE_MAX_WAIT_SECONDS", minimum=1),
         _spread(settings),
+        weight_of,
+        rates,
     )
 
 

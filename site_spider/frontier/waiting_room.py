@@ -12,6 +12,7 @@ from scrapy import Request
 from scrapy.settings import BaseSettings
 
 from site_spider import meta_keys, options
+from site_spider.frontier.fairness import TaskFlow, flow_of
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.levels import level_of
 from site_spider.frontier.politeness import Politeness
@@ -37,6 +38,7 @@ def _seed_of(request: Request) -> Entry | None:
 
 class _Out(NamedTuple):
     host: str
+    flow: TaskFlow | None
     began: float
 
 
@@ -120,7 +122,8 @@ class WaitingRoom(HostAnswers):
             self._seeds += 1
         else:
             self.load.add_request(size_bytes(waiter))
-        self.frontier.push(level_of(priority), host_name(waiter), waiter, self._loop.time(), not_before)
+        level, flow = level_of(priority), flow_of(waiter)
+        self.frontier.push(level, host_name(waiter), waiter, self._loop.time(), not_before, flow)
 
     def next(self, builder: Builder) -> Request | None:
         """The next request whose host is free."""
@@ -162,7 +165,7 @@ class WaitingRoom(HostAnswers):
             return request
         if self._politeness.throttled_delay is not None:
             self.frontier.slow_down(self._politeness.throttled_delay(host), self._loop.time())
-        self._out[request] = _Out(host, self._loop.time())
+        self._out[request] = _Out(host, flow_of(waiter), self._loop.time())
         self._times.kept(self.frontier.delay_seconds, _seed_of(request))
         return request
 
@@ -192,7 +195,7 @@ class WaitingRoom(HostAnswers):
         out = self._out.pop(request, None)
         if out is not None:
             now = self._loop.time()
-            self.frontier.release(out.host, now)
+            self.frontier.release(out.host, now, out.flow, cost=now - out.began)
             self._times.out(now - out.began, _seed_of(request))
 
     def host_overloaded(self, request: Request, asked_seconds: float) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Set
+from collections import Counter
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
+from math import inf
 
 from site_spider.contracts.seed_log import Partition
 from site_spider.intake.load import Load
 from site_spider.intake.poll_limit import PollLimit
 from site_spider.intake.shares import Shares, reserve
+from site_spider.intake.tier_shares import TierShares
 from site_spider.ledger.ledger import Ledger
 
 logger = logging.getLogger(__name__)
@@ -26,7 +29,14 @@ class SeedLimits:
 class PollRoom:
     """`now`, `capacity` and `closed` are read by any thread, the rest belongs to the event loop's."""
 
-    def __init__(self, ledger: Ledger, load: Load, limits: SeedLimits, may_poll: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        load: Load,
+        limits: SeedLimits,
+        may_poll: Callable[[], bool],
+        weights: Mapping[str, float] | None = None,  # by tier, where there are several
+    ) -> None:
         self._ledger = ledger
         self._load = load
         self._limits = limits
@@ -37,17 +47,21 @@ class PollRoom:
         self._too_wide: Set[Partition] = frozenset()
         self._closed: Set[Partition] = frozenset()
         self._shares = Shares()
+        self._tiers = TierShares(weights or {})
+        self._tier_room: float = inf  # of the tier with the least, of those that go on
+        self._least = 0  # that may be polled though there is no room
 
     def now(self) -> int:
         """How many seeds may be polled now."""
         if not self._may_poll():
             return 0
-        room = self._poll_limit.now - self._ledger.in_flight
-        return min(room, self._load.seed_room(), self._most_at_once)
+        room = min(self._poll_limit.now - self._ledger.in_flight, self._load.seed_room())
+        return int(min(max(room, self._least), self._most_at_once, self._tier_room))
 
     def capacity(self) -> int:
         """How many seeds may be polled while none is in flight."""
-        return min(self._poll_limit.now, self._load.seed_capacity(), self._most_at_once)
+        capacity = min(self._poll_limit.now, self._load.seed_capacity(), self._most_at_once)
+        return int(min(self._least or capacity, capacity, self._tier_room))
 
     def closed(self) -> Set[Partition]:
         """Partitions whose slowest seed is too far behind, or that have more than their share."""
@@ -72,4 +86,22 @@ class PollRoom:
             )
         self._too_wide = wide
         in_flight = {partition: ledger.open_count(partition) for partition in mine}
-        self._closed = wide | self._shares.over(in_flight, self._limits.seeds)
+        self._closed = wide | self._shares.over(in_flight, self._limits.seeds) | self._over_tiers(in_flight)
+
+    def _over_tiers(self, in_flight: Mapping[Partition, int]) -> Set[Partition]:
+        """The partitions of tiers that have their share; of all but the least of tiers, where all is full."""
+        by_tier: Counter[str] = Counter()
+        for partition, count in in_flight.items():
+            by_tier[partition.topic] += count
+        if len(by_tier) < 2:
+            self._tier_room, self._least = inf, 0
+            return frozenset()
+        most = self._poll_limit.now
+        is_full = self._load.seed_room() <= 0 or self._ledger.in_flight >= most
+        room = self._tiers.room(by_tier, most)
+        if is_full:
+            room = self._tiers.least(by_tier, most)
+        open_rooms = [count for count in room.values() if count]
+        self._tier_room = min(open_rooms, default=inf)
+        self._least = min(open_rooms, default=0) if is_full else 0
+        return frozenset(partition for partition in in_flight if not room[partition.topic])

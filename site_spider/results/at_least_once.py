@@ -94,13 +94,13 @@ class OffsetCommits:
 
     def spill(
         self,
-        job: Job,  # noqa: ARG002
+        job: Job,
         key: bytes | None,
         value: bytes,
         topic: str | None = None,
     ) -> Future[Any]:
         """As in Commits: sent at once."""
-        return self._producer.send(topic or self._member.topic, key, value)
+        return self._producer.send(topic or job.entry.partition.topic, key, value)
 
     @property
     def stores_records(self) -> bool:
@@ -134,7 +134,7 @@ class OffsetCommits:
 
     def join(self, log: SeedLog, listener: Listener) -> Consumer:
         """As in ThreadCommits."""
-        consumer = log.consumer(*self._member, listener)
+        consumer = log.consumer(self._member.topics, self._member.group, listener)
         self._silence.joined(consumer.session_seconds)
         return consumer
 

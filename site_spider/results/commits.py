@@ -24,6 +24,12 @@ class Member(NamedTuple):
 
     topic: str
     group: str
+    other_topics: tuple[str, ...] = ()
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All that it reads."""
+        return (self.topic, *self.other_topics)
 
 
 class ThreadCommits(Protocol):
@@ -64,7 +70,7 @@ class Commits(Protocol):
         """A result has been acknowledged by every sink."""
 
     def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[Any]:
-        """Send a request of this job to a seed topic (None: ours); done when durable or kept for its tree.
+        """Send a request of this job to a seed topic (None: its own); done once durable or kept for its tree.
 
         The result is its place, if it has one already.
         """

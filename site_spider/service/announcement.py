@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
@@ -47,14 +48,14 @@ def say_what_has_no_effect(settings: BaseSettings) -> None:
         )
 
 
-def say_idle_processes(topic: str, partitions: int) -> None:
+def say_idle_processes(topics: Sequence[str], partitions: int) -> None:
     """One line where crawl_spider.sh runs more processes than the topic has partitions."""
     processes = processes_of()
     if 0 < partitions < processes and is_first_process():
         logger.warning(
-            "Topic %s has %s for %d processes, and a partition belongs to one process: %d of them have "
+            "%s %s for %d processes, and a partition belongs to one process: %d of them have "
             "nothing to do. Add partitions to the topic, or start fewer processes with -n.",
-            topic,
+            f"Topic {topics[0]} has" if len(topics) == 1 else f"Topics {', '.join(topics)} have",
             "1 partition" if partitions == 1 else f"{partitions} partitions",
             processes,
             processes - partitions,

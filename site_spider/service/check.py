@@ -20,5 +20,5 @@ def check_crawl(settings: Settings, spider: type[Spider]) -> None:
     config = ServiceSettings.read(crawler.settings)
     plugins.sinks(crawler.settings)
     plugins.statistics_stores(crawler.settings)
-    identity = Identity(spider.name, config.consumer_group, config.seed_topic, str)
+    identity = Identity(spider.name, config.consumer_group, config.tiers.main, str)
     statistics_plan(crawler.settings, statistics_id(crawler.settings, identity))

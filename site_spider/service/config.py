@@ -13,6 +13,7 @@ from site_spider.options import SettingsView
 from site_spider.results.batch import BatchLimits
 from site_spider.results.exactly_once.held import LONGEST_SPAN_OFFSETS
 from site_spider.seed.seed import FORBIDDEN_META
+from site_spider.seed.tiers import Tiers
 from site_spider.tasks.topics import TaskTopics
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
@@ -26,7 +27,7 @@ _SHORTEST_KEY_BYTES = 16
 class ServiceSettings:
     """What SeedService works by; the names follow the settings."""
 
-    seed_topic: str
+    tiers: Tiers
     consumer_group: str
     dead_letter_topic: str
     stats_topic: str
@@ -48,26 +49,30 @@ class ServiceSettings:
     seed_meta_keys: tuple[str, ...]
     spill_keys: tuple[bytes, ...] = field(repr=False)  # the first signs, each is accepted
 
+    @property
+    def tells_ends(self) -> bool:
+        """Whether the end of tasks is told: only of one seed topic, whose offsets sinks follow."""
+        return not self.exactly_once and len(self.tiers.topics) == 1
+
     @classmethod
     def read(cls, settings: SettingsView) -> Self:
         """Raises ConfigError for the first that cannot be used."""
-        topic = options.topic(settings, "SITE_SEED_TOPIC")
-        dead_letter_topic = options.topic(settings, "SITE_DEAD_LETTER_TOPIC", f"{topic}.dead-letters")
-        if dead_letter_topic == topic:
+        tiers = Tiers.of(settings)
+        dead_letter_topic = options.topic(settings, "SITE_DEAD_LETTER_TOPIC", f"{tiers.main}.dead-letters")
+        if dead_letter_topic in tiers.topics:
             raise ConfigError(
-                f"SITE_DEAD_LETTER_TOPIC is {topic!r} as SITE_SEED_TOPIC is: each dead letter would be read "
-                "as a seed again. Name another topic, or leave it empty."
+                f"SITE_DEAD_LETTER_TOPIC is {dead_letter_topic!r}, a seed topic: each dead letter would be "
+                "read as a seed again. Name another topic, or leave it empty."
             )
         return cls(
-            seed_topic=topic,
+            tiers=tiers,
             consumer_group=options.text(settings, "SITE_CONSUMER_GROUP", required=True),
             dead_letter_topic=dead_letter_topic,
-            stats_topic=_stats_topic(settings, topic, dead_letter_topic),
+            stats_topic=_stats_topic(settings, *tiers.topics, dead_letter_topic),
             task_topics=TaskTopics.read(settings),
             cancelled_results=options.boolean(settings, "SITE_CANCELLED_RESULTS"),
             limits=_limits(settings),
             spill=SpillRules(
-                topic,
                 open_seconds=options.seconds(settings, "SITE_SEED_MAX_OPEN_SECONDS", minimum=0.001),
                 tree_pages=options.integer(settings, "SITE_TREE_MAX_PAGES", minimum=1),
                 all_links=options.choice(settings, "SITE_LINKS_TO", ("memory", "kafka")) == "kafka",

@@ -13,13 +13,13 @@ from site_spider.contracts.statistics_store import StatisticsStore
 from site_spider.download.bodies import Bodies
 from site_spider.frontier.dispatcher import Dispatcher
 from site_spider.frontier.queues import Queues
-from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.handover import Handover
 from site_spider.intake.intake import Intake
 from site_spider.intake.quarantine.quarantine import Quarantine
 from site_spider.intake.seeds import Seeds
+from site_spider.intake.topic_partitions import TopicPartitions
 from site_spider.ledger.completion import Completion
 from site_spider.observe.metrics.measurements import Measurements
 from site_spider.observe.watched import Watched
@@ -48,7 +48,7 @@ class Parts:
     results: Results
     room: WaitingRoom
     queues: Queues
-    hosts: Ownership | None
+    partitions: TopicPartitions
     bodies: Bodies
     handover: Handover
     quarantine: Quarantine

@@ -123,21 +123,18 @@ class SeedService:
         await parts.sinks.open(config.startup_wait_seconds)
         if isinstance(parts.dupefilter, SeenDupeFilter):
             await parts.dupefilter.connect(config.startup_wait_seconds)
-        if parts.hosts is not None:
-            await parts.hosts.ask()
+        await parts.partitions.ask()
         descriptors.check_limit(settings)
         await asyncio.to_thread(parts.tasks.open, max(config.startup_wait_seconds, 5.0))
         await self._start(parts)
         logger.info(
             "Taking seeds from %s of %s as a member of %s; results go to %s",
-            config.seed_topic,
+            ", ".join(config.tiers.topics),
             stores.log.address,
             config.consumer_group,
             where_results_go(settings),
         )
-        say_idle_processes(
-            config.seed_topic, await asyncio.to_thread(stores.log.partitions, config.seed_topic)
-        )
+        say_idle_processes(config.tiers.topics, sum(parts.partitions.counts()))
 
     async def _stores(self, wait_seconds: float) -> Stores:
         """What the settings name, when the seed log is there."""
@@ -160,6 +157,7 @@ class SeedService:
             parts.back_pressure.look,
             parts.watched.pauses.look,
             parts.tasks.look,
+            parts.partitions.look,
         )
 
         def commit() -> None:

@@ -32,4 +32,4 @@ def build_ends(
     over = OverTasks(log, producer, topics, board, control, has_first, background)
     secret = webhook.secret_of(config.spill_keys)
     notices = Notices(board, control, secret, guard_of(settings), has_first, background)
-    return TaskEnds(control, tracker, teller, over, notices, is_on=not config.exactly_once)
+    return TaskEnds(control, tracker, teller, over, notices, is_on=config.tells_ends)

@@ -45,7 +45,7 @@ def build_records(
     states = TaskStates(board, process_name(), partial(producer.send, topics.tasks), background)
     follower = ControlFollower(log, topics.control, endings, tell)
     control = Control(producer, topics.control, states.process, endings, follower, background)
-    highs = None if config.exactly_once else control
+    highs = control if config.tells_ends else None
     parking = Parking(producer, topics, states, background, highs)
     return TaskRecords(topics, board, states, parking, control, highs, background)
 

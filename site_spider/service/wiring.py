@@ -21,6 +21,7 @@ from site_spider.engine import hooks as engine_hooks
 from site_spider.engine import parts as registry
 from site_spider.engine.cookies import SeedCookies
 from site_spider.frontier.dispatcher import CrawlParts, Dispatcher
+from site_spider.frontier.fairness import TaskRates, TaskWeights
 from site_spider.frontier.links_in_hand import LinksInHand
 from site_spider.frontier.politeness import build_frontier, build_politeness
 from site_spider.frontier.preparation import Preparation
@@ -42,6 +43,7 @@ from site_spider.intake.seed_queue import SeedQueue
 from site_spider.intake.seed_weights import SeedWeights
 from site_spider.intake.seeds import Seeds
 from site_spider.intake.soft_limit import SoftLimit
+from site_spider.intake.topic_partitions import TopicPartitions
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.lifecycle import Lifecycle
@@ -98,7 +100,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     wake = partial(engine_hooks.wake, engine)
     background = ending.background
     tell = LoopCalls(background)
-    member = Member(config.seed_topic, config.consumer_group)
+    topics = config.tiers.topics
+    member = Member(topics[0], config.consumer_group, topics[1:])
 
     def sink_changed() -> None:
         bodies.look()
@@ -150,7 +153,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     soft = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
     has_memory = lambda: bodies.has_room  # noqa: E731
     back_pressure = BackPressure(load, sinks, commits, handover, lambda: stop.has_begun, has_memory, soft)
-    poll_room = PollRoom(ledger, load, config.limits, back_pressure.may_poll)
+    poll_room = PollRoom(ledger, load, config.limits, back_pressure.may_poll, config.tiers.weights)
     own_requests = OwnRequests(spider)
     seed_queue = SeedQueue(wake, own_requests)
     quarantine = Quarantine(completion, seed_queue, dead_letters, commits.commit_first, wake)
@@ -158,7 +161,10 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # frontier
     library = lambda: stores.sources.library  # noqa: E731
-    frontier = build_frontier(settings, library)
+    partitions = TopicPartitions(topics, ledger, stores.log.partitions, background)
+    weights = TaskWeights(config.tiers.weights, records.board.weight_of)
+    rates = TaskRates(records.board.rate_of, partitions.share)
+    frontier = build_frontier(settings, library, weights, rates)
     politeness = build_politeness(
         crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
     )
@@ -180,9 +186,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         takes=takes,
     )
     cookies = SeedCookies(crawler)
-    hosts = (
-        Ownership(member.topic, ledger, stores.log.partitions, background) if config.host_ownership else None
-    )
+    hosts = Ownership(partitions) if config.host_ownership else None
     spill = Spill(
         config.spill,
         commits,
@@ -250,7 +254,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     if isinstance(dupefilter, SeenDupeFilter):
         lifecycle.add(SeenMarks(dupefilter.seen))
     lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times, *traces)
-    if not config.exactly_once:
+    if config.tells_ends:
         lifecycle.add(tracker)
 
     # what can be seen
@@ -281,7 +285,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         results=results,
         room=room,
         queues=queues,
-        hosts=hosts,
+        partitions=partitions,
         bodies=bodies,
         handover=handover,
         quarantine=quarantine,

@@ -55,6 +55,11 @@ class Board:
         task = self.task(task_id)
         return 1.0 if task is None else task.weight
 
+    def rate_of(self, task_id: str | None) -> float | None:
+        """Pages a second of the whole group; None without a limit."""
+        task = self.task(task_id)
+        return None if task is None else task.rate
+
     def used(self, task_id: str) -> Usage:
         """By all processes."""
         return self._totals.get(task_id, NOTHING)

@@ -50,7 +50,7 @@ class TaskEnds:
         if self._is_on:
             self._control.start()
         else:
-            logger.info("SITE_KAFKA_EXACTLY_ONCE is on: the end of tasks is not told")
+            logger.info("The end of tasks is not told with SITE_KAFKA_EXACTLY_ONCE or SITE_SEED_TOPICS")
 
     def look(self) -> None:
         """Write what has changed; to be called often."""

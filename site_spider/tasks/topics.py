@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 from site_spider import options
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
+from site_spider.seed.tiers import Tiers
 
 TASK_HEADER = "task_id"  # of a parked message
 
@@ -27,7 +28,7 @@ class TaskTopics(NamedTuple):
     @classmethod
     def read(cls, settings: SettingsView) -> Self:
         """SITE_SEED_TOPIC and SITE_TASK_TOPIC. Raises ConfigError."""
-        seeds = options.topic(settings, "SITE_SEED_TOPIC")
+        seeds = Tiers.of(settings).main
         tasks = options.topic(settings, "SITE_TASK_TOPIC", f"{seeds}.tasks")
         events = options.topic(settings, "SITE_TASK_EVENTS_TOPIC", f"{seeds}.task-events")
         if events in (seeds, tasks):

@@ -58,6 +58,6 @@ def test_processes_without_a_partition_are_said_once(
     """By the first process of crawl_spider.sh; a topic that is not there yet has no partitions to compare."""
     monkeypatch.setenv(SLOT, slot)
     monkeypatch.setenv(PROCESSES, processes)
-    say_idle_processes("seeds", partitions)
+    say_idle_processes(["seeds"], partitions)
     expected = [f"Topic seeds has {partitions} partitions for {processes} processes"] if idle else []
     assert [message.partition(",")[0] for message in caplog.messages] == expected

@@ -1,6 +1,6 @@
 """Prints what a push and a pop take, by the number of hosts, beside Scrapy's own priority queues.
 
-    python -m tools.measure.frontier [--rounds N] [--hosts N,N,...]
+    python -m tools.measure.frontier [--rounds N] [--hosts N,N,...] [--tasks N,N,...]
 
 Each queue holds at least 20,000 requests, spread over the hosts, and is asked for 5,000 of them: a pop
 and, for the host that it was for, the end of that download and a new push, as in a crawl that goes on. All
@@ -8,6 +8,8 @@ queues are in memory, in one process, and measured in turn in each round; the ta
 Ours is measured as the crawl uses it (the waiting room: compact links, limits of hosts, weights, building
 the Request), and the bare frontier besides. The DownloaderAwarePriorityQueue looks at all hosts for each
 pop; beyond 10,000 hosts it is asked for 200.
+
+With --tasks the frontier alone is measured, with so many tasks: each on all hosts, and all on one busy host.
 """
 
 from __future__ import annotations
@@ -175,6 +177,46 @@ def _clock_seconds(times: int) -> float:
     return total
 
 
+def measure_tasks(hosts: int, tasks: int) -> tuple[float, float]:
+    """µs for a push and for a pop; each task has items for every host, as far as they go."""
+    frontier: Frontier[int] = Frontier()
+    waiting = max(LEAST_WAITING, 2 * tasks)
+    names = [f"www.host{number:06}.example" for number in range(hosts)]
+    flows = [None if tasks == 1 else f"task{number}" for number in range(tasks)]
+
+    def push(number: int) -> None:
+        host = names[number // tasks % hosts]
+        frontier.push(-1, host, number, number / 1_000, flow=flows[number % tasks])
+
+    for number in range(waiting):
+        push(number)
+    gc.collect()
+    gc.disable()
+    pushing = popping = 0.0
+    for number in range(waiting, waiting + POPS):
+        began = process_time()
+        found = frontier.pop(number / 1_000)
+        popping += process_time() - began
+        assert found is not None
+        frontier.release(names[found // tasks % hosts], number / 1_000)
+        began = process_time()
+        push(number)
+        pushing += process_time() - began
+    gc.enable()
+    overhead = _clock_seconds(POPS)
+    return (pushing - overhead) / POPS * 1e6, (popping - overhead) / POPS * 1e6
+
+
+def run_tasks(rounds: int, numbers: list[int]) -> None:
+    print("| tasks | one host: push, pop | 1,000 hosts: push, pop |\n|---|---|---|")
+    for tasks in numbers:
+        cells = []
+        for hosts in (1, 1_000):
+            times = [measure_tasks(hosts, tasks) for _ in range(rounds)]
+            cells.append(f"{median(one for one, _ in times):.1f}, {median(one for _, one in times):.1f}")
+        print(f"| {tasks:,} | {cells[0]} | {cells[1]} |", flush=True)
+
+
 async def run(rounds: int, sizes: list[int]) -> None:
     print(
         "| hosts | "
@@ -198,7 +240,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--hosts", default=",".join(map(str, HOSTS)))
+    parser.add_argument("--tasks", default="")
     options = parser.parse_args()
+    if options.tasks:
+        run_tasks(options.rounds, [int(number) for number in options.tasks.split(",")])
+        return
     asyncio.run(run(options.rounds, [int(size) for size in options.hosts.split(",")]))
 
 

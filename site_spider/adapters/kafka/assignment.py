@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -54,10 +54,12 @@ class KafkaAssignment:
         self._is_revoked = False
         self._failure: Exception | None = None
 
-    def subscribe(self, client: Consumer, topic: str) -> None:
+    def subscribe(self, client: Consumer, topics: Sequence[str]) -> None:
         """Join the group and follow its rebalances."""
         self._client = client
-        client.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        client.subscribe(
+            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
 
     def unsubscribe(self) -> None:
         """Leave the group: its other members hear of it at once. To be called when all is given up."""

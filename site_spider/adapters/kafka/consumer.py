@@ -46,7 +46,7 @@ class _Ended(LogUnavailable):
 
 
 class KafkaConsumer:
-    """Reads `topic` as a member of `group` and tells `listener`; one thread uses it.
+    """Reads `topics` as a member of `group` and tells `listener`; one thread uses it.
 
     Raises ConfigError when the client refuses its options.
     """
@@ -54,12 +54,12 @@ class KafkaConsumer:
     def __init__(
         self,
         config: KafkaConfig,
-        topic: str,
+        topics: Sequence[str],
         group: str,
         listener: Listener,
         transactions: Transactions | None = None,
     ) -> None:
-        self._topic = topic
+        self._topics = topics
         self._group = group
         self._complaint: int | None = None
         self.session_seconds = config.session_seconds
@@ -67,7 +67,7 @@ class KafkaConsumer:
         self._assignment = KafkaAssignment(listener, self.commit)
         self._config = config
         self._asker: AdminClient | None = None
-        self._health = BrokerHealth(config.brokers, f"the consumer of {topic}", self._ask)
+        self._health = BrokerHealth(config.brokers, f"the consumer of {', '.join(topics)}", self._ask)
         is_static = config.group_protocol == "classic"
         self._slot = MemberSlot.try_claim(group, config.member_name) if is_static else None
         self._rejoins = Rejoins()
@@ -93,7 +93,7 @@ class KafkaConsumer:
         if self._begin_transactions is not None:
             identity = f"{self._group}-{instance or uuid.uuid4().hex}"
             self._transactions = self._begin_transactions(identity, self._client)
-        self._assignment.subscribe(self._client, self._topic)
+        self._assignment.subscribe(self._client, self._topics)
 
     def _join_again(self, ended: _Ended) -> None:
         """Raises what ended it when that has happened too often."""
@@ -282,9 +282,14 @@ class KafkaConsumer:
             return  # the client repeats itself
         self._complaint = error.code()
         if error.code() in _MISSING:
-            logger.info("Topic %s does not exist yet; waiting for it.", self._topic)
+            logger.info("%s", self._missing(error))
         else:
-            logger.warning("Group %s on topic %s: %s", self._group, self._topic, error.str())
+            logger.warning("Group %s on topic %s: %s", self._group, ", ".join(self._topics), error.str())
+
+    def _missing(self, error: KafkaError) -> str:
+        if len(self._topics) == 1:
+            return f"Topic {self._topics[0]} does not exist yet; waiting for it."
+        return f"A topic of {', '.join(self._topics)} does not exist yet; waiting for it: {error.str()}"
 
     # --- the rest ------------------------------------------------------------------------
 
@@ -293,7 +298,7 @@ class KafkaConsumer:
         # next callback of that rebalance abort the process (measured with confluent-kafka 2.16)
         if self._asker is None:
             self._asker = AdminClient(self._config.admin(lambda _error: None))
-        return self._asker.list_topics(self._topic, timeout=timeout_seconds)
+        return self._asker.list_topics(self._topics[0], timeout=timeout_seconds)
 
     def _assigned(self, partitions: Iterable[Partition]) -> list[TopicPartition]:
         return [TopicPartition(*partition) for partition in partitions if partition in self._assignment]

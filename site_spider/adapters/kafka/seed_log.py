@@ -26,7 +26,7 @@ from site_spider.adapters.kafka.assignment import to_position
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.facts import facts
-from site_spider.adapters.kafka.items import Topics
+from site_spider.adapters.kafka.items import Topics as ItemTopics
 from site_spider.adapters.kafka.messages import to_message
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.adapters.kafka.reader import KafkaTopicReader
@@ -38,6 +38,8 @@ from site_spider.contracts.seed_log import (
     Partition,
     PartitionProgress,
     Position,
+    Topics,
+    each_topic,
 )
 from site_spider.errors import LogUnavailable, TopicMissing
 
@@ -94,18 +96,19 @@ class KafkaSeedLog:
                 f"names it, and it must be running and reachable: {self._trouble or error.args[0].str()}"
             ) from error
 
-    def consumer(self, topic: str, group: str, listener: Listener) -> KafkaConsumer:
+    def consumer(self, topics: Topics, group: str, listener: Listener) -> KafkaConsumer:
         """See `site_spider.contracts.seed_log.SeedLog`."""
-        return KafkaConsumer(self._config, topic, group, listener)
+        return KafkaConsumer(self._config, each_topic(topics), group, listener)
 
-    def transactional_consumer(self, topic: str, group: str, listener: Listener) -> KafkaConsumer:
+    def transactional_consumer(self, topics: Topics, group: str, listener: Listener) -> KafkaConsumer:
         """See `site_spider.contracts.seed_log.SeedLog`; for results and items SITE_*_TOPIC."""
-        topics = Topics(self._results_topic, topic, self._items_topic)
+        names = each_topic(topics)
+        items = ItemTopics(self._results_topic, names[0], self._items_topic)
 
         def transactions(identity: str, member: Consumer) -> KafkaTransactions:
-            return KafkaTransactions(self._config, identity, topics, member)
+            return KafkaTransactions(self._config, identity, items, member)
 
-        return KafkaConsumer(self._config, topic, group, listener, transactions)
+        return KafkaConsumer(self._config, names, group, listener, transactions)
 
     def producer(self, purpose: str = "") -> KafkaProducer:
         """See `site_spider.contracts.seed_log.SeedLog`."""

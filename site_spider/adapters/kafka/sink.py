@@ -30,6 +30,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView, text
 from site_spider.results.document import encode, shortened
+from site_spider.seed.tiers import seed_topics
 
 T = TypeVar("T")
 
@@ -223,8 +224,8 @@ def _topic(settings: SettingsView, setting: str = TOPIC) -> str:
         raise ConfigError(
             f"{setting} is {topic!r}, but a topic has a name of at most 249 ASCII letters, digits, . _ and -."
         )
-    if topic == text(settings, "SITE_SEED_TOPIC"):
-        raise ConfigError(f"{setting} and SITE_SEED_TOPIC are both {topic!r}; results must not become seeds.")
+    if topic in seed_topics(settings):
+        raise ConfigError(f"{setting} is {topic!r}, a seed topic; results must not become seeds.")
     return topic
 
 

@@ -31,6 +31,8 @@ from site_spider.contracts.seed_log import (
     Partition,
     PartitionProgress,
     Position,
+    Topics,
+    each_topic,
 )
 from site_spider.errors import ConfigError, TopicMissing
 
@@ -72,9 +74,9 @@ class LocalSeedLog:
         with closing(LogFile(self._folder, busy_seconds=timeout_seconds)) as file, file.transaction():
             pass
 
-    def consumer(self, topic: str, group: str, listener: Listener) -> LocalConsumer:
+    def consumer(self, topics: Topics, group: str, listener: Listener) -> LocalConsumer:
         """See `site_spider.contracts.seed_log.SeedLog`."""
-        return LocalConsumer(self._folder, topic, group, listener, self._keep_seconds)
+        return LocalConsumer(self._folder, each_topic(topics), group, listener, self._keep_seconds)
 
     def transactional_consumer(self, *_of_what: object) -> NoReturn:
         """See `site_spider.contracts.seed_log.SeedLog`: there are no transactions here."""

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,11 @@ class LocalConsumer:
     session_seconds = STALLED_SECONDS
 
     def __init__(
-        self, folder: Path, topic: str, group: str, listener: Listener, keep_seconds: float = 0
+        self, folder: Path, topics: Sequence[str], group: str, listener: Listener, keep_seconds: float = 0
     ) -> None:
         self._file = LogFile(folder, busy_seconds=_BUSY_SECONDS)
         self._forgetting = Forgetting(self._file, keep_seconds)
-        self._membership = Membership(self._file, group, topic)
+        self._memberships = {topic: Membership(self._file, group, topic) for topic in topics}
         self._listener = listener
         self._offsets: dict[Partition, int] = {}  # the next one to hand out, of what we own
         self._ids: dict[Partition, int] = {}
@@ -56,7 +56,7 @@ class LocalConsumer:
     @property
     def is_member(self) -> bool:
         """See `site_spider.contracts.seed_log.Consumer`."""
-        return self._membership.is_there
+        return any(membership.is_there for membership in self._memberships.values())
 
     @property
     def is_away(self) -> bool:
@@ -74,8 +74,8 @@ class LocalConsumer:
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
         """See `site_spider.contracts.seed_log.Consumer`."""
-        if positions:
-            self._membership.commit(positions)
+        for topic, some in _by_topic(positions).items():
+            self._memberships[topic].commit({partition: positions[partition] for partition in some})
 
     def begin_commit(
         self, positions: Mapping[Partition, Position], answered: Callable[[LogUnavailable | None], None]
@@ -101,7 +101,8 @@ class LocalConsumer:
         """See `site_spider.contracts.seed_log.Consumer`."""
         try:
             self._give_up(list(self._offsets))
-            self._membership.leave()
+            for membership in self._memberships.values():
+                membership.leave()
         finally:
             self._file.close()
 
@@ -172,7 +173,11 @@ class LocalConsumer:
     # --- the group -----------------------------------------------------------------------------
 
     def _balance(self) -> None:
-        moves = self._membership.look()
+        for membership in self._memberships.values():
+            self._move(membership)
+
+    def _move(self, membership: Membership) -> None:
+        moves = membership.look()
         for partition in moves.lost:
             self._departing.pop(partition, None)
         lost = [partition for partition in moves.lost if partition in self._offsets]
@@ -180,7 +185,7 @@ class LocalConsumer:
             self._forget(lost)
             self._listener.lost(lost)
         self._give_up(moves.leaving)
-        claims = self._membership.claim(moves.coming) if moves.coming else []
+        claims = membership.claim(moves.coming) if moves.coming else []
         for partition, identifier, committed in claims:
             self._ids[partition] = identifier
             self._offsets[partition] = committed.offset if committed else 0
@@ -198,14 +203,16 @@ class LocalConsumer:
             self._depart()
 
     def _depart(self) -> None:
-        positions = {partition: position for partition, position in self._departing.items() if position}
-        try:
-            self._membership.give_up(list(self._departing), positions)
-        except LogUnavailable as error:
-            if may_pass(error):
-                raise  # they stay in `_departing` until the next look at the group
-            logger.warning("%s The next owner repeats what was not committed.", error)
-        self._departing.clear()
+        for topic, some in _by_topic(self._departing).items():
+            positions = {one: position for one in some if (position := self._departing[one])}
+            try:
+                self._memberships[topic].give_up(some, positions)
+            except LogUnavailable as error:
+                if may_pass(error):
+                    raise  # they stay in `_departing` until the next look at the group
+                logger.warning("%s The next owner repeats what was not committed.", error)
+            for partition in some:
+                del self._departing[partition]
 
     def _forget(self, partitions: list[Partition]) -> None:
         for partition in partitions:
@@ -214,6 +221,13 @@ class LocalConsumer:
             self._announced.pop(partition, None)
             self._paused.discard(partition)
         self._turns = deque(partition for partition in self._turns if partition in self._offsets)
+
+
+def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[Partition]]:
+    found: dict[str, list[Partition]] = {}
+    for partition in partitions:
+        found.setdefault(partition.topic, []).append(partition)
+    return found
 
 
 def to_message(partition: Partition, row: Sequence[Any]) -> Message:

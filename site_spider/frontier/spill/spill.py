@@ -1,4 +1,4 @@
-"""Decides which requests go back to the seed topic, and sends them.
+"""Decides which requests go back to the seed topic of their seed, and sends them.
 
 Theory of operation. Eight reasons:
 
@@ -45,7 +45,7 @@ from site_spider.frontier.weight import size_bytes
 from site_spider.intake.load import Load
 from site_spider.ledger import lineage
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Outcome
+from site_spider.ledger.entry import Entry, Outcome
 from site_spider.ledger.lineage import Job
 from site_spider.page.url import host_of
 from site_spider.results.commits import Commits
@@ -60,7 +60,7 @@ class SpilledPages(Protocol):
     """What a dupefilter has to know of pages that leave."""
 
     def spilled(self, request: Request, job: Job) -> None:
-        """The page of this job goes to the seed topic."""
+        """The page of this job goes to a seed topic."""
 
     def not_spilled(self, request: Request, job: Job) -> None:
         """It stays after all."""
@@ -86,7 +86,6 @@ class ParkedTopic(Protocol):
 class SpillRules:
     """What leaves besides what is too much."""
 
-    topic: str
     open_seconds: float  # of a tree, before its links leave
     tree_pages: int  # that a tree has here, before its links leave
     all_links: bool
@@ -155,16 +154,15 @@ class Spill:
             root.is_overdue = True
         if crowded and late:
             logger.info(
-                "%d open trees keep too many results; their links are spilled to %s",
+                "%d open trees keep too many results; their links are spilled",
                 len(late),
-                self._rules.topic,
             )
         for root in () if crowded else late:
             logger.info(
                 "The tree of %s is open for more than %.0f s; its links are spilled to %s",
                 root.url,
                 self._rules.open_seconds,
-                self._rules.topic,
+                root.entry.partition.topic,
             )
         return bool(late)
 
@@ -173,7 +171,7 @@ class Spill:
         if entry is None or not entry.live:
             return False
         if isinstance(waiter, WaitingLink):
-            return waiter.parent.root.is_overdue or not self._is_ours(waiter.url)
+            return waiter.parent.root.is_overdue or not self._is_ours(waiter.url, entry)
         if not isinstance(waiter, Request) or meta_keys.STAYS in waiter.meta:
             return False
         job = lineage.job_of(waiter)
@@ -212,12 +210,12 @@ class Spill:
         if is_link:
             if meta_keys.TO_TOPIC in request.meta:
                 return True
-            return self._tree_is_closed(job) or not self._is_ours(request.url)
+            return self._tree_is_closed(job) or not self._is_ours(request.url, job.entry)
         came_from = request.meta.get("redirect_urls")
         if not came_from:
             return False
         # what was polled here is crawled here, so only another host is another process'
-        return host_of(came_from[-1]) != host_of(request.url) and not self._is_ours(request.url)
+        return host_of(came_from[-1]) != host_of(request.url) and not self._is_ours(request.url, job.entry)
 
     def _tree_is_closed(self, job: Job) -> bool:
         """Whether no link of this tree stays here."""
@@ -226,8 +224,8 @@ class Spill:
             return True
         return self._completion.ledger.suspicion(entry.partition).deaths(entry.offset) > 0
 
-    def _is_ours(self, url: str) -> bool:
-        return self._hosts is None or self._hosts.owns(host_of(url))
+    def _is_ours(self, url: str, entry: Entry) -> bool:
+        return self._hosts is None or self._hosts.owns(host_of(url), entry.partition.topic)
 
     def send(self, request: Request, job: Job, *, is_link: bool) -> bool:
         """Send an accepted request on its way; False when no seed can say what it is."""

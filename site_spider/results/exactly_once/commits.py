@@ -66,7 +66,7 @@ class TransactionCommits:
 
     def join(self, log: SeedLog, listener: Listener) -> Consumer:
         """As in ThreadCommits."""
-        consumer = log.transactional_consumer(*self._member, listener)
+        consumer = log.transactional_consumer(self._member.topics, self._member.group, listener)
         self.silence.joined(consumer.session_seconds)
         return consumer
 

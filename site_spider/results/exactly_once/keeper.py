@@ -123,7 +123,7 @@ class ExactlyOnce(SeedListener):
     def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[Any]:
         """Keep a link that becomes a seed when the tree it leaves is complete; the future is done."""
         kept: Future[Any] = Future()
-        self._keep(job, Link(key, value, topic))
+        self._keep(job, Link(key, value, topic or job.entry.partition.topic))
         kept.set_result(None)
         return kept
 

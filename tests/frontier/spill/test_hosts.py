@@ -11,6 +11,7 @@ from site_spider.contracts.seed_log import Partition
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable
 from site_spider.frontier.spill.hosts import Ownership
+from site_spider.intake.topic_partitions import TopicPartitions
 from site_spider.ledger.ledger import Ledger
 
 
@@ -28,13 +29,17 @@ def on_a_loop(check: Callable[[], object]) -> None:
     asyncio.run(run())
 
 
+def owned_by(ownership: Ownership) -> Callable[[str], bool]:
+    return lambda host: ownership.owns(host, "seeds")
+
+
 def shared(assigned: list[int], count: int = 4) -> tuple[Ownership, Ledger]:
     ledger = Ledger()
     for number in assigned:
         ledger.assign(Partition("seeds", number), None)
-    ownership = Ownership("seeds", ledger, lambda _topic: count, Background(_raise))
-    asyncio.run(ownership.ask())
-    return ownership, ledger
+    partitions = TopicPartitions(["seeds"], ledger, lambda _topic: count, Background(_raise))
+    asyncio.run(partitions.ask())
+    return Ownership(partitions), ledger
 
 
 def test_a_host_belongs_where_producers_send_its_seeds() -> None:
@@ -43,16 +48,16 @@ def test_a_host_belongs_where_producers_send_its_seeds() -> None:
     theirs, _ = shared([1, 3])
     for host in HOSTS:
         number = confluent_kafka.murmur2(host.encode(), 4)
-        assert ours.owns(host) is (number in (0, 2))
-        assert theirs.owns(host) is not ours.owns(host)
+        assert ours.owns(host, "seeds") is (number in (0, 2))
+        assert theirs.owns(host, "seeds") is not ours.owns(host, "seeds")
 
 
 def test_it_follows_the_assignment_at_once() -> None:
     """Also between two looks."""
     ownership, ledger = shared([0, 1, 2, 3])
-    assert all(map(ownership.owns, HOSTS))
+    assert all(map(owned_by(ownership), HOSTS))
     ledger.revoke(Partition("seeds", 0))
-    assert not all(map(ownership.owns, HOSTS))
+    assert not all(map(owned_by(ownership), HOSTS))
 
 
 def test_a_look_tells_when_hosts_have_changed_hands() -> None:
@@ -76,6 +81,6 @@ def test_all_hosts_are_ours_while_the_partitions_are_not_known() -> None:
         raise LogUnavailable("away")
 
     for count in (away, lambda _topic: 0):
-        ownership = Ownership("seeds", Ledger(), count, Background(_raise))
-        asyncio.run(ownership.ask())
-        assert all(map(ownership.owns, HOSTS))
+        partitions = TopicPartitions(["seeds"], Ledger(), count, Background(_raise))
+        asyncio.run(partitions.ask())
+        assert all(map(owned_by(Ownership(partitions)), HOSTS))

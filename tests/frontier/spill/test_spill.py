@@ -285,7 +285,7 @@ def test_what_a_seed_cannot_say_stays(tmp_path: Path, site: Site) -> None:
 @pytest.fixture
 def foreign(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A host that is another process': what comes back from the topic is that process' work."""
-    monkeypatch.setattr(Ownership, "owns", lambda self, host: host != "other.test")
+    monkeypatch.setattr(Ownership, "owns", lambda self, host, _topic: host != "other.test")
     return "other.test"
 
 
@@ -324,7 +324,7 @@ def test_a_retry_waits_where_it_would_have_waited_here(
     """A redirect raised its priority; a retry of it, in the other process, is placed behind the seeds."""
     priorities: list[int] = []
     # the process that has sent it takes the part of the other one from the first attempt there
-    monkeypatch.setattr(Ownership, "owns", lambda self, host: host != "other.test" or bool(priorities))
+    monkeypatch.setattr(Ownership, "owns", lambda self, host, _: host != "other.test" or bool(priorities))
 
     def far(request: Request) -> Response:
         priorities.append(request.priority)
@@ -408,7 +408,7 @@ def test_what_waits_is_sent_after_a_host_that_moves(
 ) -> None:
     """At a rebalance: links to its pages are another process' now, and each is fetched once."""
     ours = True
-    monkeypatch.setattr(Ownership, "owns", lambda self, host: ours or host != "other.test")
+    monkeypatch.setattr(Ownership, "owns", lambda self, host, _topic: ours or host != "other.test")
     look = Ownership.look
     changes: list[bool] = []
 

@@ -1,0 +1,98 @@
+"""The flows of a crawl: what one task has waiting in one tier, with weight and rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import NamedTuple
+
+from site_spider.bounded_dict import BoundedDict
+from site_spider.frontier.waiter import Waiter
+from site_spider.frontier.waiting_link import WaitingLink
+from site_spider.intake.seed_queue import Waiting
+from site_spider.ledger import lineage
+
+WeightOf = Callable[[str | None], float]  # of a task; None: of what has none
+RateOf = Callable[[str | None], float | None]  # requests a second over the whole group; None: no limit
+
+_BURST_SECONDS = 0.5  # of its rate that a task may catch up with
+_LOOK_SECONDS = 1.0  # a rate or a share may have changed
+_LEAST_RATE = 1e-6
+_MOST_TASKS = 10_000
+
+
+class TaskFlow(NamedTuple):
+    """What one task has waiting in one tier."""
+
+    task_id: str | None
+    topic: str
+
+
+def flow_of(waiter: Waiter) -> TaskFlow | None:
+    """None for what no seed stands behind."""
+    if isinstance(waiter, Waiting):
+        return TaskFlow(waiter.seed.task_id, waiter.entry.partition.topic)
+    job = waiter.parent if isinstance(waiter, WaitingLink) else lineage.job_of(waiter)
+    if job is None:
+        return None
+    root = job.root
+    return TaskFlow(root.seed.task_id, root.seed_entry.partition.topic)
+
+
+class TaskWeights:
+    """The weight of a task times that of its tier."""
+
+    def __init__(self, tiers: Mapping[str, float], weight_of: WeightOf) -> None:
+        self._tiers = tiers
+        self._weight_of = weight_of
+
+    def __call__(self, flow: Hashable) -> float:
+        """Asked at each service, so that a change counts for what waits."""
+        if not isinstance(flow, TaskFlow):
+            return 1.0
+        return self._tiers.get(flow.topic, 1.0) * self._weight_of(flow.task_id)
+
+
+class _Bucket(NamedTuple):
+    """A token bucket: what a task may do, and when that was so."""
+
+    tokens: float
+    at: float
+
+
+class TaskRates:
+    """A token bucket a task, filled with the rate that this process' share of the partitions gives it.
+
+    The shares of all processes add up to 1, so the rate holds over the group without any word between them.
+    """
+
+    def __init__(self, rate_of: RateOf, share_of: Callable[[str], float]) -> None:
+        self._rate_of = rate_of
+        self._share_of = share_of
+        self._buckets: BoundedDict[str | None, _Bucket] = BoundedDict(_MOST_TASKS)
+
+    def free_at(self, key: Hashable, now: float) -> float:
+        """When the next request of a task may begin; to be asked again then."""
+        rate = self._rate(key)
+        if rate is None:
+            return now
+        tokens = self._tokens(key, rate, now)
+        return now if tokens >= 1.0 else now + min(_LOOK_SECONDS, (1.0 - tokens) / rate + 1e-6)
+
+    def spend(self, key: Hashable, now: float) -> None:
+        """One has begun."""
+        rate = self._rate(key)
+        if rate is not None and isinstance(key, TaskFlow):
+            self._buckets[key.task_id] = _Bucket(self._tokens(key, rate, now) - 1.0, now)
+
+    def _rate(self, key: Hashable) -> float | None:
+        rate = self._rate_of(key.task_id) if isinstance(key, TaskFlow) else None
+        if rate is None or not isinstance(key, TaskFlow):
+            return None
+        return max(_LEAST_RATE, rate * self._share_of(key.topic))
+
+    def _tokens(self, key: Hashable, rate: float, now: float) -> float:
+        assert isinstance(key, TaskFlow)
+        bucket = self._buckets.get(key.task_id)
+        if bucket is None:
+            return 1.0
+        return min(max(1.0, rate * _BURST_SECONDS), bucket.tokens + (now - bucket.at) * rate)

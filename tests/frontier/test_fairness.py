@@ -1,0 +1,230 @@
+"""Tasks beside each other: shares by weight, over hosts and at one host, and rates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from site_spider.frontier.fairness import TaskFlow, TaskRates, TaskWeights
+from site_spider.frontier.flows import MOST_AHEAD
+from site_spider.frontier.frontier import Frontier
+from site_spider.frontier.host_queue import HostPolicy
+from tests.growth import CONSTANT, assert_grows
+
+SLOTS = 8
+PAGE_SECONDS = 0.2
+
+
+def filled(tasks: dict[str, int], hosts: int = 50, **weights: float) -> Frontier[str]:
+    frontier: Frontier[str] = Frontier(weight_of=lambda flow: weights.get(str(flow), 1.0))
+    for task, count in tasks.items():
+        for number in range(count):
+            frontier.push(0, f"{task}{number % hosts}", task, 0.0, flow=task)
+    return frontier
+
+
+def done_at(frontier: Frontier[str], hosts: int = 50) -> dict[str, float]:
+    """When the last page of each task has ended, on a clock of its own: so many slots, so long a page."""
+    ends: dict[str, float] = {}
+    out: list[tuple[float, str, str]] = []
+    served: Counter[str] = Counter()
+    now = 0.0
+    while len(frontier) or out:
+        while len(out) < SLOTS and (task := frontier.pop(now)) is not None:
+            out.append((now + PAGE_SECONDS, f"{task}{served[task] % hosts}", task))
+            served[task] += 1
+        out.sort()
+        now, host, task = out.pop(0)
+        frontier.release(host, now, task, PAGE_SECONDS)
+        ends[task] = now
+        if task == "small" and served["small"] == 10 and "small" not in [each[2] for each in out]:
+            return ends
+    return ends
+
+
+def test_a_task_of_ten_beside_a_large_one_takes_at_most_twice_its_time() -> None:
+    """Though all of the large one was there first."""
+    alone = done_at(filled({"small": 10}))["small"]
+    beside = done_at(filled({"large": 20_000, "small": 10}))["small"]
+    assert beside <= 2 * alone
+
+
+def test_tasks_share_in_the_ratio_of_their_weights() -> None:
+    frontier = filled({"t": 2_000, "u": 2_000, "v": 2_000}, hosts=500, u=3.0, v=0.5)
+    served = Counter(frontier.pop(0.0) for _ in range(900))
+    assert served == {"t": 200, "u": 600, "v": 100}
+
+
+def test_a_new_weight_counts_for_what_waits() -> None:
+    weights = {"t": 1.0, "u": 1.0}
+    frontier: Frontier[str] = Frontier(weight_of=lambda flow: weights[str(flow)])
+    for number in range(400):
+        for task in weights:
+            frontier.push(0, f"{task}{number}", task, 0.0, flow=task)
+    assert Counter(frontier.pop(0.0) for _ in range(100)) == {"t": 50, "u": 50}
+    weights["u"] = 4.0
+    served = Counter(frontier.pop(0.0) for _ in range(100))
+    assert served["u"] == pytest.approx(80, abs=2)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_no_weight_shuts_anybody_out(weight: float) -> None:
+    """One that is no weight is the least or the most there is."""
+    frontier = filled({"odd": 200, "usual": 200}, odd=weight)
+    assert {frontier.pop(0.0) for _ in range(300)} == {"odd", "usual"}
+
+
+def test_a_host_is_treated_with_politeness_over_all_tasks() -> None:
+    """Its concurrency and its delay are one host's; inside it tasks alternate."""
+    frontier: Frontier[str] = Frontier(lambda _host: HostPolicy(2, 1.0))
+    for task in "tttuuu":
+        frontier.push(0, "h", task, 0.0, flow=task)
+    served = []
+    for second in range(6):
+        found = frontier.pop(float(second))
+        assert found is not None
+        assert frontier.pop(second + 0.9) is None
+        served.append(found)
+        frontier.release("h", second + 0.95, found)
+    assert served == ["t", "u"] * 3
+
+
+def test_a_task_that_waited_for_its_host_has_saved_nothing_up() -> None:
+    """It comes back beside the others, not before them."""
+    frontier = filled({"t": 100, "u": 300})
+    for number in range(50):
+        frontier.hold(f"t{number}", 10.0, "back-off", 0.0)
+    assert {frontier.pop(0.0) for _ in range(100)} == {"u"}
+    served = [frontier.pop(10.0) for _ in range(100)]
+    assert Counter(served[:20])["t"] == pytest.approx(10, abs=1)
+
+
+def test_slow_pages_cost_more_and_do_not_shut_a_task_out_for_long() -> None:
+    """Many that end together move it a bounded way behind the others (kubernetes#95986)."""
+    frontier = filled({"slow": 500, "quick": 500})
+    first = [frontier.pop(0.0) for _ in range(100)]
+    for number in range(first.count("slow")):
+        frontier.release(f"slow{number}", 60.0, "slow", 60.0)
+    served = [frontier.pop(60.0) for _ in range(100)]
+    assert served[: int(MOST_AHEAD) - 2] == ["quick"] * (int(MOST_AHEAD) - 2)
+    assert "slow" in served[: int(MOST_AHEAD) + 4]
+
+
+def test_tasks_that_are_done_are_forgotten() -> None:
+    """A task for each seed leaves nothing behind."""
+    frontier: Frontier[int] = Frontier()
+    frontier.push(0, "other", -1, 0.0, flow="other")
+    for number in range(30_000):
+        frontier.push(0, "h", number, 0.0, flow=f"task{number}")
+        if number % 100 == 0:
+            frontier.push(0, "other", -1, 0.0, flow="other")
+        while (found := frontier.pop(0.0)) is not None:
+            frontier.release(
+                "other" if found < 0 else "h", 0.0, "other" if found < 0 else f"task{found}", 2.0
+            )
+    assert len(frontier._hosts._flows) < 15_000
+
+
+def on_one_host(tasks: int) -> Frontier[int]:
+    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(1, 0.0))
+    for number in range(3 * tasks):
+        frontier.push(0, "h", number % tasks, 0.0, flow=number % tasks)
+    return frontier
+
+
+def on_own_hosts(tasks: int) -> Frontier[int]:
+    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(1, 0.0))
+    for number in range(3 * tasks):
+        frontier.push(0, "h", number % tasks, 0.0, flow=number % tasks)
+        frontier.push(0, f"h{number % tasks}", number % tasks, 0.0, flow=number % tasks)
+    return frontier
+
+
+@pytest.mark.parametrize("make", [on_one_host, on_own_hosts])
+def test_a_turn_costs_about_the_same_with_four_times_the_tasks(make: Callable[[int], Frontier[int]]) -> None:
+    """Of a host that all tasks ask for, too: busy and free in turn."""
+
+    def serving(tasks: int) -> Callable[[], None]:
+        frontier = make(tasks)
+        assert frontier.pop(0.0) is not None
+        for name in ("h", "h0"):
+            if frontier._hosts.get(name) is not None and frontier._hosts[name].out:
+                frontier.release(name, 0.0)
+        while frontier.pop(0.0) is not None:
+            pass  # all that is free begins, and what is busy is looked at once
+
+        def serve() -> None:
+            for _ in range(200):
+                frontier.release("h", 0.0)
+                assert frontier.pop(0.0) is not None
+                assert frontier.pop(0.0) is None
+
+        return serve
+
+    assert_grows(serving, 1_000, most=2 * CONSTANT)
+
+
+def test_the_weight_of_a_tier_multiplies_that_of_a_task() -> None:
+    weights = TaskWeights({"urgent": 8.0, "bulk": 1.0}, lambda task_id: 0.5 if task_id == "t" else 2.0)
+    assert weights(TaskFlow("t", "urgent")) == 4.0
+    assert weights(TaskFlow("u", "bulk")) == 2.0
+    assert weights(None) == 1.0
+
+
+# --- rates --------------------------------------------------------------------------------------
+
+
+def served_of(frontiers: list[Frontier[str]], seconds: float, first: float = 0.0) -> Counter[str]:
+    """By all processes, each of which asks every few milliseconds, and never finds a host busy."""
+    found: Counter[str] = Counter()
+    for step in range(int(seconds / 0.007)):
+        now = first + step * 0.007
+        for frontier in frontiers:
+            while (task := frontier.pop(now)) is not None:
+                found[task] += 1
+                frontier.release("h", now)
+    return found
+
+
+def rated(share: float, rates: dict[str | None, float], count: int = 5_000) -> Frontier[str]:
+    frontier: Frontier[str] = Frontier(rates=TaskRates(rates.get, lambda _topic: share))
+    for _ in range(count):
+        for task in ("limited", "free"):
+            frontier.push(0, "h", task, 0.0, flow=TaskFlow(task, "seeds"))
+    return frontier
+
+
+@pytest.mark.parametrize("shares", [[1.0], [1 / 8, 3 / 8, 4 / 8], [1 / 12] * 12])
+def test_a_rate_holds_over_the_group_within_ten_percent(shares: list[float]) -> None:
+    """Each process has its part by its share of the partitions; who has no rate is not slowed down."""
+    frontiers = [rated(share, {"limited": 50.0}, 1_200) for share in shares]
+    found = served_of(frontiers, 20.0)
+    assert found["limited"] == pytest.approx(50 * 20, rel=0.1)
+    assert found["free"] == 1_200 * len(shares)
+
+
+def test_a_rate_holds_after_a_rebalance_and_when_it_is_changed() -> None:
+    """Within the second in which it is looked at again."""
+    shares, rates = {"topic": 0.25}, {"limited": 40.0}
+    frontier: Frontier[str] = Frontier(
+        rates=TaskRates(lambda task: rates.get(str(task)), lambda _t: shares["topic"])
+    )
+    for _ in range(5_000):
+        frontier.push(0, "h", "limited", 0.0, flow=TaskFlow("limited", "seeds"))
+    assert served_of([frontier], 20.0)["limited"] == pytest.approx(200, rel=0.1)
+    shares["topic"] = 1.0
+    assert served_of([frontier], 20.0, 20.0)["limited"] == pytest.approx(800, rel=0.1)
+    rates["limited"] = 0.001
+    assert served_of([frontier], 20.0, 40.0)["limited"] <= 20
+    rates["limited"] = 100.0
+    assert served_of([frontier], 20.0, 60.0)["limited"] == pytest.approx(2_000, rel=0.1)
+
+
+def test_when_all_rest_the_next_moment_is_told() -> None:
+    """The engine is woken then."""
+    frontier = rated(1.0, {"limited": 2.0, "free": 2.0})
+    served = [frontier.pop(0.0), frontier.pop(0.0), frontier.pop(0.0)]
+    assert set(served) == {"limited", "free", None}
+    assert 0.4 < frontier.next_at() < 0.6

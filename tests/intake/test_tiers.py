@@ -1,0 +1,270 @@
+"""Tiers in whole crawls: an urgent seed behind a large backlog, on each seed log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from site_spider.commands.dead_letter_replay import Replay
+
+from site_spider.contracts.seed_log import SeedLog
+from site_spider.service import plugins
+from site_spider.service.service import SeedService
+from tests.contracts.seed_logs import make_kafka_topic
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page, settings_for
+from tools.deployment.deployment import Deployment, Run, opened, wait_until
+from tools.site.handle import Site
+
+BACKLOG = 20_000
+FEW = 300  # pages of the bulk between the production of the urgent seed and its answer
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.servers)])
+def tiers(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Settings of a crawl with two tiers."""
+    name = uuid.uuid4().hex[:8]
+    urgent, bulk = f"urgent-{name}", f"bulk-{name}"
+    settings = {
+        "SITE_SEED_TOPIC": urgent,
+        "SITE_SEED_TOPICS": f"{urgent}:8,{bulk}:1",
+        "SITE_CONSUMER_GROUP": name,
+    }
+    if request.param == "kafka":
+        brokers = request.getfixturevalue("kafka_brokers")
+        for topic in (urgent, bulk):
+            make_kafka_topic(brokers, topic, 2)
+        settings["SITE_KAFKA_BROKERS"] = brokers
+    return settings
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    engine.ANSWERS.clear()
+    yield
+    engine.ANSWERS.clear()
+
+
+def produce(log: SeedLog, topic: str, paths: list[str], host: str = "host.test") -> None:
+    producer = log.producer()
+    for path in paths:
+        seed = {"url": f"http://{host}{path}", "meta": {"url_id": path, "NotExtract": True}}
+        producer.send(topic, b"%d" % (len(path) % 7), json.dumps(seed).encode())
+    assert producer.flush(60) == 0
+    producer.close()
+
+
+def test_an_urgent_seed_does_not_wait_for_the_backlog_of_a_lower_tier(
+    tmp_path: Path, tiers: dict[str, Any]
+) -> None:
+    """On a host that the backlog keeps busy; and the lower tier goes on meanwhile and afterwards."""
+    log = plugins.seed_log(settings_for(tmp_path, **tiers))
+    urgent, bulk = (tier.split(":")[0] for tier in tiers["SITE_SEED_TOPICS"].split(","))
+    paths = [f"/bulk/{number}" for number in range(BACKLOG)]
+    produce(log, bulk, paths)
+    done, asked, answered = 0, 0, 0
+
+    async def slow(request: Request) -> Response:
+        nonlocal done, answered
+        await asyncio.sleep(0.01)
+        done += 1
+        if "urgent" in request.url:
+            answered = done
+        return page(request)
+
+    engine.ANSWERS.update(dict.fromkeys([*paths, "/urgent"], slow))
+
+    def until(_crawler: Crawler) -> bool:
+        nonlocal asked
+        if not asked and done > 300:
+            asked = done
+            produce(log, urgent, ["/urgent"])
+        return bool(answered) and done > answered + 200
+
+    found = crawl(tmp_path, [], until=until, timeout_seconds=120, **tiers)
+    assert "/urgent" in found.documents
+    assert answered - asked < FEW, answered - asked
+    assert found.seeds["consumed"] < BACKLOG
+    log.close()
+
+
+def test_seeds_of_a_tier_that_do_not_end_leave_room_for_another(tmp_path: Path) -> None:
+    """All that may be in flight would be theirs, for as long as their site hangs."""
+    settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1"}
+    log = plugins.seed_log(settings_for(tmp_path))
+    paths = [f"/bulk/{number}" for number in range(1_000)]
+    produce(log, "bulk", paths)
+    hanging, answered = asyncio.Event(), 0
+    is_produced = False
+
+    async def hang(request: Request) -> Response:
+        await hanging.wait()
+        return page(request)
+
+    def urgent(request: Request) -> Response:
+        nonlocal answered
+        answered += 1
+        hanging.set()
+        return page(request)
+
+    engine.ANSWERS.update({**dict.fromkeys(paths, hang), "/urgent": urgent})
+
+    def until(crawler: Crawler) -> bool:
+        nonlocal is_produced
+        if not is_produced and engine_seeds(crawler) > 40:
+            is_produced = True
+            produce(log, "urgent", ["/urgent"], "other.test")
+        return bool(answered)
+
+    crawl(tmp_path, [], until=until, timeout_seconds=30, SITE_MAX_SEEDS_IN_FLIGHT=100, **settings)
+    log.close()
+
+
+def engine_seeds(crawler: Crawler) -> int:
+    """In flight."""
+    service = SeedService.of(crawler)
+    assert service is not None
+    return service.parts.completion.ledger.in_flight
+
+
+def test_a_lower_tier_does_not_starve(tmp_path: Path) -> None:
+    """It has its part of the downloads while the higher one has a backlog."""
+    settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1"}
+    log = plugins.seed_log(settings_for(tmp_path))
+    counts = {"urgent": 0, "bulk": 0}
+    for topic in counts:
+        produce(log, topic, [f"/{topic}/{number}" for number in range(6_000)])
+
+    async def slow(request: Request) -> Response:
+        await asyncio.sleep(0.005)
+        counts[request.url.split("/")[3]] += 1
+        return page(request)
+
+    engine.ANSWERS.update({f"/{topic}/{number}": slow for topic in counts for number in range(6_000)})
+    crawl(tmp_path, [], until=lambda _crawler: counts["urgent"] > 1_500, timeout_seconds=120, **settings)
+    assert counts["urgent"] / 16 < counts["bulk"] < counts["urgent"] / 4
+    log.close()
+
+
+def test_links_are_spilled_to_the_topic_of_their_seed(tmp_path: Path) -> None:
+    """What a bulk seed finds is bulk."""
+    settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1", "SITE_LINKS_TO": "kafka"}
+    log = plugins.seed_log(settings_for(tmp_path))
+    engine.ANSWERS["/root"] = lambda request: page(request, "<a href=/leaf>x</a>")
+    producer = log.producer()
+    producer.send("bulk", b"k", b'{"url": "http://host.test/root"}')
+    producer.send("urgent", b"k", b'{"url": "http://host.test/other"}')
+    assert producer.flush(10) == 0
+    producer.close()
+    found = crawl(tmp_path, [], until=lambda c: c.stats.get_value("spill/sent", 0) == 1, **settings)
+    assert found.seeds["spilled"] in (0, 1)
+    assert [json.loads(m.value or b"")["url"] for m in log.read("bulk")] == [
+        "http://host.test/root",
+        "http://host.test/leaf",
+    ]
+    assert [json.loads(m.value or b"")["url"] for m in log.read("urgent")] == ["http://host.test/other"]
+    log.close()
+
+
+def test_a_dead_letter_of_any_tier_goes_back_to_its_own(tmp_path: Path) -> None:
+    """All tiers share the topic of dead letters."""
+    settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1"}
+    log = plugins.seed_log(settings_for(tmp_path))
+    producer = log.producer()
+    for topic in ("urgent", "bulk"):
+        producer.send(topic, b"k", b"no seed of %s" % topic.encode())
+    assert producer.flush(10) == 0
+    producer.close()
+    found = crawl(tmp_path, [], until=lambda c: c.stats.get_value("seeds/dead_lettered", 0) == 2, **settings)
+    assert {dict(letter.headers)["origin_topic"] for letter in found.dead_letters} == {b"urgent", b"bulk"}
+    replay = Replay(log, "urgent.dead-letters", lambda _message, reason: pytest.fail(reason))
+    replay.run()
+    values = [message.value for message in log.read("bulk")]
+    assert values == [b"no seed of bulk"] * 2
+    log.close()
+
+
+# --- processes that die ---------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["embedded", "kafka"])
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    brokers = request.getfixturevalue("kafka_brokers") if request.param == "kafka" else ""
+    yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": brokers})
+
+
+def crawler_of(run: Run) -> int:
+    found = subprocess.run(
+        ["pgrep", "-P", str(run.process.pid), "-f", " crawl "], capture_output=True, text=True, check=False
+    )
+    return int(found.stdout.split()[0]) if found.stdout.split() else 0
+
+
+@pytest.mark.servers
+def test_kill_9_loses_nothing_of_any_tier(deployment: Deployment, tmp_path: Path) -> None:
+    """The script goes on until no tier has a lag."""
+    bulk = f"{deployment.topic}-bulk"
+    if brokers := deployment.settings["SITE_KAFKA_BROKERS"]:
+        for topic in (deployment.topic, bulk):
+            make_kafka_topic(brokers, topic, 2)
+    slow = [f"/slow/50/{number}" for number in range(300)]
+    with Site(tmp_path / "record.jsonl", hosts=4) as site:
+        host = site.url("").removeprefix("http://")
+        produce(deployment.log, bulk, slow, host)
+        produce(deployment.log, deployment.topic, [f"/page/{number}" for number in range(40)], host)
+        run = deployment.start("--until-done", SITE_SEED_TOPICS=f"{deployment.topic}:8,{bulk}:1")
+        wait_until(lambda: len(deployment.documents()) > 60, 60, "a part of the crawl")
+        assigned = run.text().count("Assigned: ")
+        os.kill(crawler_of(run), signal.SIGKILL)
+        wait_until(lambda: run.text().count("Assigned: ") > assigned, 60, "a new assignment")
+        produce(deployment.log, deployment.topic, [f"/page/late{number}" for number in range(10)], host)
+        assert run.wait(200) == 0
+    expected = {
+        *slow,
+        *(f"/page/{number}" for number in range(40)),
+        *(f"/page/late{number}" for number in range(10)),
+    }
+    assert set(deployment.documents()) == expected
+    assert deployment.dead_letters() == []
+
+
+@pytest.mark.servers
+def test_results_of_all_tiers_are_stored_exactly_once(kafka_brokers: str, tmp_path: Path) -> None:
+    """With their offsets, of both topics in one transaction; a process is killed in between."""
+    settings = {
+        "SITE_KAFKA_BROKERS": kafka_brokers,
+        "SITE_SINKS": "kafka",
+        "SITE_KAFKA_EXACTLY_ONCE": "true",
+        "SITE_SINK_FLUSH_SECONDS": "0.3",
+    }
+    for deployment in opened(tmp_path, settings):
+        killed_in_between(deployment, kafka_brokers, tmp_path)
+
+
+def killed_in_between(deployment: Deployment, brokers: str, folder: Path) -> None:
+    bulk, results = f"{deployment.topic}-bulk", f"{deployment.topic}-results"
+    for topic in (deployment.topic, bulk, results):
+        make_kafka_topic(brokers, topic, 2)
+    slow, quick = [f"/slow/30/{number}" for number in range(150)], [f"/page/{number}" for number in range(50)]
+    with Site(folder / "record.jsonl", hosts=4) as site:
+        host = site.url("").removeprefix("http://")
+        produce(deployment.log, bulk, slow, host)
+        produce(deployment.log, deployment.topic, quick, host)
+        tiers = f"{deployment.topic}:8,{bulk}:1"
+        run = deployment.start("--until-done", SITE_SEED_TOPICS=tiers, SITE_RESULTS_TOPIC=results)
+        wait_until(lambda: len(list(deployment.log.read(results))) > 20, 90, "a part of the crawl")
+        os.kill(crawler_of(run), signal.SIGKILL)
+        assert run.wait(200) == 0
+    found = [json.loads(message.value or b"")["url_id"] for message in deployment.log.read(results)]
+    assert sorted(found) == sorted([*slow, *quick])
