@@ -172,8 +172,8 @@ class HostQueue(Generic[T]):
     """See the theory of operation of the frontier."""
 
     __slots__ = (
-        "closed", "free_since", "is_ready", "lanes", "name", "next_at", "out", "parked", "policy", "reason", "stand_in",
-        "stand_number", "version", "waiting",
+        "closed", "free_since", "is_ready", "lanes", "name", "next_at", "out", "parked", "policy", "reason",
+        "stand_in", "stand_number", "version", "waiting",
     )  # fmt: skip
 
     def __init__(self, name: str, policy: HostPolicy) -> None:
