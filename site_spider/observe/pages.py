@@ -11,7 +11,7 @@ from site_spider.histogram import Histogram
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job
 from site_spider.observe.moments import iso
-from site_spider.observe.tasks import Tasks
+from site_spider.observe.tasks import TaskSums
 from site_spider.results.failure_name import failure_name
 from site_spider.results.name_counts import NameCounts
 from site_spider.results.reasons import REASONS, reason_of
@@ -40,7 +40,7 @@ class FailedPage(NamedTuple):
 class PageTally:
     """Hears of result documents. On the event loop's thread only."""
 
-    def __init__(self, tasks: Tasks, sizes: Histogram) -> None:
+    def __init__(self, tasks: TaskSums, sizes: Histogram) -> None:
         self._tasks = tasks
         self._sizes = sizes
         self.reasons: Counter[str] = Counter(dict.fromkeys(REASONS, 0))

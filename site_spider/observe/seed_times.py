@@ -10,7 +10,7 @@ from site_spider.errors import SeedError
 from site_spider.histogram import Histogram
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lifecycle import SeedListener
-from site_spider.observe.tasks import Tasks
+from site_spider.observe.tasks import TaskSums
 from site_spider.seed.seed import Seed
 
 
@@ -18,7 +18,7 @@ class SeedTimes(SeedListener):
     """From the poll to the completion. The exemplar of a duration is the Entry of its seed."""
 
     def __init__(
-        self, tasks: Tasks, durations: Histogram, clock: Callable[[], float] = time.monotonic
+        self, tasks: TaskSums, durations: Histogram, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._tasks = tasks
         self._durations = durations

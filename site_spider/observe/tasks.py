@@ -54,7 +54,7 @@ class TaskCounts:
         }
 
 
-class Tasks:
+class TaskSums:
     """Of one process. Seeds without a task_id count under None."""
 
     def __init__(self, most: int = MOST_TASKS) -> None:

@@ -17,7 +17,7 @@ from site_spider.observe.loop_lag import LoopLag
 from site_spider.observe.pages import PageTally
 from site_spider.observe.pauses import Pauses
 from site_spider.observe.seed_times import SeedTimes
-from site_spider.observe.tasks import Tasks
+from site_spider.observe.tasks import TaskSums
 from site_spider.results.sinks import Sinks
 
 
@@ -26,14 +26,14 @@ class Counted:
     """What is counted while a crawl goes on."""
 
     histograms: Histograms
-    tasks: Tasks
+    tasks: TaskSums
     pages: PageTally
     seed_times: SeedTimes
 
     @classmethod
     def new(cls) -> Counted:
         """With nothing counted yet."""
-        histograms, tasks = Histograms(), Tasks()
+        histograms, tasks = Histograms(), TaskSums()
         tally = PageTally(tasks, histograms.response_bytes)
         return cls(histograms, tasks, tally, SeedTimes(tasks, histograms.seed_seconds))
 

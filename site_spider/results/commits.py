@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, SeedLog
 from site_spider.contracts.sink import Record
@@ -25,6 +25,11 @@ class Member(NamedTuple):
     topic: str
     group: str
     other_topics: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, topics: Sequence[str], group: str) -> Self:
+        """Of all these, of which the first is the main one."""
+        return cls(topics[0], group, tuple(topics[1:]))
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ _LONG = 50_000  # characters of a body that is weighed
 _SAMPLE = 5_000  # characters of it that are looked at
 
 
-class Tally(Protocol):
+class ResultTally(Protocol):
     """Counts what is written."""
 
     def page(self, document: Mapping[str, Any], job: Job | None) -> None:
@@ -47,7 +47,7 @@ class Results(SeedListener):
         commits: Commits,
         completion: Completion,
         dead_letters: DeadLetters,
-        tally: Tally,
+        tally: ResultTally,
         is_urgent: Callable[[], bool],
         fields: Fields = _ALL,
     ) -> None:

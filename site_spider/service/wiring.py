@@ -28,7 +28,8 @@ from site_spider.frontier.preparation import Preparation
 from site_spider.frontier.queues import Queues
 from site_spider.frontier.sourced import checked, robots_free
 from site_spider.frontier.spill.hosts import Ownership
-from site_spider.frontier.spill.spill import Spill, SpilledPages
+from site_spider.frontier.spill.others import SpilledPages
+from site_spider.frontier.spill.spill import Spill
 from site_spider.frontier.spill.writer import SeedWriter
 from site_spider.frontier.waiter import Waiter
 from site_spider.frontier.waiting_room import WaitingRoom, build_load
@@ -98,18 +99,15 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     dupefilter = engine.scheduler.df  # type: ignore[union-attr] # of Scrapy's scheduler, which ours is
     assert isinstance(dupefilter, BaseDupeFilter)
     wake = partial(engine_hooks.wake, engine)
-    background = ending.background
-    tell = LoopCalls(background)
-    topics = config.tiers.topics
-    member = Member(topics[0], config.consumer_group, topics[1:])
+    background, tell = ending.background, LoopCalls(ending.background)
+    member = Member.of(config.tiers.topics, config.consumer_group)
 
     def sink_changed() -> None:
         bodies.look()
         wake()
 
     # seeds in flight
-    lifecycle = Lifecycle()
-    ledger = Ledger(owner=secrets.token_hex(4))
+    lifecycle, ledger = Lifecycle(), Ledger(owner=secrets.token_hex(4))
     completion = Completion(ledger, lifecycle)
 
     # results
@@ -127,9 +125,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     else:
         commits = OffsetCommits(completion, producer, member, tell)
     counted = Counted.new()
-    fields = result_fields(settings)
-    results = Results(of_results, of_items, commits, completion, dead_letters, counted.pages, urgency, fields)
-    mishaps = Mishaps(crawler.signals)
+    told = counted.pages, urgency, result_fields(settings)
+    results = Results(of_results, of_items, commits, completion, dead_letters, *told)
 
     # tasks
     records = build_records(config, stores.log, producer, tell, background)
@@ -161,7 +158,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # frontier
     library = lambda: stores.sources.library  # noqa: E731
-    partitions = TopicPartitions(topics, ledger, stores.log.partitions, background)
+    partitions = TopicPartitions(member.topics, ledger, stores.log.partitions, background)
     weights = TaskWeights(config.tiers.weights, records.board.weight_of)
     rates = TaskRates(records.board.rate_of, partitions.share)
     frontier = build_frontier(settings, library, weights, rates)
@@ -300,5 +297,5 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         extractor=extractor,
         tasks=tasks,
         ends=ends,
-        mishaps=mishaps,
+        mishaps=Mishaps(crawler.signals),
     )

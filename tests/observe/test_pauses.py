@@ -16,7 +16,7 @@ from site_spider.observe.loop_lag import LoopLag
 from site_spider.observe.pages import PageTally
 from site_spider.observe.pauses import CAUSES, Pauses
 from site_spider.observe.seed_times import SeedTimes
-from site_spider.observe.tasks import Tasks
+from site_spider.observe.tasks import TaskSums
 
 
 class Crawl:
@@ -108,7 +108,7 @@ def test_a_blocked_event_loop_is_seen() -> None:
 
 def test_seeds_that_left_are_not_timed() -> None:
     durations, now = Histogram(), [100.0]
-    times = SeedTimes(Tasks(), durations, lambda: now[0])
+    times = SeedTimes(TaskSums(), durations, lambda: now[0])
     done, left = (Entry(Partition("seeds", 0), offset, 1) for offset in (7, 8))
     seed: Any = SimpleNamespace(task_id="t")
     message: Any = None
@@ -129,7 +129,7 @@ def test_seeds_that_left_are_not_timed() -> None:
 @pytest.mark.parametrize("size", [None, -1, 10**400, "many", True, 1.5, [1]])
 def test_whatever_a_spider_says_of_a_page_is_counted(size: object) -> None:
     """A pipeline may have changed every field."""
-    tasks = Tasks()
+    tasks = TaskSums()
     tally = PageTally(tasks, Histogram())
     tally.page({"url_id": "a", "response_size": size, "description": ["x"], "url": 7}, None)
     [task] = tasks.document()["largest"]

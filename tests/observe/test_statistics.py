@@ -33,7 +33,7 @@ from site_spider.observe.document import without_names
 from site_spider.observe.identity import Identity
 from site_spider.observe.statistics_id import statistics_id
 from site_spider.observe.stats_topic import LARGEST_BYTES, bounded
-from site_spider.observe.tasks import Tasks
+from site_spider.observe.tasks import TaskSums
 from site_spider.service import observers, plugins
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
@@ -418,7 +418,7 @@ def test_old_snapshots_leave_the_embedded_log(tmp_path: Path, monkeypatch: pytes
 
 def test_a_snapshot_is_bounded_in_bytes() -> None:
     """The largest parts are left out first; what stays says so."""
-    tasks = Tasks()
+    tasks = TaskSums()
     for number in range(200):
         tasks.of(f"{number}" * 100).page(1)
     document = {"process": "p", "seeds": {}, "tasks": tasks.document(), "counters": {"a": 1}}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from site_spider.observe.tasks import MOST_SHOWN, MOST_TASKS, Tasks
+from site_spider.observe.tasks import MOST_SHOWN, MOST_TASKS, TaskSums
 
 
 def test_the_largest_are_shown_by_name_and_the_others_in_sum() -> None:
-    tasks = Tasks()
+    tasks = TaskSums()
     for number in range(500):
         for _ in range(number):
             tasks.of(f"t{number}").page(10)
@@ -21,7 +21,7 @@ def test_the_largest_are_shown_by_name_and_the_others_in_sum() -> None:
 
 def test_a_task_a_seed_takes_bounded_memory_and_loses_no_count() -> None:
     """The large ones keep their names."""
-    tasks = Tasks()
+    tasks = TaskSums()
     for number in range(100_000):
         tasks.of(f"one{number}").page(1)
         if number % 100 == 0:

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from site_spider.adapters.kafka.assignment import KafkaAssignment, listed
 from site_spider.adapters.kafka.commits import Answered, KafkaCommits
+from site_spider.adapters.kafka.complaints import Complaints
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.gaps import Gaps
 from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
@@ -37,8 +38,6 @@ logger = logging.getLogger(__name__)
 
 _ASK_SECONDS = 1.0
 _STEP_SECONDS = 0.5  # one poll of the client; between two we see to what is unlearned or away
-
-_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
 
 class _Ended(LogUnavailable):
@@ -61,7 +60,7 @@ class KafkaConsumer:
     ) -> None:
         self._topics = topics
         self._group = group
-        self._complaint: int | None = None
+        self._complaints = Complaints(group, topics)
         self.session_seconds = config.session_seconds
         self._commits = KafkaCommits(group)
         self._assignment = KafkaAssignment(listener, self.commit)
@@ -247,12 +246,12 @@ class KafkaConsumer:
     def _handed_out(self, raw: RawMessage) -> Message | None:
         error = raw.error()
         if error is None:
-            self._complaint = None
+            self._complaints.over()
             message = to_message(raw)
             self._note_gap(message.partition, message.offset, message.offset + 1)
             return message
         if error.code() == KafkaError._PARTITION_EOF:
-            self._complaint = None
+            self._complaints.over()
             partition, end = Partition(str(raw.topic()), raw.partition() or 0), raw.offset() or 0
             self._note_gap(partition, end, end)
             self._assignment.note_end(partition, end)
@@ -278,18 +277,7 @@ class KafkaConsumer:
     def _complain(self, error: KafkaError) -> None:
         if is_fatal(error):
             raise _Ended(f"Kafka ended this membership in group {self._group} for good: {error.str()}.")
-        if error.code() == self._complaint:
-            return  # the client repeats itself
-        self._complaint = error.code()
-        if error.code() in _MISSING:
-            logger.info("%s", self._missing(error))
-        else:
-            logger.warning("Group %s on topic %s: %s", self._group, ", ".join(self._topics), error.str())
-
-    def _missing(self, error: KafkaError) -> str:
-        if len(self._topics) == 1:
-            return f"Topic {self._topics[0]} does not exist yet; waiting for it."
-        return f"A topic of {', '.join(self._topics)} does not exist yet; waiting for it: {error.str()}"
+        self._complaints.hear(error)
 
     # --- the rest ------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ class _StateVerb:
         """As in Verb: none."""
 
 
-class Pause(_StateVerb):
+class PauseTask(_StateVerb):
     """Nothing of the task begins any more."""
 
     usage = "pause ID"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from site_spider.commands.tasks.control import Cancel, Pause, Resume
+from site_spider.commands.tasks.control import Cancel, PauseTask, Resume
 from site_spider.commands.tasks.declare import Set, Start
 from site_spider.commands.tasks.end import Close, Notify, Wait
 from site_spider.commands.tasks.tell import List, Show
@@ -15,7 +15,7 @@ VERBS: Mapping[str, Verb] = {
     "list": List(),
     "show": Show(),
     "set": Set(),
-    "pause": Pause(),
+    "pause": PauseTask(),
     "resume": Resume(),
     "cancel": Cancel(),
     "close": Close(),

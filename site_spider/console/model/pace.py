@@ -12,7 +12,7 @@ _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1
 _WINDOWS = (60, 300, 900)  # whose rates make the range
 
 
-class Rates(NamedTuple):
+class PaceRates(NamedTuple):
     """Per second, over a time."""
 
     done: float
@@ -33,17 +33,17 @@ def settled(now: float, interval_seconds: float) -> float:
     return (now - interval_seconds) // STEP_SECONDS * STEP_SECONDS
 
 
-def rates(curves: Curves, until: float, seconds: float) -> Rates | None:
+def rates(curves: Curves, until: float, seconds: float) -> PaceRates | None:
     """The mean over the time before `until`; None without a step in it."""
     steps = list(curves.between(until - seconds, until))
     if not steps:
         return None
     covered = until - steps[0].number * STEP_SECONDS
     sums = [sum(step.counts[name] for step in steps) / covered for name in (DONE, PAGES, BYTES, CONSUMED)]
-    return Rates(*sums)
+    return PaceRates(*sums)
 
 
-def average(curves: Curves, until: float) -> Rates | None:
+def average(curves: Curves, until: float) -> PaceRates | None:
     """The mean over what is known of the last hour."""
     return rates(curves, until, WINDOW_SECONDS)
 

@@ -21,7 +21,7 @@ from site_spider.console.model.state import (
     ProcessState,
     Seconds,
     SinkState,
-    TaskState,
+    TaskFigures,
 )
 from site_spider.errors import SiteSpiderError
 from site_spider.page.url import host_of
@@ -153,7 +153,7 @@ def _sinks(value: object) -> Iterator[SinkState]:
         )
 
 
-def _tasks(value: object) -> Iterator[TaskState]:
+def _tasks(value: object) -> Iterator[TaskFigures]:
     tasks = _mapping(value)
     for task in _objects(tasks.get("largest"), _MOST_TASKS):
         yield _task(_text(task.get("task_id")) or NO_TASK, task)
@@ -162,8 +162,8 @@ def _tasks(value: object) -> Iterator[TaskState]:
         yield _task(OTHER_TASKS, others)
 
 
-def _task(task_id: str, task: Mapping[str, Any]) -> TaskState:
-    return TaskState(
+def _task(task_id: str, task: Mapping[str, Any]) -> TaskFigures:
+    return TaskFigures(
         task_id,
         _count(task.get("pages")),
         _count(task.get("bytes")),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from site_spider.console.model.fleet import FAILURE, OUTCOME, PAUSE, Life, summed
 from site_spider.console.model.pace import duration
 from site_spider.console.model.scene import LOOK_BACK_SECONDS, Cause, Scene, Weight
-from site_spider.console.model.state import ProcessState, TaskState
+from site_spider.console.model.state import ProcessState, TaskFigures
 from site_spider.console.model.tasks import tasks
 from site_spider.spoken import plural
 
@@ -173,13 +173,13 @@ def _tasks(scene: Scene) -> Iterator[Cause]:
         yield Cause(Weight.SLOW, text, "tasks")
 
 
-def _fails(task: TaskState) -> bool:
+def _fails(task: TaskFigures) -> bool:
     ended, failed = sum(task.outcomes.values()), _failed(task)
     is_bad = ended >= _LEAST_TASK_SEEDS and failed >= _TASK_FAILURE_SHARE * ended
     return is_bad or task.reasons.get(CALLBACK, 0) > 0
 
 
-def _failed(task: TaskState) -> int:
+def _failed(task: TaskFigures) -> int:
     return max(sum(task.outcomes.get(name, 0) for name in FAILED), task.reasons.get(CALLBACK, 0))
 
 

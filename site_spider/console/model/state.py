@@ -31,7 +31,7 @@ class SinkState(NamedTuple):
     last_accept_at: float | None
 
 
-class TaskState(NamedTuple):
+class TaskFigures(NamedTuple):
     """What one process did for a task; `outcomes` and `reasons` count its seeds and failures."""
 
     task_id: str
@@ -83,7 +83,7 @@ class ProcessState:
     pause_said: str = ""
     log_is_away: bool = False
     sinks: tuple[SinkState, ...] = ()
-    tasks: tuple[TaskState, ...] = ()
+    tasks: tuple[TaskFigures, ...] = ()
     examples: tuple[FailureState, ...] = ()
     partitions: tuple[str, ...] = ()  # topic/number
     requests_out: int = 0

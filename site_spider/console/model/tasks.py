@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from site_spider.console.model.state import Counts, ProcessState, TaskState
+from site_spider.console.model.state import Counts, ProcessState, TaskFigures
 
 
 class _Sum:
@@ -18,14 +18,14 @@ class _Sum:
         self.outcomes: dict[str, int] = {}
         self.reasons: dict[str, int] = {}
 
-    def add(self, part: TaskState) -> None:
+    def add(self, part: TaskFigures) -> None:
         self.pages += part.pages
         self.bytes += part.bytes
         _add(self.outcomes, part.outcomes)
         _add(self.reasons, part.reasons)
 
 
-def tasks(states: Iterable[ProcessState]) -> list[TaskState]:
+def tasks(states: Iterable[ProcessState]) -> list[TaskFigures]:
     """The tasks of all processes, summed up, the largest first."""
     sums: dict[str, _Sum] = {}
     for state in states:
@@ -34,7 +34,7 @@ def tasks(states: Iterable[ProcessState]) -> list[TaskState]:
             if found is None:
                 found = sums[part.task_id] = _Sum()
             found.add(part)
-    whole = [TaskState(name, s.pages, s.bytes, s.outcomes, s.reasons) for name, s in sums.items()]
+    whole = [TaskFigures(name, s.pages, s.bytes, s.outcomes, s.reasons) for name, s in sums.items()]
     return sorted(whole, key=lambda task: (-sum(task.outcomes.values()), -task.pages, task.task_id))
 
 

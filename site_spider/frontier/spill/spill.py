@@ -27,8 +27,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from scrapy import Request
 
@@ -37,6 +36,7 @@ from site_spider.contracts.seed_log import MessagePlace
 from site_spider.engine.background import Background
 from site_spider.engine.turns import Turns
 from site_spider.frontier.spill.hosts import Ownership
+from site_spider.frontier.spill.others import Highs, ParkedTopic, SpilledPages, SpillRules
 from site_spider.frontier.spill.writer import SeedWriter
 from site_spider.frontier.waiter import Waiter, is_fenced, seed_entry
 from site_spider.frontier.waiting_link import WaitingLink, as_request
@@ -53,42 +53,6 @@ from site_spider.results.commits import Commits
 logger = logging.getLogger(__name__)
 
 _MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between
-
-
-@runtime_checkable
-class SpilledPages(Protocol):
-    """What a dupefilter has to know of pages that leave."""
-
-    def spilled(self, request: Request, job: Job) -> None:
-        """The page of this job goes to a seed topic."""
-
-    def not_spilled(self, request: Request, job: Job) -> None:
-        """It stays after all."""
-
-
-class Highs(Protocol):
-    """Who says in the control log of a task where its seeds are."""
-
-    def put(self, task_id: str, place: MessagePlace, then: Callable[[], None]) -> None:
-        """A seed of the task is there now; `then` is called when all who have to know it do."""
-
-
-class ParkedTopic(Protocol):
-    """Where requests of a paused task wait."""
-
-    topic: str
-
-    def send(self, task_id: str, key: bytes | None, value: bytes) -> Future[Any]:
-        """Done when the message is safe there, or in the seed topic if the task goes on."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpillRules:
-    """What leaves besides what is too much."""
-
-    open_seconds: float  # of a tree, before its links leave
-    tree_pages: int  # that a tree has here, before its links leave
-    all_links: bool
 
 
 class Spill:
