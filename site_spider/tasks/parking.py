@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 from site_spider.contracts.seed_log import MessagePlace, Producer
 from site_spider.engine.background import Background
 from site_spider.frontier.spill.spill import Highs
+from site_spider.tasks.record import Task
+from site_spider.tasks.state import TaskState
 from site_spider.tasks.states import TaskStates
 from site_spider.tasks.topics import TASK_HEADER, TaskTopics
 
@@ -27,8 +29,19 @@ class _Parked(NamedTuple):
     key: bytes | None
     value: bytes
     done: Future[Any]
+    task: Task | None  # as declared when it was parked
     number: int = 0
     place: MessagePlace | None = None
+
+
+def _stays(state: TaskState, parked: _Parked) -> bool:
+    """Whether a message waits in the parked topic.
+
+    A budget may have room again because others gave back what they had claimed. Nobody has looked there
+    then: it is put back by and by (`ReturnWatch`), and not crawled twice.
+    """
+    is_same = parked.task is not None and state.task == parked.task
+    return state.phase.name == "paused" or (is_same and not state.phase.is_over)
 
 
 class Parking:
@@ -53,7 +66,7 @@ class Parking:
 
     def send(self, task_id: str, key: bytes | None, value: bytes) -> Future[Any]:
         """As in ParkedTopic."""
-        parked = _Parked(task_id, key, value, Future())
+        parked = _Parked(task_id, key, value, Future(), self._states.board.task(task_id))
         sent = self._producer.send(self.topic, key, value, [(TASK_HEADER, task_id.encode())])
         sent.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(self._durable), done, parked)
@@ -82,7 +95,7 @@ class Parking:
             state = self._states.of(task_id)
             while waiting and mine is not None and waiting[0].number <= mine.parked:
                 parked = waiting.popleft()
-                if state is not None and state.phase.name == "paused":
+                if state is not None and _stays(state, parked):
                     self._finish(parked, parked.place)
                 else:
                     if state is not None:
