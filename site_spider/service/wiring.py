@@ -1,7 +1,7 @@
 """Builds all parts of a crawl by constructor, in order.
 
-A parts list: nothing is assigned to a part afterwards. What two parts need of each other is an event
-of the life-cycle of seeds, a reason of `Urgency`, or a function that is asked later.
+A parts list: nothing is assigned to a part afterwards. What two parts need of each other is an event of
+the life-cycle of seeds, a reason of `Urgency`, or a function that is asked later.
 """
 
 from __future__ import annotations
@@ -102,9 +102,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     background, tell = ending.background, LoopCalls(ending.background)
     member = Member.of(config.tiers.topics, config.consumer_group)
 
-    def sink_changed() -> None:
-        bodies.look()
-        wake()
+    sink_changed = lambda: (bodies.look(), wake())  # noqa: E731
 
     # seeds in flight
     lifecycle, ledger = Lifecycle(), Ledger(owner=secrets.token_hex(4))

@@ -175,16 +175,6 @@ class TaskEnding:
         """Over all partitions and generations."""
         return sum((tally.counts for tally in self.tallies.values()), NOTHING)
 
-    def is_late(self, partition: Partition, offset: int, generation: int) -> bool:
-        """Whether a request that was spilled in a generation is a copy, and what it is of is complete.
-
-        Its process died, or lost the partition, between the spill and the `High`.
-        """
-        ended = self.ended
-        return (
-            ended is not None and generation <= ended.generation and offset >= ended.highs.get(partition, 0)
-        )
-
     def _producing(self, offset: int, said: Producing) -> None:
         if self.is_told:
             self._begin_generation()
