@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from scrapy.settings import BaseSettings
 
-from site_spider.contracts.seed_log import Producer, SeedLog
+from site_spider.contracts.seed_log import Partition, Producer, SeedLog
 from site_spider.service.config import ServiceSettings
 from site_spider.service.task_wiring import TaskRecords
 from site_spider.service.webhook_guard import guard_of
@@ -24,9 +24,10 @@ def build_ends(
     log: SeedLog,
     producer: Producer,
     tracker: Tracker,
-    has_first: Callable[[], bool],
+    partitions: Callable[[], Collection[Partition]],
 ) -> TaskEnds:
-    """Not started; `has_first` says whether this process has the first partition. Raises ConfigError."""
+    """Not started; `partitions` are those of this process. Raises ConfigError."""
+    has_first = lambda: Partition(config.tiers.main, 0) in partitions()  # noqa: E731
     topics, board, control, background = records.topics, records.board, records.control, records.background
     teller = Teller(log, producer, topics, control, board.end_of, has_first, background)
     over = OverTasks(log, producer, topics, board, control, has_first, background)

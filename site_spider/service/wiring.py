@@ -13,7 +13,6 @@ from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 
 from site_spider import options
-from site_spider.contracts.seed_log import Partition
 from site_spider.download.bodies import Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks
 from site_spider.dupefilter.seed_filter import pages_of
@@ -102,7 +101,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     background, tell = ending.background, LoopCalls(ending.background)
     member = Member.of(config.tiers.topics, config.consumer_group)
 
-    sink_changed = lambda: (bodies.look(), wake())  # noqa: E731
+    def sink_changed() -> None:
+        bodies.look()
+        wake()
 
     # seeds in flight
     lifecycle, ledger = Lifecycle(), Ledger(owner=secrets.token_hex(4))
@@ -128,9 +129,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # tasks
     records = build_records(config, stores.log, producer, tell, background)
-    has_first = lambda: Partition(member.topic, 0) in ledger.partitions()  # noqa: E731
     tracker = Tracker(completion, records.control)
-    ends = build_ends(settings, config, records, stores.log, producer, tracker, has_first)
+    ends = build_ends(settings, config, records, stores.log, producer, tracker, ledger.partitions)
 
     # bodies in memory
     bodies = Bodies(
