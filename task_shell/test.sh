@@ -19,14 +19,17 @@ declare -A address_of=(
 )
 
 # Programs of Debian that tests run by themselves (tests/debian.py), and their packages.
-declare -A package_of=([promtool]=prometheus [amtool]=prometheus-alertmanager [npm]=npm [chromium]=chromium)
+declare -A package_of=(
+    [promtool]=prometheus [amtool]=prometheus-alertmanager [npm]=npm [chromium]=chromium [openssl]=openssl
+    [podman]=podman [buildah]=buildah [runc]=runc [debootstrap]=debootstrap [systemd-analyze]=systemd
+)
 
 usage() {
     cat <<'END'
 Usage: test.sh [pytest arguments]
 
 Makes .venv and installs the requirements of the tests, real servers included (as root, from Debian: Java and Maven for
-the servers, Prometheus, Alertmanager and Chromium for some tests).
+the servers, Prometheus, Alertmanager, Chromium and Podman for some tests).
 Then runs ruff, mypy, lint-imports, shellcheck, and all tests in two processes side by side. With arguments it runs
 pytest only, once, with these arguments, such as tests/ledger, -k ledger or -m "not servers". Servers that run in
 .servers/tests, and servers that SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL
