@@ -22,6 +22,7 @@ from site_spider.intake import own_requests
 from site_spider.observe.lag import LagGate
 from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins as parts
+from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.topics import TaskTopics
 
@@ -90,6 +91,8 @@ class Command(SiteCommand):
     def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
         if opts.topic and opts.topic not in Tiers.of(self.options).topics:  # of another crawl
             self.options.update({"SITE_SEED_TOPIC": opts.topic, "SITE_SEED_TOPICS": ""}, priority="cmdline")
+        if opts.close:
+            check_ends_are_told(self.options)
         topics = TaskTopics.read(self.options)
         topic = opts.topic or topics.seeds
         with closing(log.producer()) as producer:

@@ -95,6 +95,15 @@ class ServiceSettings:
         )
 
 
+def check_ends_are_told(settings: SettingsView) -> None:
+    """Raise ConfigError where nobody would hear of the end of a task: see `ServiceSettings.tells_ends`."""
+    if options.boolean(settings, EXACTLY_ONCE) or len(Tiers.of(settings).topics) > 1:
+        raise ConfigError(
+            f"The end of tasks is not told with {EXACTLY_ONCE} or with several SITE_SEED_TOPICS, so a task "
+            "cannot be closed. See docs/tasks.md."
+        )
+
+
 def _stats_topic(settings: SettingsView, *taken: str) -> str:
     name = "SITE_STATS_TOPIC"
     topic = options.topic(settings, name, f"{taken[0]}.stats")

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from site_spider.commands.site_command import EXIT_FAILED
 from site_spider.commands.tasks.verb import Call
-from site_spider.service.config import spill_keys
+from site_spider.service.config import check_ends_are_told, spill_keys
 from site_spider.service.webhook_guard import guard_of
 from site_spider.tasks import webhook
 from site_spider.tasks.closing import TaskProducer, read_endings
@@ -39,6 +39,7 @@ class Close:
 
     def work(self, call: Call) -> None:
         """As in Verb."""
+        check_ends_are_told(call.command.options)
         desk, task_id = call.desk, call.task_id
         ending = read_endings(desk.log, desk.topics).get(task_id)
         if ending is not None and ending.is_over and ending.is_told and not call.opts.again:
