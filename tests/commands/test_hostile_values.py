@@ -16,9 +16,9 @@ import pytest
 
 from site_spider.adapters.local.results import LocalSink
 from site_spider.adapters.local.store import RESULTS, LocalStore
-from site_spider.commands.dead_letters import Letter, _document
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.contracts.sink import ACKNOWLEDGED, Record
+from site_spider.dead_letters.letters import Letter
 from tests.real_servers import ROOT
 
 ODD: list[Any] = [
@@ -84,4 +84,4 @@ def test_a_row_that_is_no_document_is_replaced(data: Path) -> None:
 def test_a_dead_letter_of_any_time_is_shown(timestamp_ms: int) -> None:
     """Producers set the time of a message."""
     message = Message(Partition("t", 0), 0, b"\xff", None, (("error", b"\xff"),), timestamp_ms)
-    json.dumps(_document(Letter(message, {"error": "\xff"}, replayed=False)))
+    json.dumps(Letter(message, {"error": "\xff"}, replayed=False).document())

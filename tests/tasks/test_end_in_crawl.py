@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from scrapy.crawler import Crawler
-from site_spider.commands.dead_letter_replay import Replay
 
 from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.dead_letters.replay import Replay
 from site_spider.errors import ConfigError, SeedError
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.tasks.changes import declared, in_state
