@@ -37,7 +37,7 @@ class SeedTimes(SeedListener):
         self._durations.observe(now - began, entry)
         if entry.outcome is not None:
             self._tasks.of(task_id).ended(
-                entry.outcome._value_
+                entry.outcome.value
             )  # the same as `value`, in a quarter of the time
 
     def fenced(self, entry: Entry) -> None:

@@ -28,7 +28,7 @@ class Crawl:
         self.cause, self.room, self.wide, self.is_away = "", 10, frozenset[Partition](), False
         self.now = 0.0
         seeds = SimpleNamespace(room=lambda: self.room, too_wide=lambda: self.wide)
-        pressure: Any = SimpleNamespace(cause=lambda: self.cause)
+        pressure: Any = SimpleNamespace(cause=lambda: self.cause, is_cut_off=False)
         quarantine: Any = self.quarantine
         sinks: Any = [self.sink]
         self.pauses = Pauses(

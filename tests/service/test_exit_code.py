@@ -11,8 +11,8 @@ from site_spider.errors import SiteSpiderError
 from site_spider.service import exit_code
 
 AWAY = {
-    "LogUnavailable", "CommitInDoubt", "GroupRebalances", "_Ended", "TopicMissing", "SinkUnavailable",
-    "DoneUnavailable",
+    "LogUnavailable", "LogSilent", "CommitInDoubt", "GroupRebalances", "_Ended", "TopicMissing",
+    "SinkUnavailable", "DoneUnavailable",
 }  # fmt: skip
 
 

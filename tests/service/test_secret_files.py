@@ -71,5 +71,5 @@ def test_a_setting_that_is_given_twice_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "url"
     file.write_text("redis://one")
     environ = {"SITE_REDIS_URL_FILE": str(file), "SITE_REDIS_URL": "redis://two"}
-    with pytest.raises(ConfigError, match="both set"):
+    with pytest.raises(ConfigError, match="both in the environment"):
         check_names(settings_of(environ), environ)
