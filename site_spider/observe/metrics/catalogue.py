@@ -63,6 +63,10 @@ METRICS: Final = (
         "seeds_handed_back", "seeds",
         "Seeds that another process repeats, because their partition left",
     ),
+    _counter(
+        "seeds_deleted_unread", "seeds",
+        "Seeds that the seed log deleted before the group had read them",
+    ),
     _gauge("seeds_in_flight", "seeds", "Seeds polled and not complete"),
     _gauge("suspected_seeds", "seeds", "Seeds suspected of having killed a process"),
     _gauge(

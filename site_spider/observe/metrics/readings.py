@@ -194,6 +194,7 @@ READINGS: Final[Mapping[str, Read]] = {
     "seeds_consumed": one("seeds", "consumed"),
     "seeds_completed": _completed,
     "seeds_handed_back": one("seeds", "handed_back"),
+    "seeds_deleted_unread": one("seeds", "deleted_unread"),
     "seeds_in_flight": one("seeds", "in_flight"),
     "suspected_seeds": own("suspected_seeds"),
     "oldest_in_flight_seconds": _oldest,
