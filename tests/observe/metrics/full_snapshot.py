@@ -25,6 +25,7 @@ def full_snapshot(slot: str = "1", group: str = "g") -> dict[str, Any]:
         "seeds": {
             "consumed": 100, "completed_with_result": 40, "completed_with_failure": 30, "filtered": 10,
             "dead_lettered": 5, "spilled": 5, "cancelled": 0, "in_flight": 10, "handed_back": 3,
+            "deleted_unread": 2,
         },
         "oldest_in_flight_seconds": {f"seeds/{number}": number for number in range(500)},
         "downloads": {
