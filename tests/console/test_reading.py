@@ -37,7 +37,7 @@ def test_what_a_process_says_is_read() -> None:
     }
     state = state_of(
         snapshot(
-            seeds=seeds(100, 50, 20, filtered=3, dead_lettered=2),
+            seeds=seeds(100, 50, 20, filtered=3, dead_lettered=1, cancelled=1) | {"deleted_unread": 700},
             reasons={"dns": 20},
             newest_failures=[failed],
             tasks={"largest": [task("t", 5, 1, dns=1), task(None, 1, 0)], "others": {"tasks": 3, "pages": 7}},
@@ -48,7 +48,7 @@ def test_what_a_process_says_is_read() -> None:
         )
     )
     assert (state.consumed, state.completed, state.in_flight, state.missing) == (100, 75, 25, 0)
-    assert state.outcomes == {"result": 50, "failure": 20, "filtered": 3, "dead_letter": 2}
+    assert state.outcomes == {"result": 50, "failure": 20, "filtered": 3, "dead_letter": 1, "cancelled": 1}
     assert (state.at, state.pages, state.bytes) == (NOW, 80, 800_000)
     assert state.examples[0].host == "h.test"
     assert [found.task_id for found in state.tasks] == ["t", NO_TASK, OTHER_TASKS]

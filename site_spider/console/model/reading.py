@@ -39,7 +39,7 @@ _LONGEST_NAME = 300
 _LONGEST_TEXT = 2_000
 _LARGEST = 10**18
 _USUAL_INTERVAL_SECONDS = 10.0
-_NO_OUTCOMES = ("consumed", "completed", "in_flight", "handed_back")
+_NO_OUTCOMES = ("consumed", "completed", "in_flight", "handed_back", "deleted_unread")
 _OUTCOMES = {
     "completed_with_result": "result",
     "completed_with_failure": "failure",

@@ -12,7 +12,7 @@ from site_spider.console.model.fleet import BYTES, DONE, PAGES, WINDOW_SECONDS, 
 from site_spider.console.model.scene import Weight
 from site_spider.console.pages.view import Document, View, moment
 
-OUTCOMES = ("result", "failure", "filtered", "dead_letter", "spilled")
+OUTCOMES = ("result", "failure", "filtered", "dead_letter", "spilled", "cancelled")
 _COUNTED = (DONE, PAGES, BYTES)
 _GAUGES = ("in_flight", "waiting", "lag", "memory_bytes")
 _MOST_CAUSES = 12
