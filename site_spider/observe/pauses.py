@@ -65,7 +65,7 @@ class Pauses:
         if away:
             return Pause("sink", f"the sink {away[0]} is away")
         if self._back_pressure.is_cut_off or self._is_log_away():
-            return Pause("kafka", "the seed log does not answer; other members may own the partitions")
+            return Pause("kafka", "the seed log does not answer, so other members may own the partitions")
         cause = self._back_pressure.cause()
         if cause:
             return Pause(cause, _SAID[cause])
