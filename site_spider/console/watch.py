@@ -97,7 +97,8 @@ class FleetWatch:
             await self._guarded(name, look)
             pause = watched_seconds if self._is_watched else _IDLE_SECONDS
             try:
-                await asyncio.wait_for(self._woken.wait(), pause)
+                async with asyncio.timeout(pause):  # wait_for may swallow a cancellation
+                    await self._woken.wait()
             except TimeoutError:
                 continue
             await asyncio.sleep(0)  # all that wait are woken
