@@ -6,7 +6,8 @@ Theory of operation. Eight reasons:
   that wait, and those found from then on, leave, so that the watermark moves;
 - a tree of SITE_TREE_MAX_PAGES pages keeps no more links: a death of the process repeats the whole tree;
 - a seed that was under way at a death of its process keeps none, so that the next death counts for pages and
-  not for the tree, and repeats no more than was under way (ledger.suspicion);
+  not for the tree, and repeats no more than was under way (ledger.suspicion); neither holds where results
+  are kept until their tree is complete;
 - with SITE_LINKS_TO=kafka every link leaves;
 - a link leaves for another topic where the rule of a source says so;
 - links that find the memory full leave (intake.load), or their host's share of it;
@@ -184,9 +185,12 @@ class Spill:
     def _tree_is_closed(self, job: Job) -> bool:
         """Whether no link of this tree stays here."""
         root, entry = job.root, job.entry
-        if self._rules.all_links or root.is_overdue or root.pages >= self._rules.tree_pages:
+        if self._rules.all_links or root.is_overdue:
             return True
-        return self._completion.ledger.suspicion(entry.partition).deaths(entry.offset) > 0
+        if self._commits.stores_records:
+            return False  # stored as a whole; pages that are seeds might be stored again after a kill
+        deaths = self._completion.ledger.suspicion(entry.partition).deaths(entry.offset)
+        return deaths > 0 or root.pages >= self._rules.tree_pages
 
     def _is_ours(self, url: str, entry: Entry) -> bool:
         return self._hosts is None or self._hosts.owns(host_of(url), entry.partition.topic)

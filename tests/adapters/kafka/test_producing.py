@@ -58,11 +58,12 @@ def test_an_acknowledgement_that_names_no_offset_is_not_believed(
 ) -> None:
     """The client gives it for a resend that the server calls a duplicate, which it may not be: once more."""
     producer = case.new_producer()
-    offsets = iter([None, 0])
+    offsets = iter([None, 0, 0])
     reported = producer._report  # type: ignore[attr-defined]
 
-    def report(outgoing: Any, error: KafkaError | None, _message: object) -> None:
-        reported(outgoing, error, SimpleNamespace(offset=lambda: next(offsets)))
+    def report(outgoing: Any, error: KafkaError | None, message: Any) -> None:
+        place = {"topic": message.topic, "partition": message.partition}
+        reported(outgoing, error, SimpleNamespace(offset=lambda: next(offsets), **place))
 
     monkeypatch.setattr(producer, "_report", report)
     producer.send(case.topic, b"k", b"v").result(PATIENCE_SECONDS)

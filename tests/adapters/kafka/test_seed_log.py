@@ -89,7 +89,7 @@ def test_a_killed_process_has_its_partitions_back_at_once(case: Case, kafka_brok
 def one_name(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """All members of the group have the same name, as one has twice that the servers took for dead."""
     slot = MemberSlot.claim(case.group)
-    monkeypatch.setattr(MemberSlot, "claim", lambda _group: slot)
+    monkeypatch.setattr(MemberSlot, "claim", lambda _group, place="": slot)
 
 
 @pytest.mark.servers

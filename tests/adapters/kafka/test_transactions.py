@@ -160,7 +160,7 @@ def test_a_member_that_was_fenced_commits_on_when_it_has_joined_again(
 ) -> None:
     """With transactions of its new membership."""
     slot = MemberSlot.claim(scene.group)
-    monkeypatch.setattr(MemberSlot, "claim", lambda _group: slot)
+    monkeypatch.setattr(MemberSlot, "claim", lambda _group, place="": slot)
     member = scene.member(0, 1)
     listener = Assigned()
     rival = scene.log.transactional_consumer(scene.seeds, scene.group, listener)

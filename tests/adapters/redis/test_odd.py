@@ -67,7 +67,7 @@ def test_an_odd_answer_is_an_outage(
     name: str, call: Callable[[RedisDone], object], bloom: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never a link that counts as done, or a page as kept, without the server saying so of each."""
-    monkeypatch.setattr("site_spider.adapters.redis.done._ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("site_spider.adapters.redis.client._ANSWER_SECONDS", 0.2)
     with answering(ODD[name]) as url:
         done = RedisDone.from_settings(
             {
