@@ -67,8 +67,9 @@ def test_a_process_that_waits_to_be_started_again_is_dropped(script: Script) -> 
     process = script.start("-n", "2")
     script.wait_for_starts(2)
     assert scale(script, "1")[0] == 0
+    before = len(script.starts())
     time.sleep(2)  # longer than the pause before a start
-    assert len(script.starts()) <= 3
+    assert len(script.starts()) <= before + 1  # one may have begun meanwhile
     assert len(script.survivors()) <= 1
     process.terminate()
     assert finish(process)[0] == 0
