@@ -5,6 +5,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 project=$(dirname "$here")
 base=docker.io/library/python:3.11-slim # as the Dockerfile names it
+bundle=/etc/ssl/certs/ca-certificates.crt # of Debian
 suite=bookworm                          # the Debian whose Python is 3.11
 
 usage() {
@@ -45,8 +46,8 @@ main() {
     if ((${#missing[@]} > 0)); then die "missing: ${missing[*]}; on Debian: apt-get install ${missing[*]}"; fi
     podman image exists "$base" || podman pull --quiet "$base" >/dev/null 2>&1 || make_base
     # A machine behind a proxy of its own trusts certificates that the base image does not have.
-    if [[ -n ${PIP_CERT:-} ]]; then
-        certificates=(--volume "$PIP_CERT:$PIP_CERT:ro" --env "PIP_CERT=$PIP_CERT")
+    if [[ -r ${PIP_CERT:-$bundle} ]]; then
+        certificates=(--volume "${PIP_CERT:-$bundle}:$bundle:ro" --env "PIP_CERT=$bundle")
     fi
     buildah bud --quiet --format docker --pull-never --isolation chroot --network host --layers \
         "${certificates[@]}" --tag "${1:-site-spider}" "$project"

@@ -15,6 +15,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +106,11 @@ def api_key(settings: Mapping[str, str], environ: Mapping[str, str] = os.environ
 
 def grant_redis(settings: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> None:
     """The rights of `crawler` in Redis."""
-    command = shlex.split(renamed(block("Redis"), settings))
     with redis.Redis.from_url(environ["SITE_SERVERS_REDIS_ADMIN_URL"]) as client:
-        client.execute_command(*[word for word in command if word != "redis-cli" and word[:1] != ">"])
+        for line in renamed(block("Redis"), settings).splitlines():
+            words = [word for word in shlex.split(line) if word != "redis-cli" and word[:1] != ">"]
+            with suppress(redis.ResponseError if "+bf." in line else ()):  # a server without Bloom filters
+                client.execute_command(*words)
 
 
 def main() -> None:

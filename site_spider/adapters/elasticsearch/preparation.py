@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from elastic_transport import TlsError
@@ -27,6 +28,15 @@ HEALTH_WAIT = "5s"  # of the server, for its shards
 REMEDY_CREDENTIALS = 'as {"basic_auth": ["name", "password"]} or {"api_key": "..."}, what it accepts'
 REMEDY_TLS = 'ca_certs, as {"ca_certs": "/path/ca.pem"}, to the CA that signed its certificate'
 
+_RIGHTS = ("create_index", "read", "write")
+
+
+def _rights_of(answer: Any, index: str) -> Mapping[str, Any]:
+    """What the server says of one index; nothing where its answer is odd."""
+    indices = answer.get("index") if isinstance(answer, Mapping) else None
+    found = indices.get(index) if isinstance(indices, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
 
 class IndexPreparation:
     """Of one index; its template is installed first, so that the first write creates it well."""
@@ -41,6 +51,7 @@ class IndexPreparation:
         """Whether results get a field for the text of pages. Raises SinkUnavailable, ConfigError."""
         try:
             await self._check_health(client)
+            await self._check_rights(client)
             self._has_text = await self._install_template(client)
             await self._adjust_index(client)
         except UnsupportedProductError as error:
@@ -62,6 +73,20 @@ class IndexPreparation:
                 raise
             if error.status_code == 403:
                 logger.warning("%s refuses the request for its health: %s", HOSTS, explained(error))
+
+    async def _check_rights(self, client: AsyncElasticsearch) -> None:
+        """Raise ConfigError for rights without which no result could ever be written."""
+        wanted = [{"names": [self._index], "privileges": list(_RIGHTS)}]
+        try:
+            answer = await client.security.has_privileges(index=wanted)
+        except AuthenticationException:
+            raise
+        except ApiError:
+            return  # a server without users, or one that does not say
+        held = _rights_of(answer.body, self._index)
+        if missing := [right for right in _RIGHTS if held.get(right) is False]:
+            reason = f"the login has no right to {' and '.join(missing)} in the index {self._index}"
+            raise self._options.refused(reason, "a login that has it, or grant it (docs/security.md)")
 
     async def _install_template(self, client: AsyncElasticsearch) -> bool:
         """Whether its indices have the field for texts."""

@@ -41,8 +41,9 @@ from site_spider.contracts.seed_log import (
     Topics,
     each_topic,
 )
-from site_spider.errors import LogUnavailable, TopicMissing
+from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
 
+_REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _ANSWER_SECONDS = 10.0
 _SILENCE_SECONDS = 30.0  # without a message, before reading a topic is given up
 _READ_BATCH = 500
@@ -76,6 +77,7 @@ class KafkaSeedLog:
         self._items_topic = items_topic
         self._config = config
         self._trouble = ""  # the client's last words
+        self._is_refused = False  # by the servers, who are there
         self._kept: set[str] = set()  # topics that are there, with a retention
         self._admin = self._new_admin()
 
@@ -91,6 +93,11 @@ class KafkaSeedLog:
             self._admin.list_topics(timeout=timeout_seconds)
         except KafkaException as error:
             self._admin.poll(0)  # lets the client say why
+            if self._is_refused:
+                raise ConfigError(
+                    f"Kafka at {self.address} cannot be used: {self._trouble}. Set in SITE_KAFKA_OPTIONS the "
+                    "login and the certificates (ssl.ca.location) that it accepts; see docs/security.md."
+                ) from error
             raise LogUnavailable(
                 f"no answer from Kafka at {self.address} within {timeout_seconds:g} s; SITE_KAFKA_BROKERS "
                 f"names it, and it must be running and reachable: {self._trouble or error.args[0].str()}"
@@ -202,6 +209,7 @@ class KafkaSeedLog:
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._trouble = error.str()
+            self._is_refused = error.code() in _REFUSALS
 
     def _partitions(self, topic: str) -> list[Partition]:
         try:
