@@ -33,9 +33,16 @@ class FrontierServer:
         self._path: Path | None = None
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[Any]] = set()
+        self._changing = asyncio.Lock()  # a crawl may fail, and close, while this opens
+        self._is_closed = False
 
     async def open(self) -> None:
         """Listen."""
+        async with self._changing:
+            if not self._is_closed:
+                await self._listen()
+
+    async def _listen(self) -> None:
         try:
             await asyncio.to_thread(frontier_sockets.remove_stale)
             path = await asyncio.to_thread(frontier_sockets.new_path)
@@ -48,7 +55,9 @@ class FrontierServer:
             logger.warning("scrapy frontier cannot ask this process: %s", error)
 
     async def close(self) -> None:
-        """Answer nobody any more."""
+        """Answer nobody any more, from now on."""
+        async with self._changing:
+            self._is_closed = True
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):

@@ -22,6 +22,7 @@ from site_spider.errors import SiteSpiderError
 from site_spider.frontier.frontier import Frontier, HostPolicy
 from site_spider.observe import look as frontier_look
 from site_spider.observe import sockets as frontier_sockets
+from site_spider.observe.server import FrontierServer
 from site_spider.observe.survey import Survey
 from tests.commands.project import Project
 from tests.in_process import engine
@@ -278,3 +279,18 @@ def test_statistics_have_the_waiting_hosts_by_reason(tmp_path: Path, monkeypatch
     while_crawling(tmp_path / "data", lambda: time.sleep(0.5))
     assert {"waiting": 1, "busy": 1} in documents
     assert documents[-1] == {"waiting": 0}
+
+
+def test_a_server_that_is_closed_while_it_opens_leaves_no_socket(sockets: Path) -> None:
+    """A crawl may fail in its first moments; a socket that is left keeps the event loop from ending."""
+
+    async def scenario() -> None:
+        watched: Any = None
+        server = FrontierServer(watched)
+        opening = asyncio.create_task(server.open())
+        await asyncio.sleep(0)
+        await server.close()
+        await opening
+
+    asyncio.run(scenario())
+    assert [*sockets.iterdir()] == []
