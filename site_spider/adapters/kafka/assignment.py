@@ -50,6 +50,7 @@ class KafkaAssignment:
         self._begun_at: dict[Partition, int | None] = {}
         self._assignments = 0
         self._unlearned: set[Partition] = set()
+        self._unlearned_since = 0.0
         self._ends: dict[Partition, int] = {}
         self._is_revoked = False
         self._failure: Exception | None = None
@@ -112,6 +113,10 @@ class KafkaAssignment:
         self._client.resume(waiting)
         self._announce(positions)
 
+    def unlearned_seconds(self) -> float:
+        """For how long some committed position has not been told; 0 when all are known."""
+        return time.monotonic() - self._unlearned_since if self._unlearned else 0.0
+
     def lose_all(self) -> None:
         """The membership has ended, and the client does not say so; `raise_failure` as in a rebalance."""
         gone = sorted(self._owned)
@@ -141,6 +146,7 @@ class KafkaAssignment:
             )
             client.incremental_assign(raw)
             client.pause(raw)
+            self._unlearned_since = time.monotonic()
             self._unlearned.update(to_ours(raw))
             return
         client.incremental_assign(raw)

@@ -37,6 +37,7 @@ from site_spider.results.exactly_once.held import Item
 logger = logging.getLogger(__name__)
 
 _ASK_SECONDS = 1.0
+_LEARN_SECONDS = 20.0  # until committed positions are told; a new membership aborts what may hold them up
 _STEP_SECONDS = 0.5  # one poll of the client; between two we see to what is unlearned or away
 
 
@@ -135,6 +136,8 @@ class KafkaConsumer:
         while True:
             self._health.look()
             self._assignment.learn_late()
+            if not self._health.away and self._assignment.unlearned_seconds() > _LEARN_SECONDS:
+                raise _Ended(f"Kafka does not tell group {self._group} what is committed.")
             batch = self._prefetch.take(limit)
             if batch:
                 return batch

@@ -191,6 +191,24 @@ def test_positions_that_cannot_be_read_at_a_rebalance_are_read_later(
     )
 
 
+@pytest.mark.servers
+def test_a_member_that_is_not_told_its_positions_joins_again(
+    case: Case, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A transaction that was cut off by the death of a broker may keep them back from this client."""
+    case.produce(10)
+    first, again = (
+        f"site_spider.adapters.kafka.assignment._LEARN_{name}TIMEOUT_SECONDS" for name in ("", "AGAIN_")
+    )
+    monkeypatch.setattr(first, 0)
+    monkeypatch.setattr(again, 0)
+    monkeypatch.setattr("site_spider.adapters.kafka.consumer._LEARN_SECONDS", 0.5)
+    member = case.member()
+    poll_until([member], lambda: "does not tell group" in caplog.text)
+    monkeypatch.setattr(first, 5)
+    member.take(10)
+
+
 # --- offsets -------------------------------------------------------------------------------
 
 
