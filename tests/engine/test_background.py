@@ -35,6 +35,7 @@ OWNED = {
     ("intake/intake.py", "Thread"): "the intake tells its owner",
     ("service/watchdog.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("service/stop.py", "Timer"): "ends the process, whatever happens in it",
+    ("adapters/kafka/closing.py", "Thread"): "closes a client, for which its consumer waits",
     ("adapters/kafka/producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("adapters/local/log_producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("commands/demo_server.py", "Thread"): "no part of a crawl",
@@ -63,7 +64,7 @@ def test_threads_of_a_crawl_have_names_by_which_their_end_is_seen() -> None:
         for module, call in starts()
         if name_of(call) == "Thread" and not module.startswith("commands/")
     }
-    assert len(named) == 4
+    assert len(named) == 5
     assert [name for name in named.values() if not name.startswith(THREAD_PREFIX)] == []
 
 
