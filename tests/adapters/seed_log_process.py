@@ -1,7 +1,7 @@
 """Another process at a seed log, to be killed: run as a module, it prints a line for each event.
 
-Arguments: `consume` or `produce`, the dotted path of the seed log's class, its settings as JSON, topic,
-group (or what the values begin with).
+Arguments: `consume`, `close`, `close_late` or `produce`, the dotted path of the seed log's class, its
+settings as JSON, topic, group (or what the values begin with).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from site_spider.adapters.kafka.closing import ClientClosing
 from site_spider.contracts.seed_log import Partition, Position, SeedLog
 
 
@@ -48,6 +49,21 @@ def consume(log: SeedLog, topic: str, group: str) -> None:
             say("taken", len(messages))
 
 
+def close(log: SeedLog, topic: str, group: str) -> None:
+    """Joins, is assigned partitions without being polled, and closes."""
+    consumer = log.consumer(topic, group, Printer())
+    say("joined", 1)
+    sys.stdin.readline()
+    consumer.close()
+    say("closed", 1)
+
+
+def close_late(log: SeedLog, topic: str, group: str) -> None:
+    """As if the assignment arrived when the client had begun to close."""
+    ClientClosing._answer_rebalances = lambda _self: None  # type: ignore[method-assign]
+    close(log, topic, group)
+
+
 def produce(log: SeedLog, topic: str, name: str) -> None:
     producer = log.producer()
     number = 0
@@ -63,7 +79,7 @@ def produce(log: SeedLog, topic: str, name: str) -> None:
 def process(work: str, log: str, settings: Mapping[str, Any], topic: str, group: str) -> Iterator[Process]:
     """Such a process, killed at the end."""
     arguments = [sys.executable, "-m", __name__, work, log, json.dumps(settings), topic, group]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as popen:
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as popen:
         try:
             yield Process(popen)
         finally:
@@ -96,7 +112,9 @@ def main() -> None:
     work, path, settings, topic, group = sys.argv[1:]
     module, _, name = path.rpartition(".")
     log = getattr(import_module(module), name).from_settings(json.loads(settings))
-    {"consume": consume, "produce": produce}[work](log, topic, group)
+    {"consume": consume, "close": close, "close_late": close_late, "produce": produce}[work](
+        log, topic, group
+    )
 
 
 if __name__ == "__main__":

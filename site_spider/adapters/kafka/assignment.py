@@ -21,6 +21,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from site_spider.adapters.kafka.closing import ClientClosing
 from site_spider.contracts.seed_log import Listener, Partition, Position
 from site_spider.errors import LogUnavailable
 
@@ -46,6 +47,7 @@ class KafkaAssignment:
         self._listener = listener
         self._commit = commit
         self._client: Consumer | None = None
+        self._closing: ClientClosing | None = None
         self._owned: dict[Partition, int] = {}  # with the number of the assignment, to tell two of them apart
         self._begun_at: dict[Partition, int | None] = {}
         self._assignments = 0
@@ -58,6 +60,7 @@ class KafkaAssignment:
     def subscribe(self, client: Consumer, topics: Sequence[str]) -> None:
         """Join the group and follow its rebalances."""
         self._client = client
+        self._closing = ClientClosing(client)
         client.subscribe(
             list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
@@ -137,7 +140,16 @@ class KafkaAssignment:
             self._failure = error
         self._clear()
 
+    def close(self) -> None:
+        """Close the client; `raise_failure` as in a rebalance. To be called when all is given up."""
+        if self._closing is not None:
+            self._closing.run()
+
     def _on_assign(self, client: Consumer, raw: list[TopicPartition]) -> None:
+        if self._closing is not None and self._closing.has_begun:
+            self._closing.stay_if_late()
+            client.incremental_assign(raw)  # nobody hears of it
+            return
         try:
             positions = _committed(client, raw, _LEARN_TIMEOUT_SECONDS) if raw else {}
         except KafkaException as error:

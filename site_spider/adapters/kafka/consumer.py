@@ -222,7 +222,7 @@ class KafkaConsumer:
         self._assignment.raise_failure()
 
     def _leave(self) -> None:
-        self._client.close()
+        self._assignment.close()
         if self._transactions is not None:
             self._transactions.close()
 
