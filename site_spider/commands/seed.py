@@ -88,12 +88,15 @@ class Command(SiteCommand):
             self.complain(f"{name} cannot be read: {error.strerror or error}")
             self.exitcode = EXIT_FAILED
 
-    def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
+    def _task_topics(self, opts: argparse.Namespace) -> TaskTopics:
         if opts.topic and opts.topic not in Tiers.of(self.options).topics:  # of another crawl
             self.options.update({"SITE_SEED_TOPIC": opts.topic, "SITE_SEED_TOPICS": ""}, priority="cmdline")
         if opts.close:
             check_ends_are_told(self.options)
-        topics = TaskTopics.read(self.options)
+        return TaskTopics.read(self.options)
+
+    def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
+        topics = self._task_topics(opts)
         topic = opts.topic or topics.seeds
         with closing(log.producer()) as producer:
             task = TaskProducer(log, producer, topics, opts.task_id) if opts.task_id else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
@@ -14,7 +14,6 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its stubs
     AdminClient,
     NewTopic,
@@ -27,7 +26,7 @@ from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.facts import facts
 from site_spider.adapters.kafka.items import Topics as ItemTopics
-from site_spider.adapters.kafka.messages import to_message
+from site_spider.adapters.kafka.messages import before_ends
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.adapters.kafka.reader import KafkaTopicReader
 from site_spider.adapters.kafka.transactions import KafkaTransactions
@@ -274,7 +273,7 @@ class KafkaSeedLog:
         try:
             while ends:
                 batch = client.consume(_READ_BATCH, 0.1)
-                yield from _before_ends(batch, ends)
+                yield from before_ends(batch, ends)
                 heard = time.monotonic() if batch else heard
                 if time.monotonic() - heard > _SILENCE_SECONDS:
                     raise LogUnavailable(f"Kafka at {self.address} stopped sending: {self._trouble}")
@@ -292,17 +291,3 @@ def _when_coordinated(question: Callable[[], R]) -> R:
             if error.args[0].code() not in _UNCOORDINATED or time.monotonic() > deadline:
                 raise
         time.sleep(_COORDINATOR_PAUSE_SECONDS)
-
-
-def _before_ends(batch: Iterable[RawMessage], ends: dict[Partition, int]) -> Iterator[Message]:
-    """What lies before the ends; removes the partitions that are read to their end."""
-    for raw in batch:
-        error = raw.error()
-        if error and error.code() != KafkaError._PARTITION_EOF:
-            continue  # the client goes on by itself; should it not, there will be silence
-        partition, offset = Partition(str(raw.topic()), raw.partition() or 0), raw.offset() or 0
-        end = ends.get(partition, 0)
-        if offset < end and not error:
-            yield to_message(raw)
-        if error or offset + 1 >= end:  # the last offsets may hold no messages, so the end counts too
-            ends.pop(partition, None)
