@@ -21,10 +21,11 @@ RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels \
 COPY task_shell task_shell
 COPY resources resources
 COPY site_spider site_spider
+# A tmpfs has the mode of the folder that it covers, and root as its owner.
 RUN .venv/bin/python -m compileall -q site_spider \
-    && mkdir data /run/site_spider \
-    && chown 10001:10001 data /run/site_spider \
-    && chmod 700 data /run/site_spider
+    && mkdir --mode 700 data \
+    && chown 10001:10001 data \
+    && mkdir --mode 1777 /run/site_spider
 
 ENV PATH=/opt/site_spider/.venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
