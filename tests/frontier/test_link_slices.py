@@ -52,6 +52,7 @@ def run(
         until=None if until is None else is_over,
         loop_factory=uvloop.new_event_loop,
         DEPTH_LIMIT=1,
+        SITE_TREE_MAX_PAGES=2 * LINKS,  # none of them leaves for the topic
         **more,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,11 +34,14 @@ class Scene:
         self.mine: set[Partition] = set()
         self.committed: list[tuple[Partition, int]] = []
         self.is_away = False
+        self.answers: list[Callable[[], None]] = []
 
-    def commit(self, positions: Mapping[Partition, Position]) -> None:
-        if self.is_away:
-            raise LogUnavailable("away")
-        self.committed += [(partition, position.offset) for partition, position in positions.items()]
+    def begin_commit(
+        self, positions: Mapping[Partition, Position], answered: Callable[[LogUnavailable | None], None]
+    ) -> None:
+        if not self.is_away:
+            self.committed += [(partition, position.offset) for partition, position in positions.items()]
+        self.answers.append(partial(answered, LogUnavailable("away") if self.is_away else None))
 
     def assign(self, partition: Partition, offset: int) -> None:
         """The group gives a partition, and the loop hears of it."""
@@ -64,6 +68,9 @@ class Scene:
     def look(self) -> list[tuple[Partition, int]]:
         self.committed = []
         self.commits.look(self, self.mine)  # type: ignore[arg-type]
+        answers, self.answers = self.answers, []
+        for answer in answers:  # as in a later poll
+            answer()
         return self.committed
 
 

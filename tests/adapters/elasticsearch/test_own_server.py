@@ -51,7 +51,7 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     # A line can be added to the server's configuration but not changed, so this is a copy without one.
     shutil.copytree(ROOT / "task_shell", folder / "task_shell")
     shutil.copytree(ROOT / "resources" / "servers", folder / "resources" / "servers")
-    template.write_text(template.read_text().replace("xpack.security.enabled: false", ""))
+    template.write_text(template.read_text().replace("xpack.security.enabled: @SECURED@", ""))
     start(folder)
     yield folder
     servers(folder, "kill", "elasticsearch")
