@@ -155,9 +155,7 @@ def test_a_container_crawls_from_kafka_and_loses_nothing_in_a_stop(
     assert containers[0].stop() == 0, containers[0].text()[-3000:]
     assert len(deployment.documents()) < len(seeds)
     containers.append(Container(tmp_path / "second.log", image, settings))
-    containers[
-        1
-    ].wait_assigned()  # until then Python has no handler: the first process of a container ignores it
+    containers[1].wait_assigned()  # the first process of a container ignores what it does not handle
     wait_until(deployment.is_done, 120, "no lag")
     assert containers[1].stop() == 0
     assert set(deployment.documents()) == seeds
