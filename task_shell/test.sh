@@ -11,7 +11,7 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")") # also through a symbolic l
 project=$(dirname "$here")
 servers_folder=$project/.servers/tests      # where tests/real_servers.py looks for them
 test_timeout_seconds=600                    # a test that takes longer hangs, on a busy machine too
-one_half=(tests/acceptance tests/hostile)   # take about as long as all other tests
+one_half=(tests/acceptance)                 # takes about as long as all other tests
 clean_up_seconds=90                         # for the fixtures after Ctrl-C; then kill -9
 # The servers that tests share, and the variables that name others to be used instead (tests/conftest.py).
 declare -A address_of=(

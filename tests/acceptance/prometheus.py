@@ -52,7 +52,7 @@ class Prometheus:
 
     def fires(self, name: str) -> dict[str, Any]:
         """The alert, as soon as it fires."""
-        found: dict[str, Any] = wait_until(lambda: self.firing().get(name), 40, f"{name} to fire")
+        found: dict[str, Any] = wait_until(lambda: self.firing().get(name), 90, f"{name} to fire")
         return found
 
     def clears(self, name: str) -> None:

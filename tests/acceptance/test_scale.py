@@ -64,7 +64,9 @@ def test_the_watcher_ends_with_the_last_process(script: Script) -> None:
 
 def test_a_process_that_waits_to_be_started_again_is_dropped(script: Script) -> None:
     script.plan(crawl="run exit-70")
-    process = script.start("-n", "2")
+    process = script.start("-n", "1")
+    script.wait_for_starts(1)
+    assert scale(script, "2")[0] == 0
     script.wait_for_starts(2)
     assert scale(script, "1")[0] == 0
     before = len(script.starts())

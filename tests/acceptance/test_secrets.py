@@ -234,7 +234,7 @@ def test_a_server_that_says_what_it_was_sent_reveals_nothing(tmp_path: Path) -> 
                 "SITE_ELASTICSEARCH_HOSTS": address,
                 "SITE_ELASTICSEARCH_OPTIONS": options,
             }
-            written = crawl(tmp_path, settings, seconds=8)
+            written = crawl(tmp_path, settings, seconds=15)
         assert "security_exception" in written
         assert_nothing_shown(written)
 

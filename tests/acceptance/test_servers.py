@@ -286,7 +286,7 @@ def test_help_is_given_when_asked_for(servers: Servers, arguments: tuple[str, ..
     """So it is when nothing is asked."""
     finished = servers.run(*arguments)
     assert finished.returncode == 0
-    assert "Usage: servers.sh start|stop|kill|status|env" in finished.stdout
+    assert "Usage: servers.sh start [--secure]|stop|kill|status|env" in finished.stdout
 
 
 def test_stopping_what_never_ran_is_harmless(servers: Servers) -> None:

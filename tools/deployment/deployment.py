@@ -160,7 +160,8 @@ class Deployment:
     def statistics(self) -> list[dict[str, Any]]:
         """Every statistics document, from where they were written."""
         if hosts := self.settings.get("SITE_ELASTICSEARCH_HOSTS"):
-            with Elasticsearch(hosts) as client:
+            options = json.loads(self.settings.get("SITE_ELASTICSEARCH_OPTIONS", "{}"))
+            with Elasticsearch(hosts, **options) as client:
                 client.indices.refresh(index=self.settings["SITE_STATS_INDEX"])
                 found = client.search(index=self.settings["SITE_STATS_INDEX"], size=10_000)
                 return [hit["_source"] for hit in found["hits"]["hits"]]
