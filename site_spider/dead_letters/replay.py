@@ -63,7 +63,9 @@ class Replay(Listener):
         while True:
             polled = consumer.poll(_POLL_SECONDS, _BATCH)
             # what comes later may be what was put back just now: a crawl that runs sets it aside again
-            messages = [message for message in polled if message.offset < self._ends.get(message.partition, 0)]
+            messages = [
+                message for message in polled if message.offset < self._ends.get(message.partition, 0)
+            ]
             sending.send([message for message in messages if not self._is_put_back(message)])
             self.replayed, self.skipped = sending.sent, sending.skipped
             for message in messages:
