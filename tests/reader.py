@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
 ROOT = Path(__file__).resolve().parents[1]
+
+_PATIENCE_SECONDS = 300.0  # for one block; then the shell and what it started are killed
 
 _HEADING_OR_BLOCK = re.compile(
     r"^#+ +(?P<heading>[^\n]+)$|^```sh\n(?P<command>.*?)^```$(?:\n\n^```text\n(?P<output>.*?)^```$)?",
@@ -87,6 +92,7 @@ class Terminal:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
             text=True,
         )
 
@@ -113,8 +119,13 @@ class Terminal:
         self._shell.stdin.write(f". {file} < /dev/null; printf '%s\\n' {mark}\n")
         self._shell.stdin.flush()
         printed = ""
-        for line in self._shell.stdout:
-            if line.endswith(f"{mark}\n"):
-                return printed + line.removesuffix(f"{mark}\n")
-            printed += line
+        patience = threading.Timer(_PATIENCE_SECONDS, os.killpg, (self._shell.pid, signal.SIGKILL))
+        patience.start()
+        try:
+            for line in self._shell.stdout:
+                if line.endswith(f"{mark}\n"):
+                    return printed + line.removesuffix(f"{mark}\n")
+                printed += line
+        finally:
+            patience.cancel()
         raise AssertionError(f"the shell ended in:\n{commands}\n{printed}")
