@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.commands.project import environment
+from tests.reader import ROOT, copy_of_the_project
 
-ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "own-spiders.md"
 SITE = "https://quotes.toscrape.com"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -62,17 +60,8 @@ class Reader:
     def __init__(self, folder: Path, site: str) -> None:
         self.folder = folder
         self._site = site
-        for name in ("site_spider", "task_shell", "resources"):
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(ROOT / "scrapy.cfg", folder)
+        copy_of_the_project(folder)
         (folder / "tests").mkdir()
-        bin_folder = folder / ".venv" / "bin"
-        bin_folder.mkdir(parents=True)
-        for name in ("python", "scrapy"):  # of the copy, whatever the environment has installed
-            module = "" if name == "python" else "-m scrapy "
-            script = bin_folder / name
-            script.write_text(f'#!/bin/sh\nexec {sys.executable} {module}"$@"\n')
-            script.chmod(0o755)
         self.environment = environment(folder / "data", SITE_ALLOW_PRIVATE_HOSTS="true")
 
     def follow(self) -> dict[str, str]:

@@ -61,13 +61,17 @@ class Replay(Listener):
 
     def _work(self, consumer: Consumer, sending: PuttingBack) -> None:
         while True:
-            messages = consumer.poll(_POLL_SECONDS, _BATCH)
+            polled = consumer.poll(_POLL_SECONDS, _BATCH)
+            # what comes later may be what was put back just now: a crawl that runs sets it aside again
+            messages = [
+                message for message in polled if message.offset < self._ends.get(message.partition, 0)
+            ]
             sending.send([message for message in messages if not self._is_put_back(message)])
             self.replayed, self.skipped = sending.sent, sending.skipped
             for message in messages:
                 self._note(message.partition, message.offset + 1)
             self._commit(consumer)
-            if not messages and self._is_done():
+            if (not polled or len(messages) < len(polled)) and self._is_done():
                 return
 
     def _is_done(self) -> bool:
@@ -79,7 +83,8 @@ class Replay(Listener):
         return message.offset in self._before.get(message.partition, PutBack())
 
     def _note(self, partition: Partition, offset: int) -> None:
-        self._done[partition] = self._done.get(partition, PutBack()).up_to(offset)
+        below = min(offset, self._ends.get(partition, 0))
+        self._done[partition] = self._done.get(partition, PutBack()).up_to(below)
         self._changed.add(partition)
 
     def _commit(self, consumer: Consumer) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message
 from site_spider.dead_letters.put_back import put_back
 from site_spider.dead_letters.replay import Replay
@@ -124,6 +125,42 @@ def test_more_than_a_batch_is_replayed(project: Project) -> None:
     project.produce(LETTERS, *messages, headers=headers("origin"))
     assert replay(project)[0].replayed == 1200
     assert contents(project, "origin") == sorted(messages, key=repr)
+
+
+class QuickCrawl:
+    """A seed log with a crawl that sets aside at once what is put back, up to a number of times."""
+
+    def __init__(self, log: LocalSeedLog, times: int) -> None:
+        self._log = log
+        self._left = times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def producer(self) -> Any:
+        producer = self._log.producer()
+        send = producer.send
+
+        def send_and_set_aside(topic: str, key: bytes | None, value: bytes | None) -> Any:
+            if self._left:
+                self._left -= 1
+                send(LETTERS, key, value, headers()).result(10)
+            return send(topic, key, value)
+
+        producer.send = send_and_set_aside  # type: ignore[method-assign,assignment]
+        return producer
+
+
+def test_what_is_set_aside_again_waits_for_the_next_replay(project: Project) -> None:
+    """A crawl that runs sends back what is still wrong, faster than a replay could end."""
+    project.produce(LETTERS, *[(b"h.test", b"wrong %d" % number) for number in range(3)], headers=headers())
+    log: Any = QuickCrawl(project.log, times=40)
+    for _ in range(2):
+        work = Replay(log, LETTERS, lambda message, reason: None)
+        work.run()
+        assert work.replayed == 3
+    assert len(contents(project, "seeds")) == 6
+    assert [at.below for at in put_back(project.log, LETTERS).values() if at.below] == [6]
 
 
 def test_an_unknown_verb_is_refused(project: Project) -> None:

@@ -35,6 +35,21 @@ def test_seed_close_and_wait(project: Project, tmp_path: Path) -> None:
     assert len(events(tmp_path)) == 1
 
 
+def test_a_task_that_has_ended_is_done_until_more_of_it_is_produced(project: Project, tmp_path: Path) -> None:
+    declare(tmp_path, weight=2.0)
+    project.scrapy("seed", "-", "--task-id", "t", "--close", stdin="http://host.test/1\n")
+    assert state_of(project) == "running"
+    crawl(tmp_path, [], until=told(tmp_path))
+    assert state_of(project) == "done"
+    assert "done" in project.direct("task", "list").stdout
+    project.scrapy("seed", "-", "--task-id", "t", stdin="http://host.test/2\n")
+    assert state_of(project) == "running"
+
+
+def state_of(project: Project) -> object:
+    return json.loads(project.direct("task", "show", "t", "--json").stdout)["state"]
+
+
 def test_wait_says_that_a_task_was_cancelled(project: Project, tmp_path: Path) -> None:
     declare(tmp_path, state="cancelled")
     crawl(tmp_path, [{"url": "http://host.test/1", "meta": {"task_id": "t"}}], until=told(tmp_path))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from site_spider.commands.output import print_json, print_table, show
 from site_spider.commands.table import Column
 from site_spider.commands.tasks.verb import Call
 from site_spider.tasks.board import Board
+from site_spider.tasks.closing import read_endings
+from site_spider.tasks.control_log import Endings
 from site_spider.tasks.record import BadTask
 
 _LIST = (Column("TASK", shrinks=True), Column("STATE"), Column("REASON", optional=True),
@@ -31,8 +34,7 @@ class List:
 
     def work(self, call: Call) -> None:
         """As in Verb."""
-        board = call.desk.board
-        documents = [document(board, task.task_id) for task in sorted(board, key=lambda task: task.task_id)]
+        documents = _documents(call, sorted(task.task_id for task in call.desk.board))
         if call.opts.json:
             for each in documents:
                 print_json(each)
@@ -58,10 +60,9 @@ class Show:
 
     def work(self, call: Call) -> None:
         """As in Verb."""
-        board = call.desk.board
-        if board.task(call.task_id) is None:
+        if call.desk.board.task(call.task_id) is None:
             raise BadTask(f"{call.task_id!r} was never declared; scrapy task list names those that were")
-        found = document(board, call.task_id)
+        [found] = _documents(call, [call.task_id])
         if call.opts.json:
             print_json(found)
             return
@@ -74,8 +75,19 @@ class Show:
             print_table(_TRAPS, [(trap["pattern"], trap["pages"], trap["texts"]) for trap in traps])
 
 
+def _documents(call: Call, task_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """A task that runs, as far as the board says, and whose end was told is done."""
+    documents = [document(call.desk.board, task_id) for task_id in task_ids]
+    endings = read_endings(call.desk.log, call.desk.topics) if documents else Endings()
+    for each in documents:
+        ending = endings.get(each["task_id"])
+        if each["state"] == "running" and ending is not None and ending.is_told:
+            each["state"] = "done"
+    return documents
+
+
 def document(board: Board, task_id: str) -> dict[str, Any]:
-    """All that is known of a task, for programs."""
+    """All that the board says of a task, for programs."""
     task, used = board.task(task_id), board.used(task_id)
     phase = board.phase(task_id, time.time())
     declared = {} if task is None else task.model_dump(mode="json")
