@@ -40,11 +40,13 @@ def wait_until(condition: Callable[[], Any], timeout_seconds: float, what: str) 
 class Run:
     """One `crawl_spider.sh` with its log; ended by its own group's id at the latest."""
 
-    def __init__(self, log: Path, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
+    def __init__(
+        self, log: Path, environment: Mapping[str, str], arguments: Sequence[str], script: Path = SCRIPT
+    ) -> None:
         self.log = log
         with log.open("ab") as stream:
             self.process = subprocess.Popen(
-                [str(SCRIPT), *arguments],
+                [str(script), *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
