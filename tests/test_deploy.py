@@ -49,6 +49,14 @@ def test_a_file_follows_its_schema(schema: str) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def test_pipelines_test_with_the_whole_history() -> None:
+    """Tests of upgrades need the release before."""
+    (gitlab,) = documents(ROOT / ".gitlab-ci.yml")
+    (github,) = documents(ROOT / ".github" / "workflows" / "ci.yml")
+    assert gitlab["test"]["variables"]["GIT_DEPTH"] == "0"
+    assert github["jobs"]["test"]["steps"][0]["with"]["fetch-depth"] == 0
+
+
 @pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)
 def test_kubernetes_takes_a_manifest(path: Path) -> None:
     """Unknown fields are faults; kinds of add-ons are looked at below."""

@@ -37,7 +37,7 @@ _LONGEST_UNKNOWN: Final = 80  # characters of such a name
 _FIELDS: Final = frozenset({
     "url", "meta", "method", "_encoding", "headers", "cookies", "body", "priority", "dont_filter", "callback",
 })  # fmt: skip
-_KNOWN: Final = _FIELDS | beside.FIELDS.keys()
+_KNOWN: Final = _FIELDS | beside.FIELDS.keys() | {spilled.HOPS}
 _MUST_BE_EMPTY: Final = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
 _META: Final = frozenset(
     {"url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", spilled.KEY, signature.KEY}
@@ -150,7 +150,7 @@ def _id_of_data(meta: dict[str, Any]) -> str:
 
 
 def _spilled(url: str, fields: dict[str, Any], value: object, keys: Sequence[bytes]) -> Spilled | None:
-    said = Spilled.read(value)
+    said = Spilled.read(value, fields.get(spilled.HOPS))
     if said is None:
         return None
     if keys and not signature.is_signed(fields, keys):

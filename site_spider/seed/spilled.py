@@ -8,6 +8,9 @@ there: same document, same counts.
 Any producer can write the same, so each value is checked like a field of a seed. What a message
 without a signature (seed.signature) says never widens which links are followed, and marks no page as
 done: `scope_host` and `is_proven`.
+
+A key that a release does not know there makes the message a dead letter of its processes, which may share the
+group during an upgrade. So a further value stands beside the URL, where it is ignored, as HOPS does.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from site_spider.reason import refused, shown
 from site_spider.seed import fields as check
 
 KEY: Final = "site_moved"  # in a message's meta
+HOPS: Final = "site_hops"  # of a message, beside the URL
 MOST_HOPS: Final = 50  # then a page is crawled where it is: no two processes hand it to and fro for ever
 _MOST = 1_000  # of a count
 _MOST_WORDS = 200  # URLs or reasons in a list
@@ -59,7 +63,8 @@ class Spilled:
     def fields(self) -> dict[str, Any]:
         """For the message; what is as usual is left out."""
         usual = _USUAL
-        return {name: value for name, value in asdict(self).items() if name in usual and value != usual[name]}
+        said = ((name, value) for name, value in asdict(self).items() if name in usual and name != "hops")
+        return {name: value for name, value in said if value != usual[name]}
 
     def judged(self, url: str, *, is_proven: bool) -> Self:
         """With what is believed of it, in a message for this URL.
@@ -72,8 +77,8 @@ class Spilled:
         return replace(self, scope_host=anchor if is_near else _NOWHERE, is_proven=is_proven)
 
     @classmethod
-    def read(cls, value: object) -> Self | None:
-        """From a message; None for null. Raises SeedError for what `fields` would not have written."""
+    def read(cls, value: object, hops: object = None) -> Self | None:
+        """From a message; None for null. Raises SeedError for what no process would have written."""
         if value is None:
             return None
         given = check.mapping(f"meta.{KEY}", value)
@@ -90,7 +95,10 @@ class Spilled:
             redirect_urls=_words("redirect_urls", given, _url),
             redirect_reasons=_words("redirect_reasons", given, _status_or_reason),
             unraised_priority=_unraised(given.get("unraised_priority")),
-            hops=check.integer(f"meta.{KEY}.hops", given.get("hops"), 0, MOST_HOPS),
+            hops=max(
+                check.integer(HOPS, hops, 0, MOST_HOPS),
+                check.integer(f"meta.{KEY}.hops", given.get("hops"), 0, MOST_HOPS),
+            ),
         )
 
 

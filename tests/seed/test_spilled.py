@@ -14,7 +14,7 @@ from site_spider.errors import SeedError
 from site_spider.seed import signature
 from site_spider.seed.fields import MAX_PRIORITY
 from site_spider.seed.seed import parse_seed
-from site_spider.seed.spilled import KEY, MOST_HOPS, Spilled
+from site_spider.seed.spilled import HOPS, KEY, MOST_HOPS, Spilled
 
 words = st.lists(st.text("aé 5()", max_size=5), max_size=3).map(tuple)
 urls = st.lists(st.sampled_from(["http://h.test/a", "https://[::1]:8080/?b=c"]), max_size=3).map(tuple)
@@ -38,7 +38,7 @@ spilled = st.builds(
 @given(spilled)
 def test_it_comes_out_as_it_went_in(said: Spilled) -> None:
     """Over JSON, in a seed."""
-    message = json.dumps({"url": "http://h.test/b", "meta": {KEY: said.fields()}}).encode()
+    message = json.dumps({"url": "http://h.test/b", "meta": {KEY: said.fields()}, HOPS: said.hops}).encode()
     seed = parse_seed(message)
     assert seed.spilled == replace(said, scope_host=said.anchor_host)
     assert seed.extra == {}

@@ -18,6 +18,7 @@ from typing import Any
 from elasticsearch import Elasticsearch
 from scrapy.settings import Settings
 
+from site_spider.adapters.elasticsearch.options import ElasticsearchOptions
 from site_spider.contracts.reader import ResultReader
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.errors import LogUnavailable, TopicMissing
@@ -40,11 +41,13 @@ def wait_until(condition: Callable[[], Any], timeout_seconds: float, what: str) 
 class Run:
     """One `crawl_spider.sh` with its log; ended by its own group's id at the latest."""
 
-    def __init__(self, log: Path, environment: Mapping[str, str], arguments: Sequence[str]) -> None:
+    def __init__(
+        self, log: Path, environment: Mapping[str, str], arguments: Sequence[str], script: Path = SCRIPT
+    ) -> None:
         self.log = log
         with log.open("ab") as stream:
             self.process = subprocess.Popen(
-                [str(SCRIPT), *arguments],
+                [str(script), *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
@@ -159,9 +162,8 @@ class Deployment:
 
     def statistics(self) -> list[dict[str, Any]]:
         """Every statistics document, from where they were written."""
-        if hosts := self.settings.get("SITE_ELASTICSEARCH_HOSTS"):
-            options = json.loads(self.settings.get("SITE_ELASTICSEARCH_OPTIONS", "{}"))
-            with Elasticsearch(hosts, **options) as client:
+        if self.settings.get("SITE_ELASTICSEARCH_HOSTS"):
+            with ElasticsearchOptions.from_settings(self.scrapy_settings).client(Elasticsearch) as client:
                 client.indices.refresh(index=self.settings["SITE_STATS_INDEX"])
                 found = client.search(index=self.settings["SITE_STATS_INDEX"], size=10_000)
                 return [hit["_source"] for hit in found["hits"]["hits"]]

@@ -13,18 +13,18 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
-from confluent_kafka.admin import AdminClient
 
 from site_spider.adapters.kafka.assignment import KafkaAssignment, listed
+from site_spider.adapters.kafka.certificates import Certificates
 from site_spider.adapters.kafka.commits import Answered, KafkaCommits
 from site_spider.adapters.kafka.complaints import Complaints
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.gaps import Gaps
-from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
+from site_spider.adapters.kafka.health import BrokerHealth, TopicQuestion, is_fatal
 from site_spider.adapters.kafka.member_slot import MemberSlot
 from site_spider.adapters.kafka.messages import to_message
 from site_spider.adapters.kafka.prefetch import KafkaPrefetch
@@ -66,13 +66,13 @@ class KafkaConsumer:
         self._commits = KafkaCommits(group)
         self._assignment = KafkaAssignment(listener, self.commit)
         self._config = config
-        self._asker: AdminClient | None = None
-        self._health = BrokerHealth(config.brokers, f"the consumer of {', '.join(topics)}", self._ask)
-        is_static = config.group_protocol == "classic"
+        who, is_static = f"the consumer of {', '.join(topics)}", config.group_protocol == "classic"
+        self._certificates = Certificates(config, who)
+        self._question = TopicQuestion(config, topics[0])
+        self._health = BrokerHealth(config.brokers, who, self._question)
         self._slot = MemberSlot.try_claim(group, config.member_name) if is_static else None
         self._rejoins = Rejoins()
-        self._listener = listener
-        self._gaps = Gaps(self._start_of, self._tell_deleted)
+        self._gaps = Gaps(self._start_of, listener.deleted)
         self._begin_transactions = transactions
         self._transactions: KafkaTransactions | None = None
         self._prefetch = KafkaPrefetch(
@@ -100,9 +100,17 @@ class KafkaConsumer:
         if not self._rejoins.may(time.monotonic()):
             raise ended
         logger.warning("%s Joining again.", ended)
-        self._assignment.lose_all()
+        self._replace_client(self._assignment.lose_all)
+
+    def _renew(self) -> None:
+        self._assignment.announce_ends(self._prefetch)
+        self._replace_client(self._assignment.give_up_all)
+
+    def _replace_client(self, let_go: Callable[[], None]) -> None:
+        let_go()
         self._commits.drop()
         self._leave()
+        self._question.forget()
         self._join()
         self._assignment.raise_failure()
 
@@ -124,6 +132,8 @@ class KafkaConsumer:
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         """See `site_spider.contracts.seed_log.Consumer`."""
         try:
+            if self._certificates.are_renewed():
+                self._renew()
             return self._polled(timeout_seconds, limit)
         except _Ended as ended:
             self._join_again(ended)
@@ -267,9 +277,6 @@ class KafkaConsumer:
         if number is not None:
             self._gaps.saw(partition, offset, following, number, self._assignment.begins_at(partition))
 
-    def _tell_deleted(self, partition: Partition, first: int, beyond: int) -> None:
-        self._listener.deleted(partition, first, beyond)
-
     def _start_of(self, partition: Partition) -> int | None:
         try:
             found = self._client.get_watermark_offsets(TopicPartition(*partition), timeout=_ASK_SECONDS)
@@ -283,13 +290,6 @@ class KafkaConsumer:
         self._complaints.hear(error)
 
     # --- the rest ------------------------------------------------------------------------
-
-    def _ask(self, timeout_seconds: float) -> object:
-        # by a client of its own: list_topics of the member, called within a rebalance, makes the
-        # next callback of that rebalance abort the process (measured with confluent-kafka 2.16)
-        if self._asker is None:
-            self._asker = AdminClient(self._config.admin(lambda _error: None))
-        return self._asker.list_topics(self._topics[0], timeout=timeout_seconds)
 
     def _assigned(self, partitions: Iterable[Partition]) -> list[TopicPartition]:
         return [TopicPartition(*partition) for partition in partitions if partition in self._assignment]

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as RawMessage
 
+from site_spider.adapters.kafka.certificates import Certificates
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
@@ -71,9 +72,11 @@ class KafkaProducer:
         self._topic = ""  # the last one used: a topic to ask about that exists for certain
         self._broken = False
         self._closed = threading.Event()
+        who = f"the producer{purpose and f' of {purpose}'}"
+        self._certificates = Certificates(config, who)
         self._health = BrokerHealth(
             config.brokers,
-            f"the producer{purpose and f' of {purpose}'}",
+            who,
             self._ask,
             level=logging.INFO if purpose else logging.WARNING,
         )
@@ -128,6 +131,12 @@ class KafkaProducer:
         while not self._closed.is_set():
             self._client.poll(_POLL_SECONDS)
             if self._broken:
+                logger.warning(
+                    "Kafka's client gave up (%s); a new one takes over.", self._health.detail or "fatal error"
+                )
+                self._renew()
+            elif self._certificates.are_renewed():
+                self._finish_with_client()
                 self._renew()
             while self._hand_on():
                 self._client.poll(0)
@@ -206,9 +215,6 @@ class KafkaProducer:
 
     def _renew(self) -> None:
         """Replace a client that cannot go on (when it is in doubt about the order of messages, say)."""
-        logger.warning(
-            "Kafka's client gave up (%s); a new one takes over.", self._health.detail or "fatal error"
-        )
         with self._lock:  # whoever was handing it a message has done so
             lost = self._unfinished - {outgoing.future for outgoing in self._overflow}
         self._empty_client()
@@ -218,6 +224,12 @@ class KafkaProducer:
         client = self._new_client()
         with self._lock:
             self._client, self._broken = client, False
+
+    def _finish_with_client(self) -> None:
+        """Later messages wait for the next client; what this one has is sent, if servers still answer it."""
+        with self._lock:
+            self._broken = True
+        self._client.flush(_CLOSE_SECONDS)
 
     def _empty_client(self) -> None:
         self._client.purge()

@@ -8,6 +8,7 @@ import uuid
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
+from site_spider.adapters.kafka.certificates import Certificates
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.messages import to_message
 from site_spider.contracts.seed_log import Message
@@ -25,7 +26,9 @@ class KafkaTopicReader:
         self._address = config.brokers
         self._topic = topic
         self._trouble = ""
-        self._client = Consumer(config.reader(f"site_spider-read-{uuid.uuid4().hex}", self._note_trouble))
+        self._config = config
+        self._certificates = Certificates(config, f"the reader of {topic}")
+        self._client = self._new_client()
         self._ends: dict[int, int] | None = None  # those not reached; None: there is no such topic yet
         self._next: dict[int, int] = {}  # positions of partitions
         self._ask_at = 0.0
@@ -57,6 +60,8 @@ class KafkaTopicReader:
 
     def poll(self, timeout_seconds: float) -> list[Message]:
         """See `site_spider.contracts.seed_log.TopicReader`."""
+        if self._certificates.are_renewed():
+            self._renew()
         if self._ends is None:
             self._client.poll(timeout_seconds)  # waits, and lets the client say what is wrong
             if time.monotonic() >= self._ask_at:
@@ -72,6 +77,15 @@ class KafkaTopicReader:
         """See `site_spider.contracts.seed_log.TopicReader`."""
         self._client.close()
 
+    def _new_client(self) -> Consumer:
+        group = f"site_spider-read-{uuid.uuid4().hex}"
+        return Consumer(self._config.reader(group, self._note_trouble))
+
+    def _renew(self) -> None:
+        self._client.close()
+        self._client = self._new_client()
+        self._client.assign([TopicPartition(self._topic, *position) for position in self._next.items()])
+
     def _begin(self) -> None:
         self._ask_at = time.monotonic() + _ASK_SECONDS
         try:
@@ -86,6 +100,7 @@ class KafkaTopicReader:
         self._ends = {
             part.partition: high for part, (low, high) in zip(parts, bounds, strict=True) if high > low
         }
+        self._next = lows
         self._client.assign([TopicPartition(self._topic, *start) for start in lows.items()])
 
     def _taken(self, raw: RawMessage) -> Message | None:

@@ -84,6 +84,7 @@ class SeedWriter:
             "cookies": self._cookies_of(request, job.entry),
             "body": body,
             "dont_filter": request.dont_filter,
+            spilled.HOPS: 0 if is_link else _hops(job),
         }
         return {
             "url": request.url,
@@ -145,7 +146,6 @@ def _spilled(request: Request, job: Job, *, is_link: bool) -> Spilled:
         redirect_urls=tuple(get("redirect_urls", ())),
         redirect_reasons=tuple(get("redirect_reasons", ())),
         unraised_priority=get(meta_keys.UNRAISED_PRIORITY),
-        hops=_hops(job),
     )
 
 

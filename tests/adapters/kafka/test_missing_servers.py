@@ -13,6 +13,7 @@ from tests.adapters.kafka.cases import lock_folder, nobody, of
 from tests.contracts.seed_logs import (
     PATIENCE_SECONDS,
     Member,
+    Recorder,
     kafka_producer,
     poll_until,
     wait_until,
@@ -76,5 +77,5 @@ def test_the_clients_of_many_logs_do_not_meet(kafka_brokers: str) -> None:
         log = of(kafka_brokers)
         log.check(PATIENCE_SECONDS)
         log.producer().close()
-        log.consumer(f"topic-{uuid.uuid4().hex}", "group", object()).close()  # type: ignore[arg-type]
+        log.consumer(f"topic-{uuid.uuid4().hex}", "group", Recorder()).close()
         log.close()

@@ -1,0 +1,96 @@
+"""What a release writes into the seed topic is a seed for the release before, and the other way round.
+
+Messages that have left wait in the topic while processes are replaced, and both releases take them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from site_spider.frontier.spill.hosts import Ownership
+from site_spider.seed.seed import parse_seed
+from tests.acceptance.older import older_release, said_by
+from tests.frontier.spill.test_spill import messages
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page
+from tests.in_process.linked_site import Site, seed, site
+
+__all__ = ["site"]
+
+URLS = (
+    "http://host.test/", "https://WWW.Host.test:8443/a?b=c&a=%20#x", "http://bücher.example/straße", "http://[::1]:80/x",
+    "http://127.0.0.1/", "http://a_b.test/", "http://host.test./dot", "http://ἀπόλλων.gr/",
+    "http://xn--bcher-kva.example/",
+)  # fmt: skip
+READ = """
+import sys
+from site_spider.core.seed import parse_seed
+for line in sys.stdin:
+    seed = parse_seed(line.encode())
+    print(seed.url, seed.url_id, seed.depth, seed.moved and seed.moved.url, sep="\\t")
+"""
+WRITE = """
+import json, sys
+from site_spider.core.moved import KEY, Moved
+from site_spider.core.url import check_url, host_of, url_id
+for line in sys.stdin:
+    url = check_url(line.rstrip("\\n"))
+    began = {"url": url, "redirect_times": 2, "redirect_ttl": 18, "redirect_urls": (url, url),
+             "redirect_reasons": (301, "meta refresh"), "retry_times": 1,
+             "retry_reasons": ("503", "TimeoutError"), "unraised_priority": 0}
+    for more in ({}, began):
+        said = {"task_id": "t", "parent_url_id": url_id(url), "seed_url_id": "s", "url_id": url_id(url),
+                "depth": 2, KEY: Moved(anchor_host=host_of(url), **more).fields()}
+        print(json.dumps({"url": url, "method": "GET", "priority": 2, "cookies": {"a": "b"},
+                          "dont_filter": True, "headers": {"Referer": [url]}, "meta": said}))
+"""
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return older_release(tmp_path_factory.mktemp("older"))
+
+
+def test_the_release_before_takes_links_and_redirected_pages_of_this_one(
+    older: Path, tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that it does not know inside of site_moved would make a dead letter of the page."""
+    monkeypatch.setattr(Ownership, "owns", lambda _self, host, _topic: not host.startswith("far"))
+    site.has("root", "a", "b")
+    for number in range(3):
+        to = f"http://far{number}.test/hop{number + 1}"
+        engine.ANSWERS["/a" if number == 0 else f"/hop{number}"] = lambda request, to=to: page(
+            request, status=302, Location=to
+        )
+    settings = {"SITE_LINKS_TO": "kafka", "SITE_HOST_OWNERSHIP": True}
+    found = crawl(tmp_path, [seed("root", meta={"task_id": "t", "own": [1]})], **settings)
+    assert found.dead_letters == []
+    left = [message for message in messages(tmp_path) if "site_moved" in message["meta"]]
+    taken = said_by(older, READ, "".join(json.dumps(message) + "\n" for message in left))
+    assert [line.split("\t") for line in taken] == [
+        [
+            message["url"],
+            message["meta"]["url_id"],
+            str(message["meta"]["depth"]),
+            message["meta"]["site_moved"].get("url", ""),
+        ]
+        for message in left
+    ]
+    assert {message.get("site_hops") for message in left} == {None, 1, 2, 3}
+
+
+def test_this_release_takes_links_and_redirected_pages_of_the_one_before(older: Path) -> None:
+    """With the same id, for the same document."""
+    written = [json.loads(line) for line in said_by(older, WRITE, "\n".join(URLS))]
+    assert len(written) == 2 * len(URLS)
+    for message in written:
+        taken = parse_seed(json.dumps(message).encode())
+        assert taken.url == message["url"]
+        assert taken.url_id == message["meta"]["url_id"]
+        assert taken.spilled is not None
+        assert json.loads(json.dumps(taken.spilled.fields())) == message["meta"]["site_moved"]
+        unnamed = {"url": message["url"], "meta": {}}  # as a producer writes it
+        assert parse_seed(json.dumps(unnamed).encode()).url_id == message["meta"]["url_id"]

@@ -1,0 +1,157 @@
+"""Processes of the release before and of this one share a group: upgrades and rollbacks lose nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.acceptance.older import Versions, older_release
+from tests.acceptance.test_deaths import crawlers
+from tools.deployment.deployment import Deployment, Run, opened, wait_until
+from tools.site.handle import Site
+
+pytestmark = pytest.mark.servers
+PARTITIONS = 4
+HOSTS = 8
+SINGLES = 60  # pages of a wave that stand alone
+TREES = 4  # of a wave
+PAGES_OF_A_TREE = 13  # of tools/site/graph.py, down to DEPTH_LIMIT
+HOLDING = 2  # pages of a wave that keep back watermarks, for longer than a stop waits
+OLDER, NEWER = True, False
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return older_release(tmp_path_factory.mktemp("older"))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path / "record.jsonl", hosts=HOSTS) as site:
+        yield site
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[Deployment]:
+    """Each link leaves, and a stop waits for a second only."""
+    settings = {
+        "SITE_KAFKA_BROKERS": kafka_brokers,
+        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
+        "SITE_SINKS": "elasticsearch",
+        "SITE_LINKS_TO": "kafka",
+        "SITE_STOP_GRACE_SECONDS": "1",
+        "CONCURRENT_REQUESTS": "8",
+    }
+    for deployment in opened(tmp_path, settings):
+        admin = AdminClient({"bootstrap.servers": kafka_brokers})
+        admin.create_topics([NewTopic(deployment.topic, PARTITIONS, 1)])[deployment.topic].result()
+        yield deployment
+
+
+class Waves:
+    """Seeds of one page and seeds with links, produced in waves so that each process is replaced at work."""
+
+    def __init__(self, deployment: Deployment, site: Site) -> None:
+        self._deployment = deployment
+        self._site = site
+        self.singles: list[str] = []
+        self.trees: list[str] = []
+
+    def begin(self) -> None:
+        """Produce one more, and wait until some of it is fetched."""
+        wave = len(self.trees)
+        alone = [f"/slow/150/{wave}-{number}" for number in range(SINGLES)]
+        alone[5:5] = [f"/slow/4000/{wave}-{number}" for number in range(HOLDING)]
+        trees = [f"w{wave}t{number}" for number in range(TREES)]
+        fetched = len(self._site.entries())
+        seeds = [self._tree(at, name) for at, name in enumerate(trees)]
+        self._deployment.produce(seeds + [self._single(at, path) for at, path in enumerate(alone)])
+        self.singles += alone
+        self.trees += trees
+        wait_until(
+            lambda: len(self._site.entries()) >= fetched + SINGLES // 2, 60, "the middle of a wave of seeds"
+        )
+
+    def _tree(self, at: int, name: str) -> tuple[bytes, bytes]:
+        """Its pages link to its first one, which therefore has the id that links get."""
+        return name.encode(), json.dumps({"url": self._site.url(f"/graph/{name}/0/0", at % HOSTS)}).encode()
+
+    def _single(self, at: int, path: str) -> tuple[bytes, bytes]:
+        seed = {"url": self._site.url(path, at % HOSTS), "meta": {"url_id": path, "NotExtract": True}}
+        return path.encode(), json.dumps(seed).encode()
+
+    def repeated(self) -> int:
+        """How many requests of single pages were made more than once."""
+        asked = Counter(entry.path for entry in self._site.entries())
+        return sum(asked[path] - 1 for path in self.singles if asked[path])
+
+
+def leave(run: Run, how: signal.Signals) -> None:
+    """As an operator ends it, or as a machine that fails does."""
+    if how is signal.SIGTERM:
+        run.terminate()
+        assert run.wait(40) == 0
+        return
+    victims = wait_until(lambda: crawlers(run), 30, "the crawler")
+    os.kill(run.process.pid, signal.SIGKILL)  # which starts crawlers again
+    for victim in victims:
+        with suppress(ProcessLookupError):  # the kernel was faster
+            os.kill(victim, signal.SIGKILL)
+    run.process.wait(10)
+
+
+def crossings(documents: dict[str, dict[str, Any]]) -> set[tuple[bool, bool]]:
+    """Which release sent a link, and which fetched its page; by a field that the older one does not write."""
+    by_older = {url_id: "registered_domain" not in document for url_id, document in documents.items()}
+    parents = {url_id: document.get("parent_url_id") for url_id, document in documents.items()}
+    return {(by_older[parent], by_older[child]) for child, parent in parents.items() if parent in by_older}
+
+
+@pytest.mark.parametrize(
+    ("order", "how"),
+    [
+        ((OLDER, NEWER, OLDER), signal.SIGTERM),
+        ((NEWER, OLDER, NEWER), signal.SIGKILL),
+    ],
+    ids=["upgrade, then rollback", "rollback, then upgrade, by kill -9"],
+)
+def test_processes_are_replaced_one_by_one_by_those_of_the_other_release(
+    older: Path, deployment: Deployment, site: Site, order: tuple[bool, ...], how: signal.Signals
+) -> None:
+    """While they crawl. Every page has its document, and messages that have left were taken by both."""
+    versions, waves = Versions(deployment, older), Waves(deployment, site)
+    fleet = [versions.start(older=order[0]), versions.start(older=order[0])]
+    repeated = []
+    for of_older, _ in itertools.product(order[1:], range(len(fleet))):
+        waves.begin()
+        leave(fleet.pop(0), how)
+        fleet.append(versions.start(older=of_older))
+        repeated.append(waves.repeated())
+    wait_until(deployment.is_done, 60, "the end of the lag")
+    for run in fleet:
+        run.terminate()
+    assert [run.wait(40) for run in fleet] == [0, 0]
+    print(f"requests of {len(waves.singles)} single pages made again: {repeated}, then {waves.repeated()}")
+
+    documents = deployment.documents()
+    assert set(waves.singles) <= documents.keys()
+    parts = Counter(part for document in documents.values() for part in set(document["url"].split("/")))
+    assert {tree: parts[tree] for tree in waves.trees} == dict.fromkeys(waves.trees, PAGES_OF_A_TREE)
+    assert len(documents) == len(waves.singles) + PAGES_OF_A_TREE * len(waves.trees)
+    assert {document["status"] for document in documents.values()} == {200, 404}
+    assert crossings(documents) >= {(OLDER, NEWER), (NEWER, OLDER)}
+    assert deployment.dead_letters() == []
+    assert len({document["process"] for document in deployment.statistics()}) == len(deployment.runs)
+    for run in deployment.runs:
+        assert "Traceback" not in run.text()
+        assert " ERROR: " not in run.text()
