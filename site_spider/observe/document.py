@@ -26,7 +26,7 @@ _AS_THEY_ARE: Final = (  # in the snapshot
     "frontier", "bodies", "loop_lag_max_seconds", "memory",
 )  # fmt: skip
 _NO_HOSTS: Final = dict.fromkeys(("waiting", "ready", "busy", "delay", "back-off", "robots"), 0)
-_NAMED_BY_OTHERS: Final = frozenset({"failures", "unknown_fields", "counters", "texts"})
+_NAMED_BY_OTHERS: Final = frozenset({"failures", "responses", "unknown_fields", "counters", "texts"})
 
 
 @dataclass(slots=True)

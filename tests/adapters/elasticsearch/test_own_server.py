@@ -100,10 +100,8 @@ def test_the_least_rights_are_enough(own_settings: dict[str, Any], caplog: pytes
     reader.close()
 
     forbidden = ElasticsearchSink.from_settings({**own_settings, "SITE_RESULTS_INDEX": "not-mine"})
-    [verdict] = write(forbidden, [record("a", {"status": 200})])
-    assert verdict.answer is Answer.RETRY
-    assert "security_exception" in verdict.reason
-    assert "unauthorized for user [crawler]" in verdict.reason
+    with pytest.raises(ConfigError, match=r"no right to .*write in the index not-mine"):
+        write(forbidden, [record("a", {"status": 200})])
 
 
 @pytest.mark.servers
