@@ -15,7 +15,6 @@ and nothing is under suspicion; else it is the owner's token while one is alive,
 numbers of ledger.suspicion, and the admitted offsets (ledger.varints), with colons between. CHECK is
 the CRC-32 of the watermark and of all before it. A text of another version, a damaged one, and one that
 was committed at another offset count as empty: what it says would have seeds skipped that nobody did.
-Version 2 is the same without CHECK. It is read, so that an upgrade repeats nothing and forgets no death.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ Run = tuple[int, int]  # first offset, and the one after the last
 MAX_BYTES = 3_900  # of the text; 4,000 pass at the broker, 4,096 do not
 _NUMBERS_BYTES = 40  # of it, for the version, the position and what is between the parts
 _VERSION = "3"
-_UNCHECKED_VERSION = "2"  # read only
 _ONES = re.compile("1+")
 
 
@@ -70,17 +68,13 @@ def encode(watermark: int, ahead: Ahead) -> str:
 
 def decode(watermark: int, text: str) -> Ahead:
     """The inverse of `encode`; a text that cannot be read says that nothing is complete."""
-    if len(text) > MAX_BYTES:
-        return Ahead(watermark, ())
-    said, _, check = text.rpartition(";")
+    said, _, check = text[: MAX_BYTES + 1].rpartition(";")
     try:
-        if text.startswith(f"{_UNCHECKED_VERSION};"):
-            return _read(watermark, text)
-        if text.startswith(f"{_VERSION};") and check == _check(watermark, said):
-            return _read(watermark, said)
+        if check != _check(watermark, said):
+            return Ahead(watermark, ())
+        return _read(watermark, said)
     except (ValueError, binascii.Error):
-        pass
-    return Ahead(watermark, ())
+        return Ahead(watermark, ())
 
 
 def _check(watermark: int, text: str) -> str:
@@ -88,11 +82,11 @@ def _check(watermark: int, text: str) -> str:
 
 
 def _read(watermark: int, text: str) -> Ahead:
-    _version, position, form, state = text.split(";")
+    version, position, form, state = text.split(";")
     kind, data = form.split(":")
     raw = base64.b64decode(data, validate=True)
-    if kind not in ("r", "b"):
-        raise ValueError(f"{kind!r} is not a form of runs")
+    if version != _VERSION or kind not in ("r", "b"):
+        raise ValueError(f"not a text of version {_VERSION}")
     runs = _runs_of_varints(watermark, raw) if kind == "r" else _runs_of_bitmap(watermark, raw)
     ahead = Ahead(watermark + max(0, int(position)), tuple(runs), *_read_state(watermark, state))
     if (
