@@ -13,8 +13,9 @@ from site_spider.page.url import MAX_URL_BYTES
 from site_spider.seed import fields as check
 from site_spider.seed import seed, signature, spilled
 
-_NO_CONTROL = "^[^\\x00-\\x1f\\x7f-\\x9f]*$"
-_NO_HEADER_CONTROL = "^[^\\x00-\\x08\\x0a-\\x1f\\x7f]*$"
+# Where $ also stands before a line feed at the end, as in Python, the look behind it excludes that.
+_NO_CONTROL = "^[^\\x00-\\x1f\\x7f-\\x9f]*$(?!\\n)"
+_NO_HEADER_CONTROL = "^[^\\x00-\\x08\\x0a-\\x1f\\x7f]*$(?!\\n)"
 _NULL = {"type": "null"}
 _BOOLEAN = {"type": ["boolean", "null"]}
 _EMPTY: dict[str, Any] = {"enum": [None, "", [], {}]}
@@ -116,10 +117,10 @@ def _cookies() -> dict[str, Any]:
     text = {
         "anyOf": [
             {"type": ["number", "boolean"]},
-            {"type": "string", "pattern": "^[^;\\x00-\\x1f\\x7f-\\x9f]*$"},
+            {"type": "string", "pattern": "^[^;\\x00-\\x1f\\x7f-\\x9f]*$(?!\\n)"},
         ]
     }
-    name = {"type": "string", "pattern": "^[^;=\\x00-\\x1f\\x7f-\\x9f]+$"}
+    name = {"type": "string", "pattern": "^[^;=\\x00-\\x1f\\x7f-\\x9f]+$(?!\\n)"}
     long = {
         "type": ["object", "null"],
         "required": ["name", "value"],

@@ -73,3 +73,13 @@ def test_what_has_no_url_is_no_seed_for_both(seed: Any) -> None:
 def test_they_agree_on_fields_beside_the_url(name: str, value: Any) -> None:
     seed = {"url": "http://h.test/", name: value}
     assert CHECK.is_valid(seed) == parses(seed)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"task_id": "a\n"}, {"meta": {"url_id": "a\n"}}, {"headers": {"X-A": "a\n"}}, {"method": "GET\n"}],
+)
+def test_a_line_feed_at_the_end_is_refused_by_both(more: dict[str, Any]) -> None:
+    seed = {"url": "http://h.test/", **more}
+    assert not CHECK.is_valid(seed)
+    assert not parses(seed)
