@@ -1,0 +1,167 @@
+"""Runs `scrapy task` as a person does: one command after the other, and once more when it fails.
+
+Acts on tasks are below. What was asked is noted in the roster before the command runs: from then on it may
+happen, also when the command itself dies.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.chaos.acts import Stage, chosen
+from tools.chaos.plan import Event
+from tools.chaos.roster import ChaosTask, Roster
+from tools.deployment.deployment import ROOT, Deployment
+
+TRIES = 20
+PAUSE_SECONDS = 2.0
+LONGEST_SECONDS = 120.0
+
+
+class _Words(NamedTuple):
+    verb: str
+    task: ChaosTask
+
+
+class TaskCommands:
+    """As in storm.Watched. Threads may ask; one looks."""
+
+    is_away = False
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.wrong: list[str] = []
+        self.failures = 0  # of commands that were run again
+        self._environment = deployment.environment()
+        self._log = deployment.folder / "tasks.log"
+        self._asked: deque[_Words] = deque()
+        self._running: subprocess.Popen[bytes] | None = None
+        self._tries = 0
+        self._next_at = self._kill_at = 0.0
+
+    @property
+    def waits_for(self) -> str:
+        """As in Watched."""
+        return f"{len(self._asked)} commands" if self._asked else ""
+
+    def ask(self, verb: str, task: ChaosTask) -> None:
+        """Run `scrapy task VERB ID` when its turn comes."""
+        if verb == "close":
+            task.is_closed = True
+        self._asked.append(_Words(verb, task))
+
+    def look(self) -> None:
+        """As in Watched."""
+        now = time.monotonic()
+        if self._running is None:
+            if self._asked and now >= self._next_at:
+                self._start()
+        elif (code := self._running.poll()) is not None:
+            self._running = None
+            self._ended(code)
+        elif now > self._kill_at:
+            self._running.kill()
+
+    def stop(self) -> None:
+        """Leave nothing behind."""
+        if self._running is not None:
+            self._running.kill()
+            self._running.wait()
+
+    def _start(self) -> None:
+        verb, task = self._asked[0]
+        self._kill_at = time.monotonic() + LONGEST_SECONDS
+        with self._log.open("ab") as log:
+            self._running = subprocess.Popen(
+                [str(Path(sys.executable).with_name("scrapy")), "task", verb, task.name],
+                cwd=ROOT,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _ended(self, code: int) -> None:
+        verb, task = self._asked[0]
+        self._tries += 1
+        is_void = verb in ("pause", "resume") and task.is_cancelled  # refused then
+        if code and not is_void and self._tries < TRIES:
+            self.failures += 1
+            self._next_at = time.monotonic() + PAUSE_SECONDS
+            return
+        if code and not is_void:
+            self.wrong.append(f"scrapy task {verb} {task.name} failed {TRIES} times: see {self._log}")
+        self._tries = 0
+        self._asked.popleft()
+
+
+def open_first(tasks: list[ChaosTask]) -> list[ChaosTask]:
+    """Those that have not ended, if there are any."""
+    return [task for task in tasks if not task.is_ended] or tasks
+
+
+class PauseTask:
+    """A task is paused, and resumed later."""
+
+    def __init__(self, roster: Roster, commands: TaskCommands) -> None:
+        self._roster = roster
+        self._commands = commands
+
+    def happen(self, event: Event, stage: Stage) -> str | None:
+        """As in Act."""
+        free = [task for task in self._roster.all() if not (task.is_paused or task.is_cancelled)]
+        task = chosen(open_first(free), event.victim)
+        if task is None:
+            return None
+        task.is_paused = task.was_paused = True
+        self._commands.ask("pause", task)
+
+        def resume() -> bool:
+            task.is_paused = False
+            if not task.is_cancelled:
+                self._commands.ask("resume", task)
+                stage.say(f"scrapy task resume {task.name}")
+            return True
+
+        stage.later(event.seconds, resume)
+        return f"scrapy task pause {task.name} for {event.seconds:.1f} s"
+
+
+class CancelTask:
+    """A task is cancelled."""
+
+    def __init__(self, roster: Roster, commands: TaskCommands) -> None:
+        self._roster = roster
+        self._commands = commands
+
+    def happen(self, event: Event, stage: Stage) -> str | None:
+        """As in Act."""
+        free = [task for task in self._roster.all() if not task.is_cancelled]
+        task = chosen(open_first(free), event.victim)
+        if task is None:
+            return None
+        task.is_cancelled = True
+        self._commands.ask("cancel", task)
+        return f"scrapy task cancel {task.name}"
+
+
+class CloseTask:
+    """A task of which all seeds are produced is closed."""
+
+    def __init__(self, roster: Roster, commands: TaskCommands) -> None:
+        self._roster = roster
+        self._commands = commands
+
+    def happen(self, event: Event, stage: Stage) -> str | None:
+        """As in Act."""
+        free = [task for task in self._roster.all() if task.is_complete and not task.is_closed]
+        task = chosen(free, event.victim)
+        if task is None:
+            return None
+        self._commands.ask("close", task)
+        return f"scrapy task close {task.name}"
