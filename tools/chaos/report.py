@@ -97,6 +97,7 @@ def table(outcome: Outcome) -> list[str]:
         ("seeds", verdict.seeds),
         ("pages", verdict.pages),
         ("results", verdict.results),
+        *([("cancelled", verdict.cancelled.total())] if options.cancels else []),
         ("lost", verdict.lost_seeds),
         ("dead letters", verdict.dead_letters),
         ("fetched twice", f"{verdict.twice} ({verdict.twice / max(1, verdict.pages):.1%})"),

@@ -1,4 +1,4 @@
-"""Runs `scrapy task` as a person does: one command after the other, and once more when it fails.
+"""Runs `scrapy task` as people do, and once more when it fails.
 
 Acts on tasks are below. What was asked is noted in the roster before the command runs: from then on it may
 happen, also when the command itself dies.
@@ -11,7 +11,6 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import NamedTuple
 
 from tools.chaos.acts import Stage, chosen
 from tools.chaos.plan import Event
@@ -21,11 +20,18 @@ from tools.deployment.deployment import ROOT, Deployment
 TRIES = 20
 PAUSE_SECONDS = 2.0
 LONGEST_SECONDS = 120.0
+MOST_AT_ONCE = 3
 
 
-class _Words(NamedTuple):
-    verb: str
-    task: ChaosTask
+class _Asked:
+    """One command, until it has succeeded."""
+
+    def __init__(self, verb: str, task: ChaosTask) -> None:
+        self.verb = verb
+        self.task = task
+        self.tries = 0
+        self.not_before = self.kill_at = 0.0
+        self.process: subprocess.Popen[bytes] | None = None
 
 
 class TaskCommands:
@@ -38,10 +44,7 @@ class TaskCommands:
         self.failures = 0  # of commands that were run again
         self._environment = deployment.environment()
         self._log = deployment.folder / "tasks.log"
-        self._asked: deque[_Words] = deque()
-        self._running: subprocess.Popen[bytes] | None = None
-        self._tries = 0
-        self._next_at = self._kill_at = 0.0
+        self._asked: deque[_Asked] = deque()
 
     @property
     def waits_for(self) -> str:
@@ -49,35 +52,43 @@ class TaskCommands:
         return f"{len(self._asked)} commands" if self._asked else ""
 
     def ask(self, verb: str, task: ChaosTask) -> None:
-        """Run `scrapy task VERB ID` when its turn comes."""
+        """Run `scrapy task VERB ID` when its turn comes; those of one task one after the other."""
         if verb == "close":
             task.is_closed = True
-        self._asked.append(_Words(verb, task))
+        self._asked.append(_Asked(verb, task))
 
     def look(self) -> None:
         """As in Watched."""
-        now = time.monotonic()
-        if self._running is None:
-            if self._asked and now >= self._next_at:
-                self._start()
-        elif (code := self._running.poll()) is not None:
-            self._running = None
-            self._ended(code)
-        elif now > self._kill_at:
-            self._running.kill()
+        busy: set[str] = set()
+        for asked in list(self._asked):
+            if asked.process is not None:
+                self._look_at(asked, asked.process)
+            elif asked.task.name not in busy and len(busy) < MOST_AT_ONCE:
+                self._start(asked)
+            busy.add(asked.task.name)
 
     def stop(self) -> None:
         """Leave nothing behind."""
-        if self._running is not None:
-            self._running.kill()
-            self._running.wait()
+        for asked in self._asked:
+            if asked.process is not None:
+                asked.process.kill()
+                asked.process.wait()
 
-    def _start(self) -> None:
-        verb, task = self._asked[0]
-        self._kill_at = time.monotonic() + LONGEST_SECONDS
+    def _look_at(self, asked: _Asked, process: subprocess.Popen[bytes]) -> None:
+        if (code := process.poll()) is not None:
+            asked.process = None
+            self._ended(asked, code)
+        elif time.monotonic() > asked.kill_at:
+            process.kill()
+
+    def _start(self, asked: _Asked) -> None:
+        now = time.monotonic()
+        if now < asked.not_before:
+            return
+        asked.kill_at = now + LONGEST_SECONDS
         with self._log.open("ab") as log:
-            self._running = subprocess.Popen(
-                [str(Path(sys.executable).with_name("scrapy")), "task", verb, task.name],
+            asked.process = subprocess.Popen(
+                [str(Path(sys.executable).with_name("scrapy")), "task", asked.verb, asked.task.name],
                 cwd=ROOT,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -86,18 +97,17 @@ class TaskCommands:
                 start_new_session=True,
             )
 
-    def _ended(self, code: int) -> None:
-        verb, task = self._asked[0]
-        self._tries += 1
-        is_void = verb in ("pause", "resume") and task.is_cancelled  # refused then
-        if code and not is_void and self._tries < TRIES:
+    def _ended(self, asked: _Asked, code: int) -> None:
+        asked.tries += 1
+        is_void = asked.verb in ("pause", "resume") and asked.task.is_cancelled  # refused then
+        if code and not is_void and asked.tries < TRIES:
             self.failures += 1
-            self._next_at = time.monotonic() + PAUSE_SECONDS
+            asked.not_before = time.monotonic() + PAUSE_SECONDS
             return
         if code and not is_void:
-            self.wrong.append(f"scrapy task {verb} {task.name} failed {TRIES} times: see {self._log}")
-        self._tries = 0
-        self._asked.popleft()
+            words = f"scrapy task {asked.verb} {asked.task.name}"
+            self.wrong.append(f"{words} failed {TRIES} times: see {self._log}")
+        self._asked.remove(asked)
 
 
 def open_first(tasks: list[ChaosTask]) -> list[ChaosTask]:
