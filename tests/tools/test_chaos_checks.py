@@ -136,7 +136,7 @@ class Ends:
         said = {"event": "done", "generation": 1, "pages": 3, "seeds": {"result": 3, "total": 3}}
         return ToldEnd(TOLD_AT, json.dumps({"task_id": task.name, **said, **changes}).encode())
 
-    def wrong(self, *, may_repeat: bool = False) -> str:
+    def wrong(self, *, may_repeat: bool = False, links_come_again: bool = False) -> str:
         check = TaskEndCheck(
             self.roster,
             self.told,
@@ -145,6 +145,7 @@ class Ends:
             self.workload.pages_of,
             may_repeat=may_repeat,
             one_page_a_seed=True,
+            links_come_again=links_come_again,
         )
         check.compare(self.verdict)
         return "\n".join(self.verdict.wrong)
@@ -200,6 +201,17 @@ def test_an_end_without_a_page_is_found(ends: Ends) -> None:
 def test_wrong_counts_are_found(ends: Ends, changes: dict[str, Any], said: str) -> None:
     ends.told[0] = ends.end(ends.roster.task("chaos-000"), **changes)
     assert said in ends.wrong()
+
+
+def test_links_that_come_again_are_counted_at_most_as_often_as_requested(ends: Ends) -> None:
+    task = ends.roster.task("chaos-000")
+    ends.told[0] = ends.end(task, pages=4, seeds={"result": 4, "total": 4})
+    assert "it counts 4 pages; 3 are stored, 3 were requested" in ends.wrong(links_come_again=True)
+    ends.asked[next(ends.workload.pages_of(0)).url] += 1
+    ends.verdict.wrong.clear()
+    assert "it counts" not in ends.wrong(links_come_again=True)
+    ends.verdict.wrong.clear()
+    assert "it counts" in ends.wrong()
 
 
 def test_a_task_that_was_paused_may_count_what_came_back_twice(ends: Ends) -> None:

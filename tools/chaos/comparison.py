@@ -60,6 +60,7 @@ def _checks(stage: Stage, happened: Happened) -> Iterator[Check]:
             scene.workload.pages_of,
             may_repeat=bool(happened.deaths or any(happened.counts.values())),
             one_page_a_seed=options.tree == 1,
+            links_come_again=options.links_leave and not options.remembers_pages,
         )
 
 

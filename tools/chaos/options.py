@@ -68,6 +68,11 @@ class Options:
         """Whether links become seeds."""
         return self.settings.get("SITE_LINKS_TO") == "kafka"
 
+    @property
+    def remembers_pages(self) -> bool:
+        """Whether a new owner knows the pages that were done before."""
+        return self.settings.get("SITE_DUPEFILTER", "memory") != "memory"
+
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
     def number(text: str) -> int:
