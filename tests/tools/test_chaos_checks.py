@@ -37,6 +37,15 @@ def pages(workload: Workload) -> list[Page]:
     return [page for seed in range(SEEDS) for page in workload.pages_of(seed)]
 
 
+def test_a_root_that_is_stored_as_a_link_as_well_is_counted_where_that_may_be(pages: list[Page]) -> None:
+    second = Stored(pages[0].key_of_link, document(pages[0]).document)
+    stored = [*map(document, pages), second]
+    assert list(verdict_of(DocumentCheck(pages, stored)).counts) == ["a document that nothing asked for"]
+    verdict = verdict_of(DocumentCheck(pages, stored, roots_come_again=True))
+    assert (verdict.wrong, verdict.rows) == ([], [("roots with a second document, as links", 1)])
+    assert verdict.documents["chaos-000"] == 4
+
+
 def document(page: Page, **changes: Any) -> Stored:
     found = expected(page.url, extract=False)
     headers = json.dumps({name: list(values) for name, values in found.headers.items()})

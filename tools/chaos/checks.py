@@ -18,8 +18,8 @@ CANCELLED = "CancelledError:"  # begins the description of what was cancelled
 class DocumentCheck:
     """Every page of every seed has its document, and is stored once; or its seed is a dead letter.
 
-    When links go by the topic, a page's link back to the root can reach a process that has not met the
-    root, because the one that had was killed: then it has a second document, as any link has.
+    A page's link back to the root can reach a process that has not met the root, because the one that had was
+    killed, and what that knew with it: then the root has a second document, as any link has.
     """
 
     def __init__(
@@ -57,6 +57,8 @@ class DocumentCheck:
                 self._look(verdict, page, document, is_wanted=key in pages)
             elif self._is_once:
                 verdict.complain("a document twice", f"{key}, {page.url}")
+        if second := sum(key in again for key in times):
+            verdict.rows.append(("roots with a second document, as links", second))
         self._account(verdict, (page for key, page in pages.items() if key not in times))
 
     def _look(self, verdict: Verdict, page: Page, document: Mapping[str, Any], *, is_wanted: bool) -> None:

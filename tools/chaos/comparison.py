@@ -37,7 +37,7 @@ def _checks(stage: Stage, happened: Happened) -> Iterator[Check]:
         outlet.results(),
         set(_asked_ids(dead_letters)),
         is_once=outlet.is_once,
-        roots_come_again=options.links_leave,
+        roots_come_again=options.links_come_again,
         cancelled=cancelled,
         each_cancelled=scene.deployment.settings.get("SITE_CANCELLED_RESULTS") == "true",
     )
@@ -48,7 +48,7 @@ def _checks(stage: Stage, happened: Happened) -> Iterator[Check]:
             wanted,
             outlet.items(),
             is_once=outlet.is_once,
-            roots_come_again=options.links_leave,
+            roots_come_again=options.links_come_again,
             cancelled=cancelled,
         )
     if stage.ends is not None:
@@ -60,7 +60,7 @@ def _checks(stage: Stage, happened: Happened) -> Iterator[Check]:
             scene.workload.pages_of,
             may_repeat=bool(happened.deaths or any(happened.counts.values())),
             one_page_a_seed=options.tree == 1,
-            links_come_again=options.links_leave and not options.remembers_pages,
+            links_come_again=options.links_come_again,
         )
 
 

@@ -19,8 +19,7 @@ class TaskEndCheck:
     """The end of each task is told once, not before its last page was fetched, and with the right counts.
 
     A message that is parked while its task is resumed may come back twice (docs/tasks.md), so the counts of a
-    task that was paused have bounds only. So have all where a new owner spills links that it has not met:
-    with SITE_LINKS_TO=kafka and a dupefilter in memory.
+    task that was paused have bounds only. So have all where links may come again (Options.links_come_again).
     """
 
     def __init__(

@@ -64,14 +64,12 @@ class Options:
         return 0 if self.soak else self.tasks // 2
 
     @property
-    def links_leave(self) -> bool:
-        """Whether links become seeds."""
-        return self.settings.get("SITE_LINKS_TO") == "kafka"
+    def links_come_again(self) -> bool:
+        """Whether a page may be met as a link by a process that does not know that it is done.
 
-    @property
-    def remembers_pages(self) -> bool:
-        """Whether a new owner knows the pages that were done before."""
-        return self.settings.get("SITE_DUPEFILTER", "memory") != "memory"
+        After a death the links of a tree are spilled, and a dupefilter in memory has died with its process.
+        """
+        return self.tree > 1 and self.settings.get("SITE_DUPEFILTER", "memory") == "memory"
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
