@@ -31,7 +31,6 @@ def options(folder: Path, line: str) -> Options:
         ("--embedded --sink kafka", "leave one out"),
         ("--embedded --proxies 1", "leave one out"),
         ("--embedded --brokers 3", "leave one out"),
-        ("--embedded --soak 1", "leave one out"),
         ("--soak 1 --topics --pauses 1", "--tasks N"),
         ("--brokers 2", "--brokers"),
         ("--soak 0", "--soak"),
@@ -82,3 +81,5 @@ def test_a_soak_has_all_that_fits_its_sink(tmp_path: Path) -> None:
     assert counts[Kind.KILL] == 3
     assert not {Kind.PAUSE, Kind.CANCEL, Kind.BLOCK, Kind.ELASTICSEARCH} & set(counts)
     assert kafka.items
+    counts = Counter(event.kind for event in plan(options(tmp_path, "--soak 120 --embedded --random-seed 1")))
+    assert set(counts) == {Kind.KILL, Kind.TERM, Kind.STOP, Kind.JOIN, Kind.PAUSE, Kind.CANCEL}

@@ -33,7 +33,7 @@ MOST_PARTITIONS = 4  # that a soak adds
 
 def mistake(values: Mapping[str, Any]) -> str:
     """What does not go together, and the remedy; empty when all does."""
-    return _wrong_sink(values) or _wrong_tasks(values) or _wrong_soak(values)
+    return _wrong_sink(values) or _wrong_tasks(values)
 
 
 def _wrong_sink(values: Mapping[str, Any]) -> str:
@@ -64,12 +64,6 @@ def _wrong_tasks(values: Mapping[str, Any]) -> str:
     return ""
 
 
-def _wrong_soak(values: Mapping[str, Any]) -> str:
-    if values["soak"] and values["embedded"]:
-        return "--soak attacks servers, too, which --embedded has not: leave one out"
-    return ""
-
-
 def _named(names: list[str]) -> str:
     return " and ".join(f"--{name.replace('_', '-')}" for name in names)
 
@@ -96,6 +90,8 @@ def completed(values: Mapping[str, Any]) -> dict[str, Any]:
 def _fits(name: str, values: Mapping[str, Any]) -> bool:
     if name in _OF_TASKS:
         return bool(values["tasks"])
+    if values["embedded"] and name in _OF_SERVERS:
+        return False
     return name not in _OF_SINK or values["sink"] == _OF_SINK[name]
 
 

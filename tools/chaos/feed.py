@@ -18,7 +18,7 @@ from tools.chaos.workload import SEEDS_OF_A_TASK, Workload
 from tools.deployment.deployment import Deployment
 
 BATCH = 50  # seeds, in a soak
-AHEAD = 1500  # seeds that a soak keeps waiting
+AHEAD = 1000  # seeds that a soak keeps waiting
 LOOK_SECONDS = 0.2
 FLUSH_SECONDS = 60.0
 
