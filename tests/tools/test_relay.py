@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from confluent_kafka import Producer
 
 from tools.deployment.relay import Fault, Relay, kafka_relays
 
@@ -157,3 +158,28 @@ def test_addresses_of_all_brokers_are_replaced_in_answers() -> None:
         assert answer == struct.pack(">i", len(told)) + b"".join(spelled(each.address) for each in relays)
     for each in (*relays[1:], one, other):
         each.close()
+
+
+def test_a_kafka_client_stays_on_the_relays_of_three_brokers_through_faults() -> None:
+    """A mock cluster of the client library itself; real brokers answer alike."""
+    cluster = Producer({"test.mock.num.brokers": 3, "log_level": 0})
+    brokers = [f"{one.host}:{one.port}" for one in cluster.list_topics(timeout=10).brokers.values()]
+    relays = kafka_relays(",".join(brokers))
+    for relay in relays:
+        relay.start()
+    addresses = {relay.address for relay in relays}
+    client = Producer({"bootstrap.servers": ",".join(addresses), "log_level": 0})
+    for fault in (Fault.CUT_ANSWERS, Fault.RESET, Fault.REFUSE):
+        client.produce("seeds", b"before")
+        assert client.flush(20) == 0
+        for relay in relays:
+            relay.begin(fault)
+        client.produce("seeds", fault.value.encode())
+        client.flush(0.5)
+        for relay in relays:
+            relay.heal()
+        assert client.flush(20) == 0
+    known = client.list_topics(timeout=10).brokers.values()
+    assert {f"{one.host}:{one.port}" for one in known} == addresses
+    for relay in relays:
+        relay.close()

@@ -64,7 +64,7 @@ class Blocks:
         try:
             found = self._client.indices.put_settings(
                 index=self._indices,
-                settings={"index.blocks.write": blocks},
+                settings={"index.blocks.read_only": blocks},
                 ignore_unavailable=True,
                 allow_no_indices=False,
             )
