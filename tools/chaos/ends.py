@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Message, TopicReader
@@ -36,10 +36,11 @@ class EndWatch:
 
     is_away = False
 
-    def __init__(self, deployment: Deployment, roster: Roster) -> None:
+    def __init__(self, deployment: Deployment, roster: Roster, can_answer: Callable[[], bool]) -> None:
         self._log = deployment.log
         self._topic = TaskTopics.read(deployment.scrapy_settings).events
         self._roster = roster
+        self._can_answer = can_answer  # Kafka lives: else each question would hold the storm up
         self._reader: TopicReader | None = None
         self._look_at = 0.0
 
@@ -53,7 +54,7 @@ class EndWatch:
     def look(self) -> None:
         """As in Watched."""
         now = time.monotonic()
-        if now < self._look_at:
+        if now < self._look_at or not self._can_answer():
             return
         self._look_at = now + LOOK_SECONDS
         for message in self._new():

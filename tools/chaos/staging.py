@@ -45,6 +45,10 @@ class Stage:
     network: Network = field(default_factory=Network)
     blocks: Blocks | None = None
 
+    def lives(self, kind: Kind) -> bool:
+        """Whether all servers of that kind live."""
+        return not any(server.is_away for server in self.servers.get(kind, ()))
+
     def troubles(self) -> list[tuple[str, list[tuple[float, float]]]]:
         """What was away when, with its name."""
         found = [(server.title, server.outages) for group in self.servers.values() for server in group]
@@ -132,7 +136,8 @@ def _make_topics(options: Options, deployment: Deployment) -> tuple[str, ...]:
         count = FEW_PARTITIONS if options.processes <= FEW_PARTITIONS else MANY_PARTITIONS
         stored = [deployment.settings[name] for name in more if name != "SITE_SEED_TOPICS"]
         wanted = [NewTopic(topic, count, options.brokers) for topic in (*topics, *stored)]
-        for made in _admin(deployment).create_topics(wanted).values():
+        admin = _admin(deployment)  # to be kept until all is made
+        for made in admin.create_topics(wanted).values():
             made.result()
     return topics
 
@@ -170,7 +175,7 @@ def _add_tasks(stage: Stage, stack: ExitStack) -> None:
         return
     stage.commands = TaskCommands(scene.deployment)
     stack.callback(stage.commands.stop)
-    stage.ends = EndWatch(scene.deployment, scene.roster)
+    stage.ends = EndWatch(scene.deployment, scene.roster, lambda: stage.lives(Kind.BROKER))
     stack.callback(stage.ends.close)
     stage.acts |= {
         Kind.PAUSE: PauseTask(scene.roster, stage.commands),
@@ -202,22 +207,18 @@ def _feed(stage: Stage, stack: ExitStack) -> Portions | None:
 
 def _add_stores(stage: Stage, stack: ExitStack, portions: Portions | None) -> None:
     deployment = stage.scene.deployment
-
-    def lives(kind: Kind) -> bool:
-        return not any(server.is_away for server in stage.servers[kind])
-
     if Kind.BROKER in stage.servers:
         stage.acts[Kind.PARTITIONS] = AddPartition(
             _admin(deployment),
             stage.scene.topics,
-            lambda: lives(Kind.BROKER),
+            lambda: stage.lives(Kind.BROKER),
             portions.next if portions else lambda: None,
         )
     if Kind.ELASTICSEARCH in stage.servers:
         stage.blocks = Blocks(
             deployment.settings["SITE_ELASTICSEARCH_HOSTS"],
             [deployment.settings[name] for name in ("SITE_RESULTS_INDEX", "SITE_ITEMS_INDEX")],
-            lambda: lives(Kind.ELASTICSEARCH),
+            lambda: stage.lives(Kind.ELASTICSEARCH),
         )
         stack.callback(stage.blocks.close)
         stage.acts[Kind.BLOCK] = stage.blocks
