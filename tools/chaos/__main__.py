@@ -35,7 +35,7 @@ def rage(options: Options) -> list[str]:
     events = plan(options)
     for event in events:
         say(f"  at {event}")
-    say("starting the site" if options.embedded else f"starting Kafka, {options.sink} and the site")
+    say("starting the site" if options.embedded else "starting the servers and the site")
     with prepared(options) as stage:
         crew = stage.scene.crew
         along = " and more all along" if options.soak else ""

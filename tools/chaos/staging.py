@@ -143,7 +143,8 @@ def _make_topics(options: Options, deployment: Deployment) -> tuple[str, ...]:
 
 
 def _admin(deployment: Deployment) -> AdminClient:
-    return AdminClient({"bootstrap.servers": deployment.settings["SITE_KAFKA_BROKERS"]})
+    addresses = deployment.settings["SITE_KAFKA_BROKERS"]
+    return AdminClient({"bootstrap.servers": addresses, "log_level": 0})  # outages are no news here
 
 
 def _outlet(options: Options, deployment: Deployment) -> Outlet:
