@@ -14,10 +14,11 @@ exit_unavailable=69 exit_interrupted=130
 complain() { printf 'chaos.sh: %s\n' "$*" >&2; }
 
 stop_servers() {
-    local name
-    for name in kafka elasticsearch; do
-        if [[ -d $folder/servers-$name ]]; then
-            SITE_SERVERS_DIR=$folder/servers-$name "$here/servers.sh" kill "$name" >&2 || true
+    local servers name
+    for servers in "$folder"/servers-*; do
+        if [[ -d $servers ]]; then
+            name=${servers##*/servers-}
+            SITE_SERVERS_DIR=$servers "$here/servers.sh" kill "${name%%-*}" >&2 || true
         fi
     done
 }

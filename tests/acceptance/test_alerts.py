@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.forwarder import Forwarder
 from tests.acceptance.prometheus import Prometheus, free_ports, prometheus
 from tools.deployment.deployment import Deployment, opened, wait_until
+from tools.deployment.relay import Fault, Relay
 from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers
@@ -26,14 +26,18 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.fixture
-def sink(elasticsearch_hosts: str) -> Iterator[Forwarder]:
-    with Forwarder(elasticsearch_hosts) as forwarder:
-        yield forwarder
+def sink(elasticsearch_hosts: str) -> Iterator[Relay]:
+    with Relay(elasticsearch_hosts.removeprefix("http://")) as relay:
+        yield relay
 
 
 @pytest.fixture
-def deployment(tmp_path: Path, sink: Forwarder) -> Iterator[Deployment]:
-    settings = {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": sink.url, "SITE_KAFKA_BROKERS": ""}
+def deployment(tmp_path: Path, sink: Relay) -> Iterator[Deployment]:
+    settings = {
+        "SITE_SINKS": "elasticsearch",
+        "SITE_ELASTICSEARCH_HOSTS": f"http://{sink.address}",
+        "SITE_KAFKA_BROKERS": "",
+    }
     settings |= {"SPIDER_MODULES": "tests.acceptance.blocking_spider", "PYTHONPATH": str(Path.cwd())}
     yield from opened(tmp_path, settings)
 
@@ -59,7 +63,7 @@ def pids(deployment: Deployment) -> list[int]:
 
 
 def test_four_troubles_each_fire_their_alert_and_clear(
-    deployment: Deployment, site: Site, sink: Forwarder, tmp_path: Path
+    deployment: Deployment, site: Site, sink: Relay, tmp_path: Path
 ) -> None:
     port = free_ports(2)
     targets = [f"127.0.0.1:{port + number}" for number in range(2)]
@@ -88,12 +92,12 @@ def _bad_seeds(server: Prometheus, deployment: Deployment) -> None:
     server.clears("SiteSpiderDeadLetters")
 
 
-def _sink_away(server: Prometheus, deployment: Deployment, site: Site, sink: Forwarder) -> None:
-    sink.cut()
+def _sink_away(server: Prometheus, deployment: Deployment, site: Site, sink: Relay) -> None:
+    sink.begin(Fault.REFUSE)
     produce(deployment, site, "/slow/50/1", 40)
     alert = server.fires("SiteSpiderSinkAway")
     assert alert["labels"]["sink"] == "elasticsearch"
-    sink.mend()
+    sink.heal()
     server.clears("SiteSpiderSinkAway")
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.kafka_relay import KafkaRelay
 from tools.deployment.deployment import ROOT, Deployment, Run, opened, wait_until
+from tools.deployment.relay import Fault, Relay, kafka_relay
 from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers
@@ -34,8 +34,8 @@ def deployment(tmp_path: Path, kafka_brokers: str) -> Iterator[Deployment]:
 
 
 @pytest.fixture
-def relay(kafka_brokers: str) -> Iterator[KafkaRelay]:
-    with KafkaRelay(kafka_brokers) as relay:
+def relay(kafka_brokers: str) -> Iterator[Relay]:
+    with kafka_relay(kafka_brokers) as relay:
         yield relay
 
 
@@ -69,13 +69,13 @@ def asked(site: Site) -> int:
 
 
 def test_nothing_begins_while_kafka_is_silent_and_all_goes_on_afterwards(
-    deployment: Deployment, site: Site, kafka_brokers: str, relay: KafkaRelay
+    deployment: Deployment, site: Site, kafka_brokers: str, relay: Relay
 ) -> None:
     """Downloads pause within a session's length, a warning comes soon, `scrapy frontier` says why."""
     paths = produce(deployment, site, kafka_brokers, SEEDS)
     run = deployment.start("-c", "4", SITE_KAFKA_BROKERS=relay.address)
     wait_until(lambda: asked(site) > 100, 60, "the crawl under way")
-    relay.swallow()
+    relay.begin(Fault.SWALLOW)
     silent_at = time.monotonic()
     wait_until(lambda: "has not answered a commit" in run.text(), 6, "a warning")
     wait_until(lambda: "does not answer, so other members" in frontier(deployment), 30, "the reason")
@@ -93,7 +93,7 @@ def test_nothing_begins_while_kafka_is_silent_and_all_goes_on_afterwards(
 
 
 def test_a_process_that_is_cut_off_leaves_its_hosts_to_the_others(
-    deployment: Deployment, site: Site, kafka_brokers: str, relay: KafkaRelay
+    deployment: Deployment, site: Site, kafka_brokers: str, relay: Relay
 ) -> None:
     """Two processes, one cut off for 40 s: pages fetched twice are those of one session at most."""
     paths = produce(deployment, site, kafka_brokers, 1600)
@@ -102,7 +102,7 @@ def test_a_process_that_is_cut_off_leaves_its_hosts_to_the_others(
     cut_off.wait_assigned()
     other.wait_assigned()
     wait_until(lambda: asked(site) > 100, 60, "the crawl under way")
-    relay.swallow()
+    relay.begin(Fault.SWALLOW)
     silent_at = time.monotonic()
     at_pause = wait_for_pause(cut_off, site)
     wait_until(lambda: time.monotonic() > silent_at + 40, 60, "40 s")

@@ -124,6 +124,21 @@ def test_nothing_is_lost_while_members_come_and_go(chaos: Callable[[str], Chaos]
     assert still_running(tmp_path) == []
 
 
+def test_every_task_has_one_end_while_tasks_are_paused_and_cancelled(
+    chaos: Callable[[str], Chaos], tmp_path: Path
+) -> None:
+    """Its counts agree with the record of the site and with what is stored; each item is there once."""
+    options = "--embedded --kills 1 --terms 0 --tasks 5 --pauses 1 --cancels 1 --items --random-seed 4"
+    run = chaos(f"--seeds 160 --processes 2 --concurrency 2 {options}")
+    assert run.wait() == 0, run.text()
+    table = run.table()
+    names = ("lost", "wrong", "pause of a task", "cancel of a task", "close of a task")
+    assert [table.get(name) for name in names] == ["0", "0", "1", "1", "2"], run.text()
+    assert sum(map(int, re.findall(r"\d+", table["ends told"]))) == 5
+    assert int(table["items"]) >= 2 * int(table["results"])
+    assert still_running(tmp_path) == []
+
+
 def test_an_interrupted_run_leaves_nothing_behind(chaos: Callable[[str], Chaos], tmp_path: Path) -> None:
     """Ctrl-C in mid-crawl: processes and files are gone."""
     run = chaos("--seeds 5000 --processes 2 --concurrency 1 --embedded --kills 0 --terms 0")

@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 from tools.chaos.crew import Run
+from tools.chaos.happened import Death
 from tools.chaos.processes import Process
 from tools.chaos.repeats import repeats
-from tools.chaos.storm import Death
 
 LOG = (
     "100.000 11 2026-01-01 00:00:00 [site_spider.intake.intake] INFO: Assigned: seeds/0\n"
@@ -35,9 +35,9 @@ def test_requests_count_for_the_kill_of_their_process(tmp_path: Path) -> None:
     run.process.wait()
     death = Death(run, Process(11, 0), 103.0)
 
-    found = repeats(record, 1, [run], [death], [])
+    found = repeats(record, lambda _path: "seeds/0", [run], [death], [])
     assert [(toll.downloading, toll.ages) for toll in found.tolls] == [(1, [0.5])]
     assert (found.in_outages, found.others) == (0, 1)
 
-    found = repeats(record, 1, [run], [death], outages=[(102.0, 104.0)])
+    found = repeats(record, lambda _path: "seeds/0", [run], [death], outages=[(102.0, 104.0)])
     assert (list(found.tolls), found.in_outages, found.others) == ([], 2, 1)

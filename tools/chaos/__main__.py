@@ -1,4 +1,4 @@
-"""One run: sets the scene, lets the storm pass, counts, and leaves nothing behind."""
+"""One run: sets the scene, lets the storm pass, compares, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from types import FrameType
 
 from tools.chaos import report
+from tools.chaos.comparison import compared
 from tools.chaos.logs import complaints, recoveries, summary
 from tools.chaos.options import Options, read_options
 from tools.chaos.plan import plan
 from tools.chaos.rebalances import Rebalances
 from tools.chaos.repeats import repeats
 from tools.chaos.report import Outcome
-from tools.chaos.scene import Scene, prepared
+from tools.chaos.staging import Stage, prepared
 from tools.chaos.storm import Storm
-from tools.chaos.verdict import Verdict, judge
 
 EXIT_WRONG, EXIT_INTERRUPTED = 1, 130
 _began = time.monotonic()
@@ -35,46 +35,41 @@ def rage(options: Options) -> list[str]:
     events = plan(options)
     for event in events:
         say(f"  at {event}")
-    say("starting the site" if options.embedded else "starting Kafka, Elasticsearch and the site")
-    with prepared(options) as scene:
-        say(f"{options.seeds} seeds are produced, {scene.total} pages")
-        rebalances = Rebalances(scene.crew, options.rebalance_every, options.random_seed)
-        storm = Storm(scene, scene.crew, scene.servers, events, rebalances, say)
-        scene.crew.start_all(options.processes)
+    say("starting the site" if options.embedded else "starting the servers and the site")
+    with prepared(options) as stage:
+        crew = stage.scene.crew
+        along = " and more all along" if options.soak else ""
+        say(f"{stage.scene.feed.count} seeds are produced{along}")
+        rebalances = Rebalances(crew, options.rebalance_every, options.random_seed)
+        storm = Storm(stage.scene, crew, stage.acts, stage.watched, events, rebalances, say)
+        crew.start_all(options.processes)
         storm.run(options.timeout)
+        stage.memory.end()
         say("stopping the crawlers")
-        storm.happened.wrong += scene.crew.stop()
-        return _count(options, scene, storm, rebalances)
+        storm.happened.wrong += crew.stop()
+        return _count(options, stage, storm, rebalances)
 
 
-def _count(options: Options, scene: Scene, storm: Storm, rebalances: Rebalances) -> list[str]:
+def _count(options: Options, stage: Stage, storm: Storm, rebalances: Rebalances) -> list[str]:
     say("comparing")
+    scene = stage.scene
     scene.site.stop()
-    verdict = _verdict(scene, options)
-    wrong = storm.happened.wrong + verdict.wrong
+    verdict = compared(stage, storm.happened)
+    wrong = storm.happened.wrong + (stage.commands.wrong if stage.commands else []) + verdict.wrong
     if left := storm.left():
         wrong.append(f"{left} events never came: the crawl was over, or stood still")
     if (lag := scene.lag()) != 0:
         wrong.append(f"the lag is {lag} in the end")
     found = complaints(scene.crew.runs)
     wrong += summary(found.wrong)
-    servers = list(scene.servers.values())
-    outages = [outage for server in servers for outage in server.outages]
+    troubles = stage.troubles()
+    outages = [outage for _, periods in troubles for outage in periods]
     recovered = recoveries(storm.happened.deaths, outages)
-    again = repeats(scene.site.record, scene.partitions(), scene.crew.runs, storm.happened.deaths, outages)
-    outcome = Outcome(options, verdict, storm.happened, rebalances, servers, recovered, again, found, wrong)
+    again = repeats(scene.site.record, scene.place_of, scene.crew.runs, storm.happened.deaths, outages)
+    verdict.rows += stage.memory.rows()
+    outcome = Outcome(options, verdict, storm.happened, rebalances, troubles, recovered, again, found, wrong)
     print("\n".join([*report.details(outcome), "", *report.table(outcome)]), flush=True)
     return wrong
-
-
-def _verdict(scene: Scene, options: Options) -> Verdict:
-    return judge(
-        scene.wanted,
-        scene.documents(),
-        scene.deployment.dead_letters(),
-        scene.site.read_on(),
-        roots_come_again=options.settings.get("SITE_LINKS_TO") == "kafka",
-    )
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tools.deployment.deployment import SCRIPT, Deployment
 LOG_FORMAT = "%(created).3f %(process)d %(asctime)s [%(name)s] %(levelname)s: %(message)s"
 STOP_SECONDS = 60  # twice the default of SITE_STOP_GRACE_SECONDS
 EXIT_UNAVAILABLE = 69
+ITEM_SPIDER = ("-s", "chaos", "-s", "SPIDER_MODULES=tools.chaos.spider")  # of the script, and of Scrapy
 
 
 @dataclass
@@ -52,20 +53,24 @@ class Run:
 class Crew:
     """All runs of one chaos."""
 
-    def __init__(self, deployment: Deployment, concurrency: int) -> None:
+    def __init__(
+        self, deployment: Deployment, concurrency: int, redirected: Mapping[str, str], *, yields_items: bool
+    ) -> None:
         self._deployment = deployment
         self._concurrency = concurrency
+        self._redirected = redirected  # settings by which the crawlers reach the servers
+        self._spider = ITEM_SPIDER if yields_items else ()
         self.runs: list[Run] = []
 
     def start(self, size: int) -> Run:
         """One more run with so many processes."""
         name = f"run-{len(self.runs) + 1}"
         log = self._deployment.folder / f"{name}.log"
-        command = [str(SCRIPT), "-n", str(size), "-c", str(self._concurrency)]
+        command = [str(SCRIPT), "-n", str(size), "-c", str(self._concurrency), *self._spider[:2]]
         with log.open("wb") as stream:
             process = subprocess.Popen(
-                [*LEASH, *command, "--", "-s", f"LOG_FORMAT={LOG_FORMAT}"],
-                env=self._deployment.environment(),
+                [*LEASH, *command, "--", "-s", f"LOG_FORMAT={LOG_FORMAT}", *self._spider[2:]],
+                env=self._deployment.environment(**self._redirected),
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,

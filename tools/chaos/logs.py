@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.chaos.crew import Run
+from tools.chaos.happened import Death
 from tools.chaos.processes import Process
-from tools.chaos.storm import Death
 
 _LINE = re.compile(
     r"(?P<time>\d+\.\d{3}) (?P<pid>\d+) \S+ \S+ \[(?P<name>[^]]*)\] (?P<level>[A-Z]+): (?P<text>.*)"
@@ -69,13 +69,13 @@ def _assignments(log: Path) -> dict[int, float]:
     return found
 
 
-def assignments(log: Path) -> Iterator[tuple[float, int, int]]:
-    """When each partition was assigned, its number, and to which process."""
+def assignments(log: Path) -> Iterator[tuple[float, str, int]]:
+    """When each partition was assigned, as topic/number, and to which process."""
     for line in _lines(log):
         match = _LINE.match(line)
         if match and _ASSIGNED.match(match["text"]):
-            for number in re.findall(r"/(\d+)", match["text"]):
-                yield float(match["time"]), int(number), int(match["pid"])
+            for place in re.findall(r"[\w.-]+/\d+", match["text"]):
+                yield float(match["time"]), place, int(match["pid"])
 
 
 def _lines(log: Path) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """What will happen, and when: all of it from one random seed.
 
-An event is due when a share of the pages has been fetched, so that all events come before the end
-however fast the crawl is. While a server is away the crawl stands still sooner or later, so some events are
-tied to an outage: they come seconds after it began.
+An event is due when a share of the crawl is done, so that all events come before the end however fast the
+crawl is. While a server is away the crawl stands still sooner or later, so some events are tied to an
+outage: they come seconds after it began.
 """
 
 from __future__ import annotations
@@ -26,17 +26,31 @@ class Kind(Enum):
     BROKER = "kill -9 of Kafka"
     ELASTICSEARCH = "kill -9 of Elasticsearch"
     JOIN = "a run more"
+    HBASE = "kill -9 of HBase"
+    BLOCK = "Elasticsearch read-only"
+    PROXY = "a network that fails"
+    PARTITIONS = "a partition more"
+    PAUSE = "pause of a task"
+    CANCEL = "cancel of a task"
+    CLOSE = "close of a task"
 
 
-OUTAGES = frozenset({Kind.BROKER, Kind.ELASTICSEARCH})
+OUTAGES = frozenset({Kind.BROKER, Kind.ELASTICSEARCH, Kind.HBASE})
+_LASTS = {  # seconds, from and to
+    Kind.TERM: (1, 6),
+    **dict.fromkeys(OUTAGES, (2, 6)),
+    Kind.BLOCK: (2, 12),
+    Kind.PROXY: (3, 20),
+    Kind.PAUSE: (3, 10),
+}
 
 
 @dataclass(frozen=True)
 class Event:
-    """One event: due `delay_seconds` after `share` of the pages were fetched.
+    """One event: due `delay_seconds` after `share` of the crawl was done.
 
     `seconds` is how long it lasts: until the server is started again, the frozen process goes on, the
-    stopped run is replaced. `victim`, from 0 to 1, says which of those that there are.
+    stopped run is replaced, the task is resumed. `victim`, from 0 to 1, says which of those that there are.
     """
 
     share: float
@@ -54,23 +68,32 @@ class Event:
 def _seconds(kind: Kind, options: Options, rng: random.Random) -> float:
     if kind is Kind.STOP:
         return options.stop_seconds
-    if kind in OUTAGES:
-        return rng.uniform(2, 6)
-    return rng.uniform(1, 6) if kind is Kind.TERM else 0
+    return rng.uniform(*_LASTS[kind]) if kind in _LASTS else 0
 
 
-def plan(options: Options) -> list[Event]:
-    """The events in their order."""
-    rng = random.Random(options.random_seed)
-    counts = {
+def _counts(options: Options) -> dict[Kind, int]:
+    """In an order that stays: a random seed means the same plan in later versions."""
+    return {
         Kind.KILL: options.kills,
         Kind.TERM: options.terms,
         Kind.STOP: options.stops,
         Kind.BROKER: options.broker_restarts,
         Kind.ELASTICSEARCH: options.elasticsearch_restarts,
         Kind.JOIN: options.joins,
+        Kind.HBASE: options.hbase_restarts,
+        Kind.BLOCK: options.elasticsearch_blocks,
+        Kind.PROXY: options.proxies,
+        Kind.PARTITIONS: options.added_partitions,
+        Kind.PAUSE: options.pauses,
+        Kind.CANCEL: options.cancels,
+        Kind.CLOSE: options.closes,
     }
-    kinds = [kind for kind, count in counts.items() for _ in range(count)]
+
+
+def plan(options: Options) -> list[Event]:
+    """The events in their order."""
+    rng = random.Random(options.random_seed)
+    kinds = [kind for kind, count in _counts(options).items() for _ in range(count)]
     rng.shuffle(kinds)
     width = (LAST_SHARE - FIRST_SHARE) / max(1, len(kinds))
     shares = [FIRST_SHARE + width * (place + rng.random()) for place in range(len(kinds))]

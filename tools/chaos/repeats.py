@@ -10,17 +10,16 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from site_spider.seed.partitions import partition_of
 from tools.chaos.crew import Run
+from tools.chaos.happened import Death
 from tools.chaos.logs import assignments
-from tools.chaos.storm import Death
 
 _Outage = tuple[float, float]
 
@@ -30,7 +29,7 @@ class Asked(NamedTuple):
 
     began: float
     sent: float
-    partition: int
+    place: str | None  # topic/partition of its seed
 
 
 @dataclass
@@ -90,14 +89,18 @@ def _ages(ages: Sequence[float]) -> str:
 
 
 def repeats(
-    record: Path, partitions: int, runs: Iterable[Run], deaths: Sequence[Death], outages: Sequence[_Outage]
+    record: Path,
+    place_of: Callable[[str], str | None],
+    runs: Iterable[Run],
+    deaths: Sequence[Death],
+    outages: Sequence[_Outage],
 ) -> Repeats:
-    """Look through the record."""
+    """Look through the record; `place_of` tells where the seed of a path lies."""
     owners = _Owners(runs)
     tolls = [Toll(death) for death in deaths]
     others = 0
-    for first, again in _pairs(record, partitions):
-        number = _death(deaths, owners.at(first.partition, first.began), first, again)
+    for first, again in _pairs(record, place_of):
+        number = _death(deaths, owners.at(first.place, first.began), first, again)
         if number is None:
             others += 1
         elif first.sent < deaths[number].when:
@@ -108,14 +111,15 @@ def repeats(
     return Repeats(calm, sum(toll.count for toll in tolls) - sum(toll.count for toll in calm), others)
 
 
-def _pairs(record: Path, partitions: int) -> Iterator[tuple[Asked, Asked]]:
+def _pairs(record: Path, place_of: Callable[[str], str | None]) -> Iterator[tuple[Asked, Asked]]:
     """Each request that was made again, and the next one."""
     asked: dict[str, list[Asked]] = defaultdict(list)
     with record.open() as lines:
         for line in lines:
             entry = json.loads(line)
-            partition = partition_of(entry["host"].encode(), partitions)
-            asked[entry["host"] + entry["path"]].append(Asked(entry["time"], entry["sent"], partition))
+            asked[entry["host"] + entry["path"]].append(
+                Asked(entry["time"], entry["sent"], place_of(entry["path"]))
+            )
     for requests in asked.values():
         requests.sort()
         yield from pairwise(requests)
@@ -126,14 +130,14 @@ class _Owners:
 
     def __init__(self, runs: Iterable[Run]) -> None:
         found = sorted(one for run in runs for one in assignments(run.log))
-        self._by_partition: Mapping[int, list[tuple[float, int]]] = defaultdict(list)
-        for when, partition, pid in found:
-            self._by_partition[partition].append((when, pid))
+        self._by_place: Mapping[str | None, list[tuple[float, int]]] = defaultdict(list)
+        for when, place, pid in found:
+            self._by_place[place].append((when, pid))
 
-    def at(self, partition: int, when: float) -> int | None:
-        known = self._by_partition[partition]
-        place = bisect_right(known, (when, 0))
-        return known[place - 1][1] if place else None
+    def at(self, place: str | None, when: float) -> int | None:
+        known = self._by_place[place]
+        number = bisect_right(known, (when, 0))
+        return known[number - 1][1] if number else None
 
 
 def _death(deaths: Sequence[Death], pid: int | None, first: Asked, again: Asked) -> int | None:

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from statistics import median
 
 from site_spider.commands.table import Column, render
+from tools.chaos.happened import Happened
 from tools.chaos.logs import Complaints, Recovery, summary
 from tools.chaos.options import Options
 from tools.chaos.plan import Kind
 from tools.chaos.rebalances import Rebalances
 from tools.chaos.repeats import Repeats
-from tools.chaos.servers import Server
-from tools.chaos.storm import Happened
 from tools.chaos.verdict import Verdict
 
 Row = tuple[str, object]
+Troubles = Sequence[tuple[str, Sequence[tuple[float, float]]]]  # what was away when
 
 
 def _times(values: Sequence[float | None]) -> str:
@@ -27,13 +27,22 @@ def _times(values: Sequence[float | None]) -> str:
     return f"median {median(known):.2f} s, longest {max(known):.2f} s ({len(known)}){none}"
 
 
-def _violence(happened: Happened, servers: Sequence[Server]) -> list[Row]:
+def _violence(happened: Happened, troubles: Troubles) -> list[Row]:
     rows: list[Row] = [(kind.value, count) for kind, count in happened.counts.items() if count]
-    for server in servers:
-        if server.outages:
-            lengths = ", ".join(f"{end - begin:.1f}" for begin, end in server.outages)
-            rows.append((f"{server.name} away, seconds", lengths))
+    for name, outages in troubles:
+        if outages:
+            lengths = ", ".join(f"{end - begin:.1f}" for begin, end in outages)
+            rows.append((f"{name} away, seconds", lengths))
     return rows
+
+
+def _crawl(options: Options) -> str:
+    """What was crawled with what."""
+    if options.embedded:
+        return "SQLite"
+    kafka = f"Kafka ({options.brokers} brokers)" if options.brokers > 1 else "Kafka"
+    more = ["exactly once"] * options.exactly_once + ["two tiers"] * options.topics
+    return ", ".join([kafka, options.sink.capitalize(), *more])
 
 
 def _recovery(recoveries: Sequence[Recovery]) -> list[Row]:
@@ -60,7 +69,7 @@ class Outcome:
     verdict: Verdict
     happened: Happened
     rebalances: Rebalances
-    servers: Sequence[Server]
+    troubles: Troubles
     recoveries: Sequence[Recovery]
     repeats: Repeats
     found: Complaints
@@ -83,18 +92,20 @@ def table(outcome: Outcome) -> list[str]:
     options, verdict, happened = outcome.options, outcome.verdict, outcome.happened
     rows: list[Row] = [
         ("random seed", options.random_seed),
-        ("seed log and sink", "SQLite" if options.embedded else "Kafka, Elasticsearch"),
+        ("seed log and sink", _crawl(options)),
         ("processes", options.processes),
         ("seeds", verdict.seeds),
         ("pages", verdict.pages),
         ("results", verdict.results),
+        *([("cancelled", verdict.cancelled.total())] if options.cancels else []),
         ("lost", verdict.lost_seeds),
         ("dead letters", verdict.dead_letters),
-        ("fetched twice", f"{verdict.twice} ({verdict.twice / verdict.pages:.1%})"),
+        ("fetched twice", f"{verdict.twice} ({verdict.twice / max(1, verdict.pages):.1%})"),
+        *verdict.rows,
         *outcome.repeats.rows(),
         ("deaths", len(happened.deaths)),
         *_recovery(outcome.recoveries),
-        *[row for row in _violence(happened, outcome.servers) if row[0] != Kind.KILL.value],
+        *[row for row in _violence(happened, outcome.troubles) if row[0] != Kind.KILL.value],
         *_rebalances(outcome),
         *([("runs that found a server away at their start", happened.gave_up)] if happened.gave_up else []),
         ("crawlers that ended by themselves", _ends(outcome.found)),

@@ -1,106 +1,85 @@
-"""What a run needs around it: servers, a topic, the site, the seeds. All of it ends with the `with`."""
+"""One crawl that is ready to begin, and how far it is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its stubs
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from site_spider.errors import LogUnavailable
-from site_spider.service import plugins as parts
 from tools.chaos.crew import Crew
+from tools.chaos.feed import Feed
 from tools.chaos.options import Options
-from tools.chaos.pages import seed_host
-from tools.chaos.plan import Kind
-from tools.chaos.servers import Server, start_all
-from tools.chaos.site import HOSTS, ChaosSite
-from tools.chaos.verdict import Page, pages, seed_value
+from tools.chaos.roster import Roster
+from tools.chaos.site import ChaosSite
+from tools.chaos.workload import Page, Workload, seed_of
 from tools.deployment.deployment import Deployment
-
-FEW_PARTITIONS, MANY_PARTITIONS = 4, 8
-SERVER_NAMES = {Kind.BROKER: "kafka", Kind.ELASTICSEARCH: "elasticsearch"}
 
 
 @dataclass(frozen=True)
 class Scene:
-    """One crawl that is ready to begin."""
+    """As in storm.Scene."""
 
+    options: Options
     site: ChaosSite
     deployment: Deployment
+    topics: Sequence[str]  # of seeds
     crew: Crew
-    servers: Mapping[Kind, Server]
-    wanted: list[Page]
+    workload: Workload
+    feed: Feed
+    roster: Roster
+    began: float = field(default_factory=time.monotonic)
 
-    @property
-    def total(self) -> int:
-        """How many pages there are."""
-        return len(self.wanted)
+    def wanted(self) -> list[Page]:
+        """All pages that must be stored."""
+        return [page for seed in range(self.feed.count) for page in self.workload.pages_of(seed)]
+
+    def share(self) -> float:
+        """As in storm.Scene: of the pages, or of the time of a soak."""
+        if self.options.soak:
+            return min(1.0, (time.monotonic() - self.began) / (60 * self.options.soak))
+        return self._done() / (self.options.seeds * self.options.tree)
+
+    def progress(self) -> str:
+        """As in storm.Scene."""
+        minutes = f"minute {(time.monotonic() - self.began) / 60:.1f}, " if self.options.soak else ""
+        total = self.feed.count if self.options.soak else self.options.seeds
+        ended = sum(task.is_ended for task in self.roster.all())
+        tasks = f", {ended} of {len(self.roster)} tasks have ended" if len(self.roster) else ""
+        return f"{minutes}{self.fetched()} of {total * self.options.tree} pages{tasks}"
 
     def fetched(self) -> int:
-        """How many different pages were fetched so far."""
+        """As in storm.Scene."""
         return len(self.site.read_on())
 
+    def seeds_done(self) -> int:
+        """How many seeds are fetched or given up, about."""
+        return self._done() // self.options.tree
+
+    def is_fetched(self) -> bool:
+        """As in storm.Scene."""
+        total = self.feed.count if self.options.soak else self.options.seeds
+        return self._done() >= total * self.options.tree
+
     def lag(self) -> int | None:
-        """What the group has not done; None when the log does not say."""
+        """As in storm.Scene."""
         try:
-            return self.deployment.lag()
+            return self.deployment.lag(*self.topics)
         except LogUnavailable:
             return None
 
-    def partitions(self) -> int:
-        """How many partitions the seed topic has."""
-        return len(self.deployment.log.progress(self.deployment.topic, self.deployment.group))
+    def place_of(self, path: str) -> str | None:
+        """The partition that the seed of a page lies in."""
+        seed = seed_of(path)
+        place = None if seed is None else self.feed.places.get(seed)
+        return f"{place.topic}/{place.number}" if place else None
 
-    def documents(self) -> Iterator[dict[str, Any]]:
-        """Every result, one after the other: there may be more than fit into memory."""
-        reader = parts.reader(self.deployment.scrapy_settings)
-        try:
-            yield from reader.search(limit=None)
-        finally:
-            reader.close()
-
-
-@contextmanager
-def prepared(options: Options) -> Iterator[Scene]:
-    """Everything but the crawlers, with all seeds produced."""
-    folder = options.folder
-    with ExitStack() as stack:
-        servers = {} if options.embedded else _servers(stack, folder)
-        site = stack.enter_context(ChaosSite(folder / "record.jsonl", HOSTS))
-        settings = {"SITE_SINKS": "local" if options.embedded else "elasticsearch"}
-        for server in servers.values():
-            settings |= server.variables()
-        deployment = Deployment(folder, settings | options.settings)
-        stack.callback(deployment.close)
-        if not options.embedded:
-            _make_topic(
-                deployment, FEW_PARTITIONS if options.processes <= FEW_PARTITIONS else MANY_PARTITIONS
-            )
-        crew = Crew(deployment, options.concurrency)
-        stack.callback(crew.end)
-        wanted = list(pages(options.seeds, options.tree, site.port))
-        deployment.produce(
-            [
-                (seed_host(page.seed, HOSTS).encode(), seed_value(page.seed, page.url))
-                for page in wanted
-                if page.is_root
-            ]
+    def _done(self) -> int:
+        """Pages that were fetched, and those of cancelled tasks, which may never be."""
+        given_up = sum(
+            self.options.tree - self.site.of_seed[seed]
+            for task in self.roster.all()
+            if task.is_cancelled
+            for seed in list(task.seeds)
         )
-        yield Scene(site, deployment, crew, servers, wanted)
-
-
-def _servers(stack: ExitStack, folder: Path) -> dict[Kind, Server]:
-    servers = {kind: Server(name, folder / f"servers-{name}") for kind, name in SERVER_NAMES.items()}
-    for server in servers.values():
-        stack.callback(server.end)
-    start_all(servers.values())
-    return servers
-
-
-def _make_topic(deployment: Deployment, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": deployment.settings["SITE_KAFKA_BROKERS"]})
-    admin.create_topics([NewTopic(deployment.topic, partitions, 1)])[deployment.topic].result()
+        return len(self.site.asked) + given_up

@@ -137,11 +137,12 @@ class Deployment:
         except LogUnavailable:
             return False
 
-    def lag(self) -> int:
-        """Offsets that the group has not committed."""
+    def lag(self, *topics: str) -> int:
+        """Offsets that the group has not committed, in these topics or in the one."""
         return sum(
             p.end - (p.committed.offset if p.committed else p.start)
-            for p in self.log.progress(self.topic, self.group)
+            for topic in topics or (self.topic,)
+            for p in self.log.progress(topic, self.group)
         )
 
     def documents(self) -> dict[str, dict[str, Any]]:

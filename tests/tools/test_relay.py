@@ -1,0 +1,185 @@
+"""The relay between a client and a server: each fault, and that it heals."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from confluent_kafka import Producer
+
+from tools.deployment.relay import Fault, Relay, kafka_relays
+
+
+class Echo:
+    """Answers with what it gets, or with `answer`."""
+
+    def __init__(self, answer: bytes = b"") -> None:
+        self.got = bytearray()
+        self._answer = answer
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):  # closed already
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client:
+            try:
+                while data := client.recv(1000):
+                    self.got += data
+                    client.sendall(self._answer or data)
+            except OSError:
+                return
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    echo = Echo()
+    yield echo
+    echo.close()
+
+
+@pytest.fixture
+def relay(echo: Echo) -> Iterator[Relay]:
+    with Relay(echo.address) as relay:
+        yield relay
+
+
+def connect(relay: Relay) -> socket.socket:
+    host, port = relay.address.split(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def asks(client: socket.socket, text: bytes = b"hello") -> bytes:
+    client.sendall(text)
+    return client.recv(1000)
+
+
+def test_what_is_sent_arrives_and_the_end_is_passed_on(relay: Relay) -> None:
+    with connect(relay) as client:
+        assert asks(client) == b"hello"
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(1000) == b""
+
+
+@pytest.mark.parametrize("fault", [Fault.SWALLOW, Fault.CUT_REQUESTS, Fault.CUT_ANSWERS])
+def test_what_is_swallowed_is_not_answered(relay: Relay, echo: Echo, fault: Fault) -> None:
+    with connect(relay) as client:
+        assert asks(client) == b"hello"
+        relay.begin(fault)
+        client.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            asks(client, b"more")
+        assert (b"more" in echo.got) is (fault is Fault.CUT_ANSWERS)
+        relay.heal()
+        client.settimeout(10)
+        assert client.recv(1000) == b""  # something is missing on it for ever
+    with connect(relay) as client:
+        assert asks(client) == b"hello"
+
+
+def test_a_delay_is_between_its_bounds_and_ends_with_the_fault(relay: Relay) -> None:
+    with connect(relay) as client:
+        relay.begin(Fault.DELAY)
+        began = time.monotonic()
+        assert asks(client) == b"hello"
+        assert time.monotonic() - began >= 0.4  # two ways
+        relay.heal()
+        assert asks(client) == b"hello"
+
+
+def test_throttled_bytes_take_their_time(relay: Relay) -> None:
+    with connect(relay) as client:
+        relay.begin(Fault.THROTTLE)
+        began = time.monotonic()
+        assert asks(client, b"x" * 1000) == b"x" * 1000
+        assert time.monotonic() - began >= 0.04
+
+
+def test_connections_are_reset_now_and_then(relay: Relay) -> None:
+    relay.begin(Fault.RESET)
+    ends = []
+    for _ in range(80):
+        with connect(relay) as client:
+            try:
+                ends.append(asks(client))
+            except OSError:
+                ends.append(b"reset")
+    assert {b"hello", b"reset"} <= {end or b"reset" for end in ends}
+
+
+def test_a_refused_connection_is_taken_again_when_it_is_healed(relay: Relay) -> None:
+    with connect(relay) as client:
+        assert asks(client) == b"hello"
+        relay.begin(Fault.REFUSE)
+        assert client.recv(1000) == b""
+    with pytest.raises(ConnectionRefusedError):
+        connect(relay)
+    relay.heal()
+    with connect(relay) as client:
+        assert asks(client) == b"hello"
+
+
+def test_a_server_that_is_away_resets_the_connection_and_no_more(relay: Relay, echo: Echo) -> None:
+    echo.close()
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError), connect(relay) as client:
+            client.recv(1000)
+
+
+def test_addresses_of_all_brokers_are_replaced_in_answers() -> None:
+    def spelled(address: str) -> bytes:
+        host, port = address.split(":")
+        return host.encode() + struct.pack(">i", int(port))
+
+    one = Echo()
+    other = Echo(answer=b"")
+    told = spelled(one.address) + spelled(other.address)
+    relays = kafka_relays(f"{one.address},{other.address}")
+    with relays[0] as relay, connect(relay) as client:
+        frame = struct.pack(">i", len(told)) + told
+        answer = asks(client, frame)
+        assert answer == struct.pack(">i", len(told)) + b"".join(spelled(each.address) for each in relays)
+    for each in (*relays[1:], one, other):
+        each.close()
+
+
+def test_a_kafka_client_stays_on_the_relays_of_three_brokers_through_faults() -> None:
+    """A mock cluster of the client library itself; real brokers answer alike."""
+    cluster = Producer({"test.mock.num.brokers": 3, "log_level": 0})
+    brokers = [f"{one.host}:{one.port}" for one in cluster.list_topics(timeout=10).brokers.values()]
+    relays = kafka_relays(",".join(brokers))
+    for relay in relays:
+        relay.start()
+    addresses = {relay.address for relay in relays}
+    client = Producer({"bootstrap.servers": ",".join(addresses), "log_level": 0})
+    for fault in (Fault.CUT_ANSWERS, Fault.RESET, Fault.REFUSE):
+        client.produce("seeds", b"before")
+        assert client.flush(20) == 0
+        for relay in relays:
+            relay.begin(fault)
+        client.produce("seeds", fault.value.encode())
+        client.flush(0.5)
+        for relay in relays:
+            relay.heal()
+        assert client.flush(20) == 0
+    known = client.list_topics(timeout=10).brokers.values()
+    assert {f"{one.host}:{one.port}" for one in known} == addresses
+    for relay in relays:
+        relay.close()
