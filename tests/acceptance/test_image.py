@@ -19,6 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.handle import Site
 
+BUILD_SECONDS = 1500  # a fresh machine makes the base image first, beside other tests
+pytestmark = pytest.mark.timeout(BUILD_SECONDS + 300)
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("podman", "buildah", "debootstrap", "runc")
 RUN = (
@@ -43,7 +46,7 @@ def image() -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=550,
+        timeout=BUILD_SECONDS,
     )
     assert built.returncode == 0, built.stdout[-1000:] + built.stderr[-3000:]
     return name
