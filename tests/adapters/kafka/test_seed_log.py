@@ -8,7 +8,7 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as KafkaClient
 from confluent_kafka.admin import AdminClient, ConfigResource
 
@@ -197,15 +197,15 @@ def test_a_member_that_is_not_told_its_positions_joins_again(
 ) -> None:
     """A transaction that was cut off by the death of a broker may keep them back from this client."""
     case.produce(10)
-    first, again = (
-        f"site_spider.adapters.kafka.assignment._LEARN_{name}TIMEOUT_SECONDS" for name in ("", "AGAIN_")
-    )
-    monkeypatch.setattr(first, 0)
-    monkeypatch.setattr(again, 0)
     monkeypatch.setattr("site_spider.adapters.kafka.consumer._LEARN_SECONDS", 0.5)
-    member = case.member()
-    poll_until([member], lambda: "does not tell group" in caplog.text)
-    monkeypatch.setattr(first, 5)
+
+    def untold(*_arguments: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("site_spider.adapters.kafka.assignment._committed", untold)
+        member = case.member()
+        poll_until([member], lambda: "does not tell group" in caplog.text)
     member.take(10)
 
 
