@@ -28,11 +28,11 @@ make_base() {
     local root
     say "Making the base image with debootstrap ..."
     root=$(mktemp -d)
-    trap 'rm -rf "$root"' EXIT
+    # shellcheck disable=SC2064 # the folder as it is now: the variable is gone when the script ends
+    trap "rm -rf '$root' '$root.log'" EXIT
     debootstrap --variant=minbase --include=python3,python3-venv "$suite" "$root" >"$root.log" 2>&1 ||
         die "debootstrap failed: $(tail -n 3 "$root.log")"
     tar -C "$root" -c . | podman import - "$base" >/dev/null
-    rm -rf "$root" "$root.log"
 }
 
 main() {

@@ -107,7 +107,8 @@ def test_a_host_is_visited_at_its_pace_by_any_number_of_processes(
     assert len(documents) == len(crossed(site)) + len(redirects)
     asked = count_by_url(entries)
     again = sum(asked[url] - 1 for url in crossed(site))
-    assert again <= HOSTS * (processes - 1)  # when the next process joins one of each host may be under way
+    # when the next process joins, of each host one may be under way and one not be stored yet
+    assert again <= 2 * HOSTS * (processes - 1)
     assert deployment.dead_letters() == []
 
 
