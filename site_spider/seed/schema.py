@@ -13,7 +13,7 @@ from site_spider.page.url import MAX_URL_BYTES
 from site_spider.seed import fields as check
 from site_spider.seed import seed, signature, spilled
 
-# Where $ also stands before a line feed at the end, as in Python, the look behind it excludes that.
+# In Python $ also stands before a line feed at the end; what follows it here excludes that.
 _NO_CONTROL = "^[^\\x00-\\x1f\\x7f-\\x9f]*$(?!\\n)"
 _NO_HEADER_CONTROL = "^[^\\x00-\\x08\\x0a-\\x1f\\x7f]*$(?!\\n)"
 _NULL = {"type": "null"}
