@@ -22,6 +22,7 @@ from site_spider.download.address import is_address, is_metadata_name, is_public
 from site_spider.download.descriptors import for_connections
 from site_spider.download.places import Places
 from site_spider.download.resolver import PrivateHostError, addresses_of, is_refused
+from site_spider.download.tls_stream import TlsClient
 from site_spider.download.wire import Wire
 
 _IDLE_SECONDS = 30.0  # a connection is kept; servers keep theirs for 5 to 75
@@ -42,10 +43,14 @@ class _Idle(NamedTuple):
     since: float
 
 
+class _SessionRefused(Exception):
+    """A server ended the handshake although its session was offered: it may take a whole one."""
+
+
 class Wires:
     """All connections of a crawl. On the event loop's thread only."""
 
-    def __init__(self, tls: ssl.SSLContext, *, allow_private: bool, most_idle_of_server: int) -> None:
+    def __init__(self, tls: TlsClient, *, allow_private: bool, most_idle_of_server: int) -> None:
         self._tls = tls
         self._allow_private = allow_private
         self._most_idle_of_server = max(1, most_idle_of_server)
@@ -96,12 +101,14 @@ class Wires:
 
     async def _made(self, server: Server) -> Wire:
         addresses = await self._addresses(server)
-        if len(addresses) == 1:  # the loop's own way costs half of that by a socket
-            return await self._wire_to(server, host=addresses[0], port=server.port)
-        return await self._wire_to_first(server, addresses)
+        try:
+            return await self._wire_to_one(server, addresses)
+        except _SessionRefused:
+            return await self._wire_to_one(server, addresses, resumes=False)
 
-    async def _wire_to_first(self, server: Server, addresses: list[str]) -> Wire:
-        """To the address that answers first."""
+    async def _wire_to_one(self, server: Server, addresses: list[str], *, resumes: bool = True) -> Wire:
+        if len(addresses) == 1:  # the loop's own way costs half of that by a socket
+            return await self._wire_to(server, resumes, host=addresses[0], port=server.port)
         sock = await start_connection(
             [_address_info(address, server.port) for address in addresses],
             happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
@@ -109,26 +116,23 @@ class Wires:
             loop=asyncio.get_running_loop(),
         )
         try:
-            return await self._wire_to(server, sock=sock)
+            return await self._wire_to(server, resumes, sock=sock)
         except BaseException:
             sock.close()
             raise
 
-    async def _wire_to(self, server: Server, **place: Any) -> Wire:
+    async def _wire_to(self, server: Server, resumes: bool, **place: Any) -> Wire:
         is_tls = server.scheme == "https"
-        wire = Wire(self._lost)
+        tls = self._tls.stream(server.host, server.port, resumes=resumes) if is_tls else None
+        wire = Wire(self._lost, tls)
         try:
-            await asyncio.get_running_loop().create_connection(
-                lambda: wire,
-                ssl=self._tls if is_tls else None,
-                server_hostname=server.host.removesuffix(".") if is_tls else None,
-                **place,
-            )
-        except BaseException:
+            await asyncio.get_running_loop().create_connection(lambda: wire, **place)
+            await wire.ready()
+        except BaseException as error:
             wire.abort()  # it may have been made at the moment of the timeout
+            if tls is not None and tls.is_resuming and _may_be_for_the_session(error):
+                raise _SessionRefused from error
             raise
-        if not wire.is_open:
-            raise ConnectionResetError("the server has closed the connection as soon as it was made")
         return wire
 
     async def _addresses(self, server: Server) -> list[str]:
@@ -178,6 +182,10 @@ class Wires:
         for wire in [wire for wire, idle in self._idle_order.items() if idle.since <= before]:
             wire.abort()
         self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep) if self._idle_order else None
+
+
+def _may_be_for_the_session(error: BaseException) -> bool:
+    return isinstance(error, OSError) and not isinstance(error, ssl.SSLCertVerificationError)
 
 
 def _address_info(address: str, port: int) -> AddrInfoType:

@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 import uvloop
+from scrapy.settings import Settings
 
 from site_spider.download.answer import BodyEnd, HttpAnswer
+from site_spider.download.tls import tls_context
+from site_spider.download.tls_stream import TlsClient
 from site_spider.download.wire import NothingCame, Wire
 from tests.download.handler_trials import certificate
 
@@ -43,14 +46,10 @@ class NeverTime:
 async def connected(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Wire, Peer]]:
     peers: asyncio.Queue[Peer] = asyncio.Queue()
     listener = await asyncio.start_server(lambda r, w: peers.put_nowait((r, w)), "127.0.0.1", 0, ssl=tls)
-    client = ssl.create_default_context()
-    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
-    _, wire = await asyncio.get_running_loop().create_connection(
-        lambda: Wire(lambda _: None),
-        *listener.sockets[0].getsockname(),
-        ssl=client if tls else None,
-        server_hostname="x" if tls else None,
-    )
+    client = TlsClient(tls_context(Settings({"DOWNLOAD_VERIFY_CERTIFICATES": False})), 1)
+    wire = Wire(lambda _: None, client.stream("x", 443) if tls else None)
+    await asyncio.get_running_loop().create_connection(lambda: wire, *listener.sockets[0].getsockname())
+    await wire.ready()
     peer = await peers.get()
     try:
         yield wire, peer

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable
 
 import pytest
 from scrapy.exceptions import CannotResolveHostError
+from scrapy.settings import Settings
 
 from site_spider.download import wires
 from site_spider.download.resolver import PrivateHostError
+from site_spider.download.tls import tls_context
+from site_spider.download.tls_stream import TlsClient
 from site_spider.download.wires import Server, Wires
 
 
@@ -20,7 +22,8 @@ def opened(host: str, *, allow_private: bool = True) -> str:
     async def main() -> str:
         listener = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.2", 0)
         port = listener.sockets[0].getsockname()[1]
-        made = Wires(ssl.create_default_context(), allow_private=allow_private, most_idle_of_server=1)
+        tls = TlsClient(tls_context(Settings()), 1)
+        made = Wires(tls, allow_private=allow_private, most_idle_of_server=1)
         try:
             wire = await made.open(Server("http", host, port))
             return str(wire.address)

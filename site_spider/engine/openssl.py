@@ -1,0 +1,42 @@
+"""Functions of OpenSSL that pyOpenSSL has no public name for: names, groups, what waits in memory."""
+
+from __future__ import annotations
+
+from OpenSSL import SSL
+from OpenSSL._util import ffi, lib
+
+_NO_PARTIAL_WILDCARDS = 0x4  # X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS, as in Python's ssl
+
+
+def set_groups(context: SSL.Context, groups: bytes) -> None:
+    """The groups of the key exchange. Of the first, a share is sent at once."""
+    if lib.SSL_CTX_set1_curves_list(context._context, groups) != 1:
+        raise SSL.Error(f"OpenSSL does not know the groups {groups!r}")
+
+
+def refuse_partial_wildcards(context: SSL.Context) -> None:
+    """A wildcard of a certificate is a whole label."""
+    lib.X509_VERIFY_PARAM_set_hostflags(lib.SSL_CTX_get0_param(context._context), _NO_PARTIAL_WILDCARDS)
+
+
+def expect_name(connection: SSL.Connection, name: bytes) -> None:
+    """The certificate has to be for this host name."""
+    if lib.X509_VERIFY_PARAM_set1_host(lib.SSL_get0_param(connection._ssl), name, len(name)) != 1:
+        raise ValueError(f"{name!r} cannot be the name of a certificate")
+
+
+def expect_address(connection: SSL.Connection, packed: bytes) -> None:
+    """The certificate has to be for this IP address."""
+    if lib.X509_VERIFY_PARAM_set1_ip(lib.SSL_get0_param(connection._ssl), packed, len(packed)) != 1:
+        raise ValueError(f"{packed!r} cannot be the address of a certificate")
+
+
+def has_unread(connection: SSL.Connection) -> bool:
+    """Whether bytes came that the connection has not read yet. Asking costs less than an error."""
+    return bool(lib.BIO_get_mem_data(connection._into_ssl, ffi.NULL))
+
+
+def outgoing(connection: SSL.Connection) -> bytes:
+    """All that is to be sent."""
+    size = lib.BIO_get_mem_data(connection._from_ssl, ffi.NULL)
+    return connection.bio_read(size) if size else b""
