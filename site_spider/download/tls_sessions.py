@@ -17,7 +17,7 @@ Session = TypeVar("Session")
 class TlsPeer(NamedTuple):
     """Whom a session belongs to."""
 
-    host: str
+    host: bytes
     port: int
     address: str
 

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import ssl
 import time
+from functools import lru_cache
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from OpenSSL import SSL
 from OpenSSL.crypto import X509
@@ -25,6 +27,7 @@ from site_spider.engine.openssl import expect_address, expect_name, has_unread, 
 
 _RECORD_BYTES = 16_384  # no more of a page is in one
 _HEADER_BYTES = 5
+_LONGEST_RECORD_BYTES = 18_432
 _RECORD_EXTRA_BYTES = 64  # that a record is longer than its content
 _MOST_KEPT_BYTES = 16_384  # of certificates and tickets: of a server that sends more, no session is kept
 _MOST_SESSIONS = 1_000
@@ -44,26 +47,39 @@ class TlsClient:
 
     def stream(self, host: str, port: int, *, resumes: bool = True) -> TlsStream:
         """For a connection to this server. Raises ValueError when TLS has no name for the host."""
-        name = host.removesuffix(".")
-        encoded = name.encode("idna")
-        if not encoded:
-            raise ValueError(f"{host!r} cannot be the name of a certificate")
-        return TlsStream(self, name, encoded, port, resumes=resumes)
+        return TlsStream(self, _identity_of(host), port, resumes=resumes)
+
+
+class _Identity(NamedTuple):
+    """What a certificate has to be for."""
+
+    name: bytes
+    packed: bytes  # of an IP address; empty for a name
+
+
+@lru_cache(maxsize=1024)
+def _identity_of(host: str) -> _Identity:
+    """Raises ValueError, which UnicodeError is."""
+    name = host.removesuffix(".")
+    encoded = name.encode("idna")
+    if not encoded:
+        raise ValueError(f"{host!r} cannot be the name of a certificate")
+    return _Identity(encoded, ip_address(name).packed if is_address(name) else b"")
 
 
 class TlsStream:
     """One connection. Errors are ssl.SSLError, a wrong certificate ssl.SSLCertVerificationError."""
 
-    def __init__(self, client: TlsClient, host: str, encoded: bytes, port: int, *, resumes: bool) -> None:
+    def __init__(self, client: TlsClient, identity: _Identity, port: int, *, resumes: bool) -> None:
         self.is_ready = False  # the handshake is over
         self.is_ended = False  # no more will come
         self.error: ssl.SSLError | None = None  # why
         self.is_resuming = False  # with the session of an earlier connection
         self._client = client
-        self._host, self._port = host, port
+        self._identity, self._port = identity, port
         self._resumes = resumes
         self._connection = SSL.Connection(client.context, None)
-        self._name(encoded)
+        self._expect(identity)
         self._peer: TlsPeer | None = None
         self._verified_at = time.monotonic()
         self._records = _Records()
@@ -81,7 +97,7 @@ class TlsStream:
 
     def begin(self, address: str) -> bytes:
         """The first bytes to send to this address."""
-        self._peer = TlsPeer(self._host, self._port, address)
+        self._peer = TlsPeer(self._identity.name, self._port, address)
         kept = self._client.sessions.take(self._peer, self._verified_at) if self._resumes else None
         if kept is not None:
             self.is_resuming = True
@@ -91,13 +107,13 @@ class TlsStream:
         self._shake_hands()
         return self.outgoing()
 
-    def feed(self, data: bytes) -> bytes:
+    def feed(self, data: bytes | memoryview) -> bytes:
         """What comes of some bytes of the network. Look at `is_ended` afterwards."""
-        self._records.feed(data)
+        ended = self._records.feed(data)
         self._connection.bio_write(data)
         if not self.is_ready:
             self._shake_hands()
-        page = self._page() if self.is_ready and has_unread(self._connection) else b""
+        page = self._page(ended) if self.is_ready else b""
         self._extra_bytes += len(data) - len(page)
         return page
 
@@ -127,15 +143,15 @@ class TlsStream:
         if session is not None and self._extra_bytes <= most_bytes:
             self._client.sessions.keep(peer, KeptSession(session, self._verified_at))
 
-    def _name(self, encoded: bytes) -> None:
-        host = encoded.decode()
-        by_address = is_address(host)
-        if not by_address:
-            self._connection.set_tlsext_host_name(encoded)
-        if self._client.verifies and by_address:
-            expect_address(self._connection, ip_address(host).packed)
-        elif self._client.verifies:
-            expect_name(self._connection, encoded)
+    def _expect(self, identity: _Identity) -> None:
+        if not identity.packed:
+            self._connection.set_tlsext_host_name(identity.name)
+        if not self._client.verifies:
+            return
+        if identity.packed:
+            expect_address(self._connection, identity.packed)
+        else:
+            expect_name(self._connection, identity.name)
 
     def _shake_hands(self) -> None:
         try:
@@ -147,11 +163,13 @@ class TlsStream:
         else:
             self.is_ready = True
 
-    def _page(self) -> bytes:
+    def _page(self, ended: int) -> bytes:
+        """Of so many records; one more question would only be an error."""
         pieces = []
         try:
-            while has_unread(self._connection):
-                pieces.append(self._connection.recv(_RECORD_BYTES))
+            for _ in range(ended):
+                if has_unread(self._connection):
+                    pieces.append(self._connection.recv(_RECORD_BYTES))
         except SSL.WantReadError:
             pass
         except SSL.Error as error:
@@ -177,14 +195,19 @@ class _Records:
     def is_between(self) -> bool:
         return not self._missing and not self._header
 
-    def feed(self, data: bytes) -> None:
-        data = self._header + data
+    def feed(self, data: bytes | memoryview) -> int:
+        """How many ended; one that is too long counts, because OpenSSL refuses it when it is asked."""
+        data = self._header + bytes(data) if self._header else data
         place = self._missing
+        ended = int(0 < place <= len(data))
         while place + _HEADER_BYTES <= len(data):
-            self.count += 1
-            place += _HEADER_BYTES + (data[place + 3] << 8 | data[place + 4])
+            length = data[place + 3] << 8 | data[place + 4]
+            place += _HEADER_BYTES + length
+            ended += place <= len(data) or length > _LONGEST_RECORD_BYTES
         self._missing = max(0, place - len(data))
-        self._header = data[place:]
+        self._header = bytes(data[place:])
+        self.count += ended
+        return ended
 
 
 def _as_python_says_it(error: SSL.Error) -> ssl.SSLError:

@@ -48,13 +48,14 @@ class Wire(asyncio.Protocol):
         self._on_more: Callable[[HttpAnswer], None]
         self._waiter: asyncio.Future[None] | None = None
         self._holds = 0
-        self._unread = b""  # came in a turn that had no time for it
+        self._unread: bytes | memoryview = b""  # came in a turn that had no time for it
         self._going_on: asyncio.Task[None] | None = None
         self._turns = Turns.of_running_loop()
         self._was_asked = False
         self._fileno: int | None = None
         self._peer = ""
         self._address: IPv4Address | IPv6Address | None = None
+        self._certificate: Certificate | None = None
         self._secured: asyncio.Future[None] | None = None
         self._error: Exception | None = None  # that ended the connection
 
@@ -68,8 +69,9 @@ class Wire(asyncio.Protocol):
     @property
     def certificate(self) -> Certificate | None:
         """Of the server; None without TLS."""
-        certificate = None if self.tls is None else self.tls.certificate
-        return None if certificate is None else Certificate(certificate)  # type: ignore[no-untyped-call]
+        if self._certificate is None and self.tls is not None and (found := self.tls.certificate):
+            self._certificate = Certificate(found)  # type: ignore[no-untyped-call]
+        return self._certificate
 
     async def ready(self) -> None:
         """Return when requests can be sent. Raises OSError, which ssl.SSLError is."""
@@ -153,13 +155,14 @@ class Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """From asyncio."""
         if self._unread:
-            self._unread += data
+            self._unread = bytes(self._unread) + data
             return
-        while data:
+        left: bytes | memoryview = data if self.tls is None else memoryview(data)
+        while left:
             if not self._turns.has_time():
-                self._put_off(data)
+                self._put_off(left)
                 return
-            data = self._step(data)
+            left = self._step(left)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """From asyncio."""
@@ -170,10 +173,10 @@ class Wire(asyncio.Protocol):
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _step(self, data: bytes) -> bytes:
+    def _step(self, data: bytes | memoryview) -> bytes | memoryview:
         """What is left of the bytes."""
         if self.tls is None:
-            return self._read(data)
+            return self._read(bytes(data))
         page = self._decipher(self.tls, data[:_STEP_BYTES])
         while page:
             page = self._read(page)
@@ -181,7 +184,7 @@ class Wire(asyncio.Protocol):
             self._end_tls(self.tls)
         return data[_STEP_BYTES:] if self.is_open else b""
 
-    def _decipher(self, tls: TlsStream, data: bytes) -> bytes:
+    def _decipher(self, tls: TlsStream, data: bytes | memoryview) -> bytes:
         was_ready = tls.is_ready
         page = tls.feed(data)
         if tls.is_ready is was_ready:
@@ -227,7 +230,7 @@ class Wire(asyncio.Protocol):
             return b""
         return data[taken:]
 
-    def _put_off(self, data: bytes) -> None:
+    def _put_off(self, data: bytes | memoryview) -> None:
         self._unread = data
         self.hold()
         self._going_on = asyncio.get_running_loop().create_task(self._go_on())
