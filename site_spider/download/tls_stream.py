@@ -23,7 +23,7 @@ from OpenSSL.crypto import X509
 
 from site_spider.download.address import is_address
 from site_spider.download.tls_sessions import KeptSession, TlsPeer, TlsSessions
-from site_spider.engine.openssl import expect_address, expect_name, has_unread, outgoing
+from site_spider.engine.openssl import expect_address, expect_name, has_unread, outgoing, put, read
 
 _RECORD_BYTES = 16_384  # no more of a page is in one
 _HEADER_BYTES = 5
@@ -110,7 +110,7 @@ class TlsStream:
     def feed(self, data: bytes | memoryview) -> bytes:
         """What comes of some bytes of the network. Look at `is_ended` afterwards."""
         ended = self._records.feed(data)
-        self._connection.bio_write(data)
+        put(self._connection, data)
         if not self.is_ready:
             self._shake_hands()
         page = self._page(ended) if self.is_ready else b""
@@ -169,7 +169,7 @@ class TlsStream:
         try:
             for _ in range(ended):
                 if has_unread(self._connection):
-                    pieces.append(self._connection.recv(_RECORD_BYTES))
+                    pieces.append(read(self._connection))
         except SSL.WantReadError:
             pass
         except SSL.Error as error:
