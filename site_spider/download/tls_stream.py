@@ -50,7 +50,7 @@ class TlsClient:
         return TlsStream(self, _identity_of(host), port, resumes=resumes)
 
 
-class _Identity(NamedTuple):
+class _CertificateName(NamedTuple):
     """What a certificate has to be for."""
 
     name: bytes
@@ -58,19 +58,19 @@ class _Identity(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _identity_of(host: str) -> _Identity:
+def _identity_of(host: str) -> _CertificateName:
     """Raises ValueError, which UnicodeError is."""
     name = host.removesuffix(".")
     encoded = name.encode("idna")
     if not encoded:
         raise ValueError(f"{host!r} cannot be the name of a certificate")
-    return _Identity(encoded, ip_address(name).packed if is_address(name) else b"")
+    return _CertificateName(encoded, ip_address(name).packed if is_address(name) else b"")
 
 
 class TlsStream:
     """One connection. Errors are ssl.SSLError, a wrong certificate ssl.SSLCertVerificationError."""
 
-    def __init__(self, client: TlsClient, identity: _Identity, port: int, *, resumes: bool) -> None:
+    def __init__(self, client: TlsClient, identity: _CertificateName, port: int, *, resumes: bool) -> None:
         self.is_ready = False  # the handshake is over
         self.is_ended = False  # no more will come
         self.error: ssl.SSLError | None = None  # why
@@ -82,7 +82,7 @@ class TlsStream:
         self._expect(identity)
         self._peer: TlsPeer | None = None
         self._verified_at = time.monotonic()
-        self._records = _Records()
+        self._records = _TlsRecords()
         self._extra_bytes = 0  # that came and were no page
 
     @property
@@ -143,7 +143,7 @@ class TlsStream:
         if session is not None and self._extra_bytes <= most_bytes:
             self._client.sessions.keep(peer, KeptSession(session, self._verified_at))
 
-    def _expect(self, identity: _Identity) -> None:
+    def _expect(self, identity: _CertificateName) -> None:
         if not identity.packed:
             self._connection.set_tlsext_host_name(identity.name)
         if not self._client.verifies:
@@ -183,7 +183,7 @@ class TlsStream:
         self.error = _as_python_says_it(error)
 
 
-class _Records:
+class _TlsRecords:
     """Where a stream of bytes stands between records: each has five bytes, of which two are its length."""
 
     def __init__(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from aiohappyeyeballs import AddrInfoType, start_connection
 from scrapy.exceptions import CannotResolveHostError
 
+from site_spider.bounded_dict import BoundedDict
 from site_spider.download.address import is_address, is_metadata_name, is_public
 from site_spider.download.descriptors import for_connections
 from site_spider.download.places import Places
@@ -28,6 +29,7 @@ from site_spider.download.wire import Wire
 _IDLE_SECONDS = 30.0  # a connection is kept; servers keep theirs for 5 to 75
 _NEXT_ADDRESS_SECONDS = 0.25  # before the next address of a server is tried as well
 _SWEEP_SECONDS = 5.0
+_MOST_WITHOUT_SESSIONS = 10_000  # servers that are remembered, the oldest forgotten first
 
 
 class Server(NamedTuple):
@@ -57,6 +59,7 @@ class Wires:
         self._idle: dict[Server, list[Wire]] = {}
         self._idle_order: OrderedDict[Wire, _Idle] = OrderedDict()  # the longest idle first
         self._open: set[Wire] = set()
+        self._without_sessions: BoundedDict[Server, None] = BoundedDict(_MOST_WITHOUT_SESSIONS)
         self._sweeper: asyncio.TimerHandle | None = None
         self.places = Places(for_connections, self._close_longest_idle)
 
@@ -102,11 +105,13 @@ class Wires:
     async def _made(self, server: Server) -> Wire:
         addresses = await self._addresses(server)
         try:
-            return await self._wire_to_one(server, addresses)
+            return await self._wire_to_one(server, addresses, resumes=server not in self._without_sessions)
         except _SessionRefused:
-            return await self._wire_to_one(server, addresses, resumes=False)
+            wire = await self._wire_to_one(server, addresses, resumes=False)
+        self._without_sessions[server] = None
+        return wire
 
-    async def _wire_to_one(self, server: Server, addresses: list[str], *, resumes: bool = True) -> Wire:
+    async def _wire_to_one(self, server: Server, addresses: list[str], *, resumes: bool) -> Wire:
         if len(addresses) == 1:  # the loop's own way costs half of that by a socket
             return await self._wire_to(server, resumes, host=addresses[0], port=server.port)
         sock = await start_connection(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,8 @@ class Server:
         """To a flight of the handshake."""
         self.flights += 1
         self.incoming.write(data)
-        try:
+        with suppress(ssl.SSLWantReadError):
             self.tls.do_handshake()
-        except ssl.SSLWantReadError:
-            pass
         return self.sent.read()
 
     def says(self, page: bytes) -> bytes:
