@@ -30,7 +30,7 @@ _HEADER_BYTES = 5
 _LONGEST_RECORD_BYTES = 18_432
 _RECORD_EXTRA_BYTES = 64  # that a record is longer than its content
 _MOST_KEPT_BYTES = 16_384  # of certificates and tickets: of a server that sends more, no session is kept
-_MOST_SESSIONS = 1_000
+_MOST_SESSIONS = 500  # 10 to 20 KB each, with the certificates
 _SESSION_SECONDS = 600.0
 _ENDED = SSL.SENT_SHUTDOWN | SSL.RECEIVED_SHUTDOWN
 

@@ -26,7 +26,8 @@ from site_spider.download.resolver import PrivateHostError, addresses_of, is_ref
 from site_spider.download.tls_stream import TlsClient
 from site_spider.download.wire import Wire
 
-_IDLE_SECONDS = 30.0  # a connection is kept; servers keep theirs for 5 to 75
+_IDLE_SECONDS = 75.0  # a connection is kept; servers close theirs after 5 to 75
+_MOST_IDLE = 2_000  # of all servers; with TLS one takes 44 KB
 _NEXT_ADDRESS_SECONDS = 0.25  # before the next address of a server is tried as well
 _SWEEP_SECONDS = 5.0
 _MOST_WITHOUT_SESSIONS = 10_000  # servers that are remembered, the oldest forgotten first
@@ -85,6 +86,8 @@ class Wires:
         self._idle_order[wire] = _Idle(server, loop.time())
         if len(kept) > self._most_idle_of_server:
             kept[0].abort()
+        if len(self._idle_order) > _MOST_IDLE:
+            self._close_longest_idle()
         if self._sweeper is None:
             self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep)
 
