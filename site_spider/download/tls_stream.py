@@ -74,6 +74,7 @@ class TlsStream:
         self.is_ready = False  # the handshake is over
         self.is_ended = False  # no more will come
         self.error: ssl.SSLError | None = None  # why
+        self.is_over = False  # `end` was called
         self.is_resuming = False  # with the session of an earlier connection
         self._client = client
         self._identity, self._port = identity, port
@@ -131,7 +132,7 @@ class TlsStream:
 
     def end(self) -> None:
         """Keep the session. OpenSSL would spoil that of a connection which was not shut down."""
-        peer, self._peer = self._peer, None
+        peer, self._peer, self.is_over = self._peer, None, True
         if peer is None:
             return
         if not self.is_ready or self.error is not None:

@@ -26,7 +26,7 @@ from site_spider.download.tls_stream import TlsStream
 from site_spider.engine.socket_input import has_input
 from site_spider.engine.turns import Turns
 
-_STEP_BYTES = 32_768  # of the network; as records of a byte each, they take 5 ms
+_STEP_BYTES = 16_384  # of the network; as records of a byte each, they take 3 ms
 _MOST_WAITING_BYTES = 65_536  # of what TLS says by itself, to a server that does not listen
 
 
@@ -134,12 +134,11 @@ class Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         self._lose()
+        self._end_tls()
 
     def _lose(self) -> None:
         if self.is_open:
             self.is_open = False
-            if self.tls is not None:
-                self.tls.end()
             self._on_lost(self)
 
     # --- asyncio.Protocol -----------------------------------------------------------------------
@@ -181,8 +180,11 @@ class Wire(asyncio.Protocol):
         while page:
             page = self._read(page)
         if self.tls.is_ended:
-            self._end_tls(self.tls)
-        return data[_STEP_BYTES:] if self.is_open else b""
+            self._error = self.tls.error
+            self._transport.abort()
+            self._lose()
+            self._end()
+        return b"" if self.tls.is_over else data[_STEP_BYTES:]
 
     def _decipher(self, tls: TlsStream, data: bytes | memoryview) -> bytes:
         was_ready = tls.is_ready
@@ -202,11 +204,11 @@ class Wire(asyncio.Protocol):
             if self._transport.get_write_buffer_size() > _MOST_WAITING_BYTES:
                 self.abort()
 
-    def _end_tls(self, tls: TlsStream) -> None:
-        self._error = tls.error
-        self._transport.abort()
-        self._lose()
-        self._end()
+    def _end_tls(self) -> None:
+        """When all that came is read: nothing can be afterwards."""
+        if self.tls is not None:
+            self.tls.end()
+        self._wake()
 
     def _read(self, data: bytes) -> bytes:
         """What is left of the bytes of an answer."""
@@ -247,7 +249,7 @@ class Wire(asyncio.Protocol):
 
     def _end(self) -> None:
         """The connection has ended, and all that came is read."""
-        self._wake()
+        self._end_tls()
         answer = self._answer
         if answer is None:
             return

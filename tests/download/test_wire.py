@@ -101,9 +101,10 @@ def test_reading_goes_on_in_later_turns(is_tls: bool, tmp_path: Path) -> None:
     run(scenario)
 
 
-def test_the_end_of_the_connection_waits_for_what_came_before_it() -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_the_end_of_the_connection_waits_for_what_came_before_it(is_tls: bool, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
             answer, asked, _ = ask(wire)
             writer.write(OK + b"\r\n" + b"x" * 100_000)
             writer.close()
@@ -114,9 +115,10 @@ def test_the_end_of_the_connection_waits_for_what_came_before_it() -> None:
     run(scenario)
 
 
-def test_a_connection_that_is_reset_while_reading_waits_ends_its_answer() -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_a_connection_that_is_reset_while_reading_waits_ends_its_answer(is_tls: bool, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
             answer, asked, _ = ask(wire)
             writer.write(CHUNKS)
             await asyncio.sleep(0.01)
@@ -127,10 +129,29 @@ def test_a_connection_that_is_reset_while_reading_waits_ends_its_answer() -> Non
     run(scenario)
 
 
-@pytest.mark.parametrize("how", ["fail", "abort", "cancel"])
-def test_an_answer_that_is_given_up_is_not_read_on(how: str) -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_what_waits_is_read_although_the_connection_is_lost(is_tls: bool, tmp_path: Path) -> None:
+    """As when a write fails: the end is heard of before reading has come to it."""
+
     async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+            answer, asked, turns = ask(wire)
+            writer.write(CHUNKS)
+            while not turns.waited:
+                await asyncio.sleep(0)
+            wire.connection_lost(ConnectionResetError())
+            await asked
+            assert answer.ending is BodyEnd.CUT
+            assert answer.received > 4000
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+@pytest.mark.parametrize("how", ["fail", "abort", "cancel"])
+def test_an_answer_that_is_given_up_is_not_read_on(how: str, is_tls: bool, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
             heard = asyncio.Event()
             answer = HttpAnswer()
             turns = NeverTime()
@@ -153,9 +174,10 @@ def test_an_answer_that_is_given_up_is_not_read_on(how: str) -> None:
     run(scenario)
 
 
-def test_what_comes_behind_an_answer_that_waits_ends_the_connection() -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_what_comes_behind_an_answer_that_waits_ends_the_connection(is_tls: bool, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
             answer, asked, _ = ask(wire)
             writer.write(CHUNKS + b"0\r\n\r\n")
             writer.write(WHOLE)
@@ -193,9 +215,10 @@ def test_nothing_is_asked_on_a_connection_that_has_bytes_nobody_asked_for(
     run(scenario)
 
 
-def test_a_connection_that_is_held_reads_no_more() -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_a_connection_that_is_held_reads_no_more(is_tls: bool, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
             answer, asked, _ = ask(wire, waits=False)
             wire.hold()
             wire.hold()
