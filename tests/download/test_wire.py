@@ -42,12 +42,15 @@ class NeverTime:
         await asyncio.sleep(0)
 
 
+def insecure() -> TlsClient:
+    return TlsClient(tls_context(Settings({"DOWNLOAD_VERIFY_CERTIFICATES": False})), 1)
+
+
 @asynccontextmanager
 async def connected(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Wire, Peer]]:
     peers: asyncio.Queue[Peer] = asyncio.Queue()
     listener = await asyncio.start_server(lambda r, w: peers.put_nowait((r, w)), "127.0.0.1", 0, ssl=tls)
-    client = TlsClient(tls_context(Settings({"DOWNLOAD_VERIFY_CERTIFICATES": False})), 1)
-    wire = Wire(lambda _: None, client.stream("x", 443) if tls else None)
+    wire = Wire(lambda _: None, insecure().stream("x", 443) if tls else None)
     await asyncio.get_running_loop().create_connection(lambda: wire, *listener.sockets[0].getsockname())
     await wire.ready()
     peer = await peers.get()
@@ -230,5 +233,44 @@ def test_a_connection_that_is_held_reads_no_more(is_tls: bool, tmp_path: Path) -
             wire.release()
             await asked
             assert answer.body == b"page"
+
+    run(scenario)
+
+
+class DeafTransport:
+    """To a server that sends, and takes nothing."""
+
+    def __init__(self) -> None:
+        self.waiting = b""
+        self.is_aborted = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("127.0.0.1", 443)
+
+    def write(self, data: bytes) -> None:
+        self.waiting += data
+
+    def get_write_buffer_size(self) -> int:
+        return 70_000 + len(self.waiting)
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def test_tls_says_no_more_to_a_server_that_does_not_listen(tmp_path: Path) -> None:
+    """What it says by itself, such as alerts, would wait in memory."""
+
+    async def scenario() -> None:
+        incoming, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server = certificate(tmp_path).wrap_bio(incoming, sent, server_side=True)
+        wire, transport = Wire(lambda _: None, insecure().stream("x", 443)), DeafTransport()
+        wire.connection_made(transport)  # type: ignore[arg-type]
+        assert not transport.is_aborted
+        incoming.write(transport.waiting)
+        with pytest.raises(ssl.SSLWantReadError):
+            server.do_handshake()
+        wire.data_received(sent.read())
+        assert transport.is_aborted
+        assert not wire.is_open
 
     run(scenario)
