@@ -245,3 +245,10 @@ def test_the_end_that_the_server_announces(size: int, context: ssl.SSLContext) -
 def test_a_host_that_no_certificate_can_be_for(host: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         client().stream(host, 443)
+
+
+@pytest.mark.parametrize("group", ["X25519", "prime256v1", "secp384r1", "secp521r1", "X448"])
+def test_every_group_that_python_offers_is_offered(group: str, context: ssl.SSLContext) -> None:
+    """A server may know one alone."""
+    context.set_ecdh_curve(group)
+    assert not visit(client(), context)
