@@ -23,7 +23,7 @@ from OpenSSL.crypto import X509
 
 from site_spider.download.address import is_address
 from site_spider.download.tls_sessions import KeptSession, TlsPeer, TlsSessions
-from site_spider.engine.openssl import expect_address, expect_name, has_unread, outgoing, put, read
+from site_spider.engine.openssl import expect_address, expect_name, has_unread, outgoing, put, read, write
 
 _RECORD_BYTES = 16_384  # no more of a page is in one
 _HEADER_BYTES = 5
@@ -114,14 +114,15 @@ class TlsStream:
         put(self._connection, data)
         if not self.is_ready:
             self._shake_hands()
-        page = self._page(ended) if self.is_ready else b""
+            ended = self.is_ready and has_unread(self._connection) and ended
+        page = self._page(ended) if ended else b""
         self._extra_bytes += len(data) - len(page)
         return page
 
     def encrypt(self, page: bytes) -> bytes:
         """As bytes to send, behind those that wait. Raises ssl.SSLError."""
         try:
-            self._connection.sendall(page)
+            write(self._connection, page)
         except SSL.Error as error:
             raise _as_python_says_it(error) from error
         return self.outgoing()
@@ -169,8 +170,9 @@ class TlsStream:
         pieces = []
         try:
             for _ in range(ended):
-                if has_unread(self._connection):
-                    pieces.append(read(self._connection))
+                pieces.append(read(self._connection))
+                if not has_unread(self._connection):
+                    break
         except SSL.WantReadError:
             pass
         except SSL.Error as error:

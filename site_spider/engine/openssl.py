@@ -55,6 +55,15 @@ def read(connection: SSL.Connection) -> bytes:
     return bytes(ffi.buffer(_buffer, size))
 
 
+def write(connection: SSL.Connection, page: bytes) -> None:
+    """As `sendall`."""
+    written = lib.SSL_write(connection._ssl, page, len(page))
+    if written <= 0:
+        connection._raise_ssl_error(connection._ssl, written)
+    if written < len(page):
+        connection.sendall(page[written:])
+
+
 def outgoing(connection: SSL.Connection) -> bytes:
     """All that is to be sent."""
     size = lib.BIO_get_mem_data(connection._from_ssl, ffi.NULL)
