@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -252,3 +253,33 @@ def test_every_group_that_python_offers_is_offered(group: str, context: ssl.SSLC
     """A server may know one alone."""
     context.set_ecdh_curve(group)
     assert not visit(client(), context)
+
+
+def test_records_are_counted_however_they_are_cut() -> None:
+    lengths = [0, 1, 5, 300, 0, 18_432]
+    data = b"".join(b"\x17\x03\x03" + length.to_bytes(2) + b"x" * length for length in lengths)
+    for place in [*range(330), len(data) - 1, len(data)]:
+        records = tls_stream._TlsRecords()
+        assert sum(records.feed(piece) for piece in (data[:place], data[place:]) if piece) == len(lengths)
+        assert records.is_between
+
+
+@pytest.mark.parametrize("after_handshake", [False, True])
+def test_garbage_is_an_error_or_not_enough(after_handshake: bool, context: ssl.SSLContext) -> None:
+    """And never a page, nor an error of another kind."""
+    random = Random(18)
+    errors = 0
+    for _ in range(60):
+        stream = client(DOWNLOAD_VERIFY_CERTIFICATES=False).stream("h.test", 443)
+        if after_handshake:
+            connect(stream, context)
+        else:
+            stream.begin("127.0.0.1")
+        start = random.choice(
+            (b"", b"\x16\x03\x03\x00\x20\x02", b"\x17\x03\x03\x00\x20", b"\x15\x03\x03\x00\x02")
+        )
+        garbage = start + random.randbytes(random.randrange(1, 300))
+        assert not any(stream.feed(piece) for piece in pieces(garbage, random.choice((1, 40, 400))))
+        errors += stream.error is not None
+        stream.end()
+    assert errors > 20
