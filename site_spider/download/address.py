@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 
 _IPV4 = {
@@ -90,6 +91,7 @@ def _of_smallest(networks: Mapping[IPv4Network | IPv6Network, bool], address: in
 _OPEN_IPV4, _OPEN_IPV6 = _AddressBlocks(_IPV4), _AddressBlocks(_IPV6)
 
 
+@lru_cache(maxsize=1024)
 def is_address(host: str) -> bool:
     """Whether a host is an IP address in its usual spelling; then no resolver has more to say.
 

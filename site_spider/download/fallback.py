@@ -32,7 +32,7 @@ from site_spider.engine.bounded_client import oversized
 from site_spider.engine.kept_connections import BoundedHttp11Handler
 from site_spider.errors import SiteSpiderError
 
-_WRONG_CERTIFICATE = "certificate verify failed"  # in the words of OpenSSL
+_WRONG_CERTIFICATE = ("certificate verify failed", "service_identity.exceptions.")  # of OpenSSL and Twisted
 
 
 class CertificateError(SiteSpiderError):
@@ -69,7 +69,7 @@ class PublicHTTP11DownloadHandler(BoundedHttp11Handler):
         except (DownloadFailedError, ResponseDataLossError) as error:
             if (refused := oversized(error)) is not None:
                 raise DownloadCancelledError(str(refused)) from error
-            if _WRONG_CERTIFICATE in str(error):
+            if any(words in str(error) for words in _WRONG_CERTIFICATE):
                 raise CertificateError.of(urlparse_cached(request).hostname or "") from error
             raise
 

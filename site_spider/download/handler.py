@@ -39,6 +39,7 @@ from site_spider.download.descriptors import is_shortage
 from site_spider.download.fallback import CertificateError, PublicHTTP11DownloadHandler
 from site_spider.download.response import class_of, headers_of
 from site_spider.download.tls import tls_context
+from site_spider.download.tls_stream import TlsClient
 from site_spider.download.watch import DownloadLimits, DownloadWatch
 from site_spider.download.wire import NothingCame, Wire
 from site_spider.download.wires import Server, Wires
@@ -73,10 +74,11 @@ class PlainDownloadHandler(BaseDownloadHandler):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         settings = crawler.settings
+        most_of_server = options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN")
         self._wires = Wires(
-            tls_context(settings),
+            TlsClient(tls_context(settings), most_of_server),
             allow_private=options.boolean(settings, "SITE_ALLOW_PRIVATE_HOSTS"),
-            most_idle_of_server=options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN"),
+            most_idle_of_server=most_of_server,
         )
         self._most_bytes = options.integer(settings, "DOWNLOAD_MAXSIZE")
         self._warn_bytes = options.integer(settings, "DOWNLOAD_WARNSIZE")

@@ -3,6 +3,7 @@
 Theory of operation. Bytes are read as they come, a step at a time, while the turn of the event loop
 has time for it. When it has not, reading is held: what came waits, no more is taken from the
 socket, and a later turn goes on. The end of the connection waits likewise for what came before it.
+With TLS a step is some bytes of the network, deciphered and read; without, some bytes of the answer.
 
 No byte may be taken for the answer to another request. What comes behind the end of an answer, or
 while nobody asked, ends the connection; and a connection that was used is looked at before it
@@ -14,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
@@ -22,10 +22,12 @@ from twisted.internet.ssl import Certificate
 
 from site_spider.download.answer import HttpAnswer
 from site_spider.download.answer_errors import NoAnswer
+from site_spider.download.tls_stream import TlsStream
 from site_spider.engine.socket_input import has_input
 from site_spider.engine.turns import Turns
 
-_certificate = lru_cache(maxsize=256)(Certificate.load)  # a server has the same one each time
+_STEP_BYTES = 16_384  # of the network; as records of a byte each, they take 3 ms
+_MOST_WAITING_BYTES = 65_536  # of what TLS says by itself, to a server that does not listen
 
 
 class NothingCame(Exception):
@@ -35,8 +37,9 @@ class NothingCame(Exception):
 class Wire(asyncio.Protocol):
     """A protocol of asyncio's. `on_lost` is called once, when the connection is of no more use."""
 
-    def __init__(self, on_lost: Callable[[Wire], None]) -> None:
+    def __init__(self, on_lost: Callable[[Wire], None], tls: TlsStream | None = None) -> None:
         self.is_open = False
+        self.tls = tls
         self._on_lost = on_lost
         self._transport: Any = None
         self._answer: HttpAnswer | None = None
@@ -45,15 +48,16 @@ class Wire(asyncio.Protocol):
         self._on_more: Callable[[HttpAnswer], None]
         self._waiter: asyncio.Future[None] | None = None
         self._holds = 0
-        self._unread = b""  # came in a turn that had no time for it
+        self._unread: bytes | memoryview = b""  # came in a turn that had no time for it
         self._going_on: asyncio.Task[None] | None = None
         self._turns = Turns.of_running_loop()
         self._was_asked = False
         self._fileno: int | None = None
         self._peer = ""
-        self._tls: Any = None
         self._address: IPv4Address | IPv6Address | None = None
         self._certificate: Certificate | None = None
+        self._secured: asyncio.Future[None] | None = None
+        self._error: Exception | None = None  # that ended the connection
 
     @property
     def address(self) -> IPv4Address | IPv6Address:
@@ -65,10 +69,20 @@ class Wire(asyncio.Protocol):
     @property
     def certificate(self) -> Certificate | None:
         """Of the server; None without TLS."""
-        if self._certificate is None and isinstance(self._tls, ssl.SSLObject):
-            der = self._tls.getpeercert(binary_form=True)
-            self._certificate = None if der is None else _certificate(der)
+        if self._certificate is None and self.tls is not None and (found := self.tls.certificate):
+            self._certificate = Certificate(found)  # type: ignore[no-untyped-call]
         return self._certificate
+
+    async def ready(self) -> None:
+        """Return when requests can be sent. Raises OSError, which ssl.SSLError is."""
+        tls = self.tls
+        if tls is not None and self.is_open and not tls.is_ready:
+            self._secured = asyncio.get_running_loop().create_future()
+            await self._secured
+        if tls is not None and not tls.is_ready:
+            raise self._error or ConnectionResetError
+        if not self.is_open:
+            raise ConnectionResetError("the server has closed the connection as soon as it was made")
 
     def ask(
         self,
@@ -88,8 +102,11 @@ class Wire(asyncio.Protocol):
         self._was_asked = True
         self._answer, self._on_head, self._on_more = answer, on_head, on_more
         self._heard = False
+        try:
+            self._transport.write(request if self.tls is None else self.tls.encrypt(request))
+        except ssl.SSLError as error:
+            raise NothingCame(str(error)) from error
         self._waiter = asyncio.get_running_loop().create_future()
-        self._transport.write(request)
         return self._waiter
 
     def fail(self, error: BaseException) -> None:
@@ -117,6 +134,7 @@ class Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         self._lose()
+        self._end_tls()
 
     def _lose(self) -> None:
         if self.is_open:
@@ -129,38 +147,76 @@ class Wire(asyncio.Protocol):
         """From asyncio."""
         self._transport = transport
         self.is_open = True
-        # asked now: a transport that has closed knows neither
-        self._peer = transport.get_extra_info("peername")[0]
-        self._tls = transport.get_extra_info("ssl_object")
+        self._peer = transport.get_extra_info("peername")[0]  # a transport that has closed does not know it
+        if self.tls is not None:
+            self._transport.write(self.tls.begin(self._peer))
 
     def data_received(self, data: bytes) -> None:
         """From asyncio."""
-        if self._answer is None:  # nobody asked
-            self.abort()
-            return
-        self._heard = True
         if self._unread:
-            self._unread += data
+            self._unread = bytes(self._unread) + data
             return
-        while data:
+        left: bytes | memoryview = data if self.tls is None else memoryview(data)
+        while left:
             if not self._turns.has_time():
-                self._put_off(data)
+                self._put_off(left)
                 return
-            data = self._read_step(data)
+            left = self._step(left)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """From asyncio."""
+        self._error = self._error or exc
         self._lose()
         if not self._unread:
-            self._end(str(exc or "the connection was closed without an answer"))
+            self._end()
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _read_step(self, data: bytes) -> bytes:
+    def _step(self, data: bytes | memoryview) -> bytes | memoryview:
         """What is left of the bytes."""
+        if self.tls is None:
+            return self._read(bytes(data))
+        page = self._decipher(self.tls, data[:_STEP_BYTES])
+        while page:
+            page = self._read(page)
+        if self.tls.is_ended:
+            self._error = self.tls.error
+            self._transport.abort()
+            self._lose()
+            self._end()
+        return b"" if self.tls.is_over else data[_STEP_BYTES:]
+
+    def _decipher(self, tls: TlsStream, data: bytes | memoryview) -> bytes:
+        was_ready = tls.is_ready
+        page = tls.feed(data)
+        if tls.is_ready is was_ready:
+            self._flush(tls)
+        else:  # the end of the handshake goes with the request, which who is woken sends at once
+            self._wake()
+            asyncio.get_running_loop().call_soon(self._flush, tls)
+        return page
+
+    def _flush(self, tls: TlsStream) -> None:
+        """Send what TLS says by itself."""
+        words = tls.outgoing()
+        if words and self.is_open:
+            self._transport.write(words)
+            if self._transport.get_write_buffer_size() > _MOST_WAITING_BYTES:
+                self.abort()
+
+    def _end_tls(self) -> None:
+        """When all that came is read: nothing can be afterwards."""
+        if self.tls is not None:
+            self.tls.end()
+        self._wake()
+
+    def _read(self, data: bytes) -> bytes:
+        """What is left of the bytes of an answer."""
         answer = self._answer
-        if answer is None:
+        if answer is None:  # nobody asked
+            self.abort()
             return b""
+        self._heard = True
         try:
             taken = answer.feed(data)
             if answer.status:
@@ -176,7 +232,7 @@ class Wire(asyncio.Protocol):
             return b""
         return data[taken:]
 
-    def _put_off(self, data: bytes) -> None:
+    def _put_off(self, data: bytes | memoryview) -> None:
         self._unread = data
         self.hold()
         self._going_on = asyncio.get_running_loop().create_task(self._go_on())
@@ -186,18 +242,22 @@ class Wire(asyncio.Protocol):
         while self._unread:
             await self._turns.time()
             if self._unread:  # an answer that was given up has none
-                self._unread = self._read_step(self._unread)
+                self._unread = self._step(self._unread)
         self.release()
         if not self.is_open:
-            self._end("the connection was closed")
+            self._end()
 
-    def _end(self, reason: str) -> None:
+    def _end(self) -> None:
         """The connection has ended, and all that came is read."""
+        self._end_tls()
         answer = self._answer
         if answer is None:
             return
         if not self._heard:
-            self.fail(NothingCame(reason))
+            self.fail(NothingCame(str(self._error or "the connection was closed without an answer")))
+            return
+        if isinstance(self._error, ssl.SSLError):
+            self.fail(NoAnswer(f"no answer: {self._error}"))
             return
         try:
             answer.ended()
@@ -206,9 +266,16 @@ class Wire(asyncio.Protocol):
         else:
             self._finish(answer)
 
+    def _wake(self) -> None:
+        """Who waits for TLS."""
+        if self._secured is not None and not self._secured.done():
+            self._secured.set_result(None)
+
     def _has_input(self) -> bool:
+        if self._unread or (self.tls is not None and not self.tls.is_between_records):
+            return True
         if self._fileno is None:
-            self._fileno = self._transport.get_extra_info("socket").fileno()  # takes long with TLS
+            self._fileno = self._transport.get_extra_info("socket").fileno()
         return has_input(self._fileno)
 
     def _finish(self, answer: HttpAnswer) -> None:

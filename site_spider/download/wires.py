@@ -18,15 +18,19 @@ from typing import Any, NamedTuple
 from aiohappyeyeballs import AddrInfoType, start_connection
 from scrapy.exceptions import CannotResolveHostError
 
+from site_spider.bounded_dict import BoundedDict
 from site_spider.download.address import is_address, is_metadata_name, is_public
 from site_spider.download.descriptors import for_connections
 from site_spider.download.places import Places
 from site_spider.download.resolver import PrivateHostError, addresses_of, is_refused
+from site_spider.download.tls_stream import TlsClient
 from site_spider.download.wire import Wire
 
-_IDLE_SECONDS = 30.0  # a connection is kept; servers keep theirs for 5 to 75
+_IDLE_SECONDS = 75.0  # a connection is kept; servers close theirs after 5 to 75
+_MOST_IDLE = 2_000  # of all servers; with TLS one takes 44 KB
 _NEXT_ADDRESS_SECONDS = 0.25  # before the next address of a server is tried as well
 _SWEEP_SECONDS = 5.0
+_MOST_WITHOUT_SESSIONS = 10_000  # servers that are remembered, the oldest forgotten first
 
 
 class Server(NamedTuple):
@@ -42,16 +46,21 @@ class _Idle(NamedTuple):
     since: float
 
 
+class _SessionRefused(Exception):
+    """A server ended the handshake although its session was offered: it may take a whole one."""
+
+
 class Wires:
     """All connections of a crawl. On the event loop's thread only."""
 
-    def __init__(self, tls: ssl.SSLContext, *, allow_private: bool, most_idle_of_server: int) -> None:
+    def __init__(self, tls: TlsClient, *, allow_private: bool, most_idle_of_server: int) -> None:
         self._tls = tls
         self._allow_private = allow_private
         self._most_idle_of_server = max(1, most_idle_of_server)
         self._idle: dict[Server, list[Wire]] = {}
         self._idle_order: OrderedDict[Wire, _Idle] = OrderedDict()  # the longest idle first
         self._open: set[Wire] = set()
+        self._without_sessions: BoundedDict[Server, None] = BoundedDict(_MOST_WITHOUT_SESSIONS)
         self._sweeper: asyncio.TimerHandle | None = None
         self.places = Places(for_connections, self._close_longest_idle)
 
@@ -77,6 +86,8 @@ class Wires:
         self._idle_order[wire] = _Idle(server, loop.time())
         if len(kept) > self._most_idle_of_server:
             kept[0].abort()
+        if len(self._idle_order) > _MOST_IDLE:
+            self._close_longest_idle()
         if self._sweeper is None:
             self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep)
 
@@ -96,12 +107,16 @@ class Wires:
 
     async def _made(self, server: Server) -> Wire:
         addresses = await self._addresses(server)
-        if len(addresses) == 1:  # the loop's own way costs half of that by a socket
-            return await self._wire_to(server, host=addresses[0], port=server.port)
-        return await self._wire_to_first(server, addresses)
+        try:
+            return await self._wire_to_one(server, addresses, resumes=server not in self._without_sessions)
+        except _SessionRefused:
+            wire = await self._wire_to_one(server, addresses, resumes=False)
+        self._without_sessions[server] = None
+        return wire
 
-    async def _wire_to_first(self, server: Server, addresses: list[str]) -> Wire:
-        """To the address that answers first."""
+    async def _wire_to_one(self, server: Server, addresses: list[str], *, resumes: bool) -> Wire:
+        if len(addresses) == 1:  # the loop's own way costs half of that by a socket
+            return await self._wire_to(server, resumes, host=addresses[0], port=server.port)
         sock = await start_connection(
             [_address_info(address, server.port) for address in addresses],
             happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
@@ -109,26 +124,23 @@ class Wires:
             loop=asyncio.get_running_loop(),
         )
         try:
-            return await self._wire_to(server, sock=sock)
+            return await self._wire_to(server, resumes, sock=sock)
         except BaseException:
             sock.close()
             raise
 
-    async def _wire_to(self, server: Server, **place: Any) -> Wire:
+    async def _wire_to(self, server: Server, resumes: bool, **place: Any) -> Wire:
         is_tls = server.scheme == "https"
-        wire = Wire(self._lost)
+        tls = self._tls.stream(server.host, server.port, resumes=resumes) if is_tls else None
+        wire = Wire(self._lost, tls)
         try:
-            await asyncio.get_running_loop().create_connection(
-                lambda: wire,
-                ssl=self._tls if is_tls else None,
-                server_hostname=server.host.removesuffix(".") if is_tls else None,
-                **place,
-            )
-        except BaseException:
+            await asyncio.get_running_loop().create_connection(lambda: wire, **place)
+            await wire.ready()
+        except BaseException as error:
             wire.abort()  # it may have been made at the moment of the timeout
+            if tls is not None and tls.is_resuming and _may_be_for_the_session(error):
+                raise _SessionRefused from error
             raise
-        if not wire.is_open:
-            raise ConnectionResetError("the server has closed the connection as soon as it was made")
         return wire
 
     async def _addresses(self, server: Server) -> list[str]:
@@ -178,6 +190,10 @@ class Wires:
         for wire in [wire for wire, idle in self._idle_order.items() if idle.since <= before]:
             wire.abort()
         self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep) if self._idle_order else None
+
+
+def _may_be_for_the_session(error: BaseException) -> bool:
+    return isinstance(error, OSError) and not isinstance(error, ssl.SSLCertVerificationError)
 
 
 def _address_info(address: str, port: int) -> AddrInfoType:

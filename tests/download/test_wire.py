@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 import uvloop
+from scrapy.settings import Settings
 
 from site_spider.download.answer import BodyEnd, HttpAnswer
+from site_spider.download.tls import tls_context
+from site_spider.download.tls_stream import TlsClient
 from site_spider.download.wire import NothingCame, Wire
 from tests.download.handler_trials import certificate
 
@@ -39,18 +42,17 @@ class NeverTime:
         await asyncio.sleep(0)
 
 
+def insecure() -> TlsClient:
+    return TlsClient(tls_context(Settings({"DOWNLOAD_VERIFY_CERTIFICATES": False})), 1)
+
+
 @asynccontextmanager
 async def connected(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Wire, Peer]]:
     peers: asyncio.Queue[Peer] = asyncio.Queue()
     listener = await asyncio.start_server(lambda r, w: peers.put_nowait((r, w)), "127.0.0.1", 0, ssl=tls)
-    client = ssl.create_default_context()
-    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
-    _, wire = await asyncio.get_running_loop().create_connection(
-        lambda: Wire(lambda _: None),
-        *listener.sockets[0].getsockname(),
-        ssl=client if tls else None,
-        server_hostname="x" if tls else None,
-    )
+    wire = Wire(lambda _: None, insecure().stream("x", 443) if tls else None)
+    await asyncio.get_running_loop().create_connection(lambda: wire, *listener.sockets[0].getsockname())
+    await wire.ready()
     peer = await peers.get()
     try:
         yield wire, peer
@@ -102,9 +104,10 @@ def test_reading_goes_on_in_later_turns(is_tls: bool, tmp_path: Path) -> None:
     run(scenario)
 
 
-def test_the_end_of_the_connection_waits_for_what_came_before_it() -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_the_end_of_the_connection_waits_for_what_came_before_it(is_tls: bool, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
             answer, asked, _ = ask(wire)
             writer.write(OK + b"\r\n" + b"x" * 100_000)
             writer.close()
@@ -115,9 +118,10 @@ def test_the_end_of_the_connection_waits_for_what_came_before_it() -> None:
     run(scenario)
 
 
-def test_a_connection_that_is_reset_while_reading_waits_ends_its_answer() -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_a_connection_that_is_reset_while_reading_waits_ends_its_answer(is_tls: bool, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
             answer, asked, _ = ask(wire)
             writer.write(CHUNKS)
             await asyncio.sleep(0.01)
@@ -128,10 +132,29 @@ def test_a_connection_that_is_reset_while_reading_waits_ends_its_answer() -> Non
     run(scenario)
 
 
-@pytest.mark.parametrize("how", ["fail", "abort", "cancel"])
-def test_an_answer_that_is_given_up_is_not_read_on(how: str) -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_what_waits_is_read_although_the_connection_is_lost(is_tls: bool, tmp_path: Path) -> None:
+    """As when a write fails: the end is heard of before reading has come to it."""
+
     async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+            answer, asked, turns = ask(wire)
+            writer.write(CHUNKS)
+            while not turns.waited:
+                await asyncio.sleep(0)
+            wire.connection_lost(ConnectionResetError())
+            await asked
+            assert answer.ending is BodyEnd.CUT
+            assert answer.received > 4000
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+@pytest.mark.parametrize("how", ["fail", "abort", "cancel"])
+def test_an_answer_that_is_given_up_is_not_read_on(how: str, is_tls: bool, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
             heard = asyncio.Event()
             answer = HttpAnswer()
             turns = NeverTime()
@@ -154,9 +177,10 @@ def test_an_answer_that_is_given_up_is_not_read_on(how: str) -> None:
     run(scenario)
 
 
-def test_what_comes_behind_an_answer_that_waits_ends_the_connection() -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_what_comes_behind_an_answer_that_waits_ends_the_connection(is_tls: bool, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
             answer, asked, _ = ask(wire)
             writer.write(CHUNKS + b"0\r\n\r\n")
             writer.write(WHOLE)
@@ -194,9 +218,10 @@ def test_nothing_is_asked_on_a_connection_that_has_bytes_nobody_asked_for(
     run(scenario)
 
 
-def test_a_connection_that_is_held_reads_no_more() -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_a_connection_that_is_held_reads_no_more(is_tls: bool, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
+        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
             answer, asked, _ = ask(wire, waits=False)
             wire.hold()
             wire.hold()
@@ -208,5 +233,44 @@ def test_a_connection_that_is_held_reads_no_more() -> None:
             wire.release()
             await asked
             assert answer.body == b"page"
+
+    run(scenario)
+
+
+class DeafTransport:
+    """To a server that sends, and takes nothing."""
+
+    def __init__(self) -> None:
+        self.waiting = b""
+        self.is_aborted = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("127.0.0.1", 443)
+
+    def write(self, data: bytes) -> None:
+        self.waiting += data
+
+    def get_write_buffer_size(self) -> int:
+        return 70_000 + len(self.waiting)
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def test_tls_says_no_more_to_a_server_that_does_not_listen(tmp_path: Path) -> None:
+    """What it says by itself, such as alerts, would wait in memory."""
+
+    async def scenario() -> None:
+        incoming, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server = certificate(tmp_path).wrap_bio(incoming, sent, server_side=True)
+        wire, transport = Wire(lambda _: None, insecure().stream("x", 443)), DeafTransport()
+        wire.connection_made(transport)  # type: ignore[arg-type]
+        assert not transport.is_aborted
+        incoming.write(transport.waiting)
+        with pytest.raises(ssl.SSLWantReadError):
+            server.do_handshake()
+        wire.data_received(sent.read())
+        assert transport.is_aborted
+        assert not wire.is_open
 
     run(scenario)

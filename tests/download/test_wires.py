@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 from scrapy.exceptions import CannotResolveHostError
+from scrapy.settings import Settings
 
 from site_spider.download import wires
 from site_spider.download.resolver import PrivateHostError
+from site_spider.download.tls import tls_context
+from site_spider.download.tls_stream import TlsClient
 from site_spider.download.wires import Server, Wires
 
 
@@ -20,7 +23,8 @@ def opened(host: str, *, allow_private: bool = True) -> str:
     async def main() -> str:
         listener = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.2", 0)
         port = listener.sockets[0].getsockname()[1]
-        made = Wires(ssl.create_default_context(), allow_private=allow_private, most_idle_of_server=1)
+        tls = TlsClient(tls_context(Settings()), 1)
+        made = Wires(tls, allow_private=allow_private, most_idle_of_server=1)
         try:
             wire = await made.open(Server("http", host, port))
             return str(wire.address)
@@ -62,3 +66,30 @@ def test_an_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     for address in ("127.0.0.2", "::ffff:127.0.0.2", "::1"):
         with pytest.raises(PrivateHostError):
             opened(address, allow_private=False)
+
+
+async def _until_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        await reader.read()
+    writer.close()
+
+
+def test_idle_connections_of_all_servers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the process may open: of many servers that keep theirs open, the longest idle go."""
+    monkeypatch.setattr(wires, "_MOST_IDLE", 3)
+
+    async def main() -> list[bool]:
+        listener = await asyncio.start_server(_until_the_end, "0.0.0.0", 0)
+        port = listener.sockets[0].getsockname()[1]
+        made = Wires(TlsClient(tls_context(Settings()), 1), allow_private=True, most_idle_of_server=1)
+        servers = [Server("http", f"127.0.0.{number}", port) for number in range(1, 8)]
+        opened = [await made.open(server) for server in servers]
+        for server, wire in zip(servers, opened, strict=True):
+            made.keep(server, wire)
+        found = [made.take_idle(server) is not None for server in servers]
+        made.close()
+        listener.close()
+        await asyncio.sleep(0.05)
+        return found
+
+    assert asyncio.run(main()) == [False] * 4 + [True] * 3

@@ -1,0 +1,116 @@
+"""Asks for pages over TLS through a proxy (CONNECT), after one without it, and prints what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import ssl
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from scrapy import Request
+from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.reactor import install_reactor
+
+from tests.download.authority import Signed, Wish, authority, server_context, signed
+from tests.download.handler_trials import download, handler_of
+from tests.download.raw_answers import WHOLE
+
+ROOT = authority()
+HERE = [x509.DNSName("localhost")]
+
+
+def chains() -> dict[str, list[Signed]]:
+    """Of the site, by case."""
+    middle = authority("middle", ROOT)
+    return {
+        "good": [signed(Wish(names=HERE), ROOT)],
+        "with a middle": [signed(Wish(names=HERE), middle), middle],
+        "without its middle": [signed(Wish(names=HERE), middle)],
+        "expired": [signed(Wish(names=HERE, ends=-0.5), ROOT)],
+        "not yet valid": [signed(Wish(names=HERE, starts=0.5), ROOT)],
+        "another name": [signed(Wish(names=[x509.DNSName("g.test")]), ROOT)],
+        "signed by itself": [signed(Wish(names=HERE))],
+        "an unknown authority": [signed(Wish(names=HERE), authority("another"))],
+    }
+
+
+class Site:
+    """Answers over TLS, and notes whether a session was taken up."""
+
+    def __init__(self) -> None:
+        self.resumed: list[bool] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.resumed.append(writer.get_extra_info("ssl_object").session_reused)
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(WHOLE)
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """To whichever port of loopback is asked for."""
+    line = await reader.readuntil(b"\r\n\r\n")
+    port = int(line.split(b" ")[1].rpartition(b":")[2])
+    site_reader, site_writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    await asyncio.gather(pipe(reader, site_writer), pipe(site_reader, writer))
+
+
+async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65_536):
+            writer.write(data)
+    except OSError:
+        pass
+    finally:
+        writer.close()
+
+
+async def trial(folder: Path, chain: list[Signed], proxy: str, settings: dict[str, Any]) -> dict[str, Any]:
+    site = Site()
+    context = server_context(folder, *chain)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    listening = await asyncio.start_server(site.serve, "127.0.0.1", 0, ssl=context)
+    url = f"https://localhost:{listening.sockets[0].getsockname()[1]}/"
+    handler = handler_of("plain", settings)
+    outcomes = []
+    for meta in ({}, {}, {"proxy": proxy}, {}):
+        outcome = await download(handler, Request(url, meta=meta))
+        outcomes.append(outcome.get("body") or f"{outcome['error']}: {outcome['message']}")
+    await handler.close()
+    listening.close()
+    await asyncio.sleep(0.05)
+    return {"outcomes": outcomes, "resumed": site.resumed}
+
+
+async def main() -> None:
+    proxy = await asyncio.start_server(tunnel, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "trusted.pem").write_bytes(ROOT.pem)
+        os.environ["SSL_CERT_FILE"], os.environ["SSL_CERT_DIR"] = str(folder / "trusted.pem"), str(folder)
+        verified: dict[str, Any] = {"DOWNLOAD_VERIFY_CERTIFICATES": True}
+        found = {case: await trial(folder, chain, address, verified) for case, chain in chains().items()}
+        unverified = {"DOWNLOAD_VERIFY_CERTIFICATES": False}
+        found["expired, unverified"] = await trial(folder, chains()["expired"], address, unverified)
+    proxy.close()
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor", "uvloop.Loop")
+    from twisted.internet.task import react
+
+    react(lambda reactor: deferred_from_coro(main()))

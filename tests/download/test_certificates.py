@@ -1,0 +1,237 @@
+"""Which certificates a download takes, name by name and chain by chain."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from scrapy import Request
+
+from site_spider.download import wires
+from tests.download.authority import Signed, Wish, authority, server_context, signed
+from tests.download.handler_trials import handler_of
+from tests.download.raw_answers import Case, RawServer
+
+REFUSED = (
+    "CertificateError: the certificate of {} cannot be verified; "
+    "set DOWNLOAD_VERIFY_CERTIFICATES=false to take any"
+)
+ROOT, OTHER_ROOT = authority(), authority("another root")
+
+
+def dns(*names: str) -> list[x509.GeneralName]:
+    return [x509.DNSName(name) for name in names]
+
+
+def ip(*addresses: str) -> list[x509.GeneralName]:
+    return [x509.IPAddress(ip_address(address)) for address in addresses]
+
+
+def resolve(patch: pytest.MonkeyPatch, address: str = "127.0.0.1") -> None:
+    """Every name leads to the test's server."""
+
+    async def found(_host: str) -> list[str]:
+        return [address]
+
+    patch.setattr(wires, "addresses_of", found)
+
+
+def outcome(tls: ssl.SSLContext, host: str, **settings: Any) -> str:
+    """The body of the page, or the error as it is stored."""
+    return asyncio.run(_outcome(tls, host, settings))
+
+
+async def _outcome(tls: ssl.SSLContext, host: str, settings: dict[str, Any]) -> str:
+    at = "::1" if host == "[::1]" else "127.0.0.1"
+    listening = await asyncio.start_server(RawServer(Case()).serve, at, 0, ssl=tls)
+    port = listening.sockets[0].getsockname()[1]
+    handler = handler_of("plain", {"DOWNLOAD_VERIFY_CERTIFICATES": True} | settings)
+    try:
+        response = await handler.download_request(Request(f"https://{host}:{port}/"))
+    except Exception as error:  # noqa: BLE001 - its words are the outcome
+        return f"{type(error).__name__}: {error}"
+    finally:
+        await handler.close()
+        listening.close()
+    return str(response.text)
+
+
+@pytest.fixture
+def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The root of this module is trusted, and every name resolves."""
+    file = tmp_path / "trusted.pem"
+    file.write_bytes(ROOT.pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+    resolve(monkeypatch)
+    return file
+
+
+NAMES = {
+    "its name": ("h.test", dns("h.test"), True),
+    "its name in capitals": ("H.Test", dns("h.tesT"), True),
+    "one of many names": ("h.test", dns(*(f"{n}.test" for n in range(100)), "h.test"), True),
+    "another name": ("h.test", dns("g.test"), False),
+    "a name above": ("h.test", dns("test"), False),
+    "a name below": ("h.test", dns("a.h.test"), False),
+    "the end of its name": ("bad-h.test", dns("h.test"), False),
+    "a trailing dot in the URL": ("h.test.", dns("h.test"), True),
+    "a trailing dot in the certificate": ("h.test", dns("h.test."), False),
+    "a wildcard": ("a.h.test", dns("*.h.test"), True),
+    "a wildcard is one label": ("a.b.h.test", dns("*.h.test"), False),
+    "a wildcard is not none": ("h.test", dns("*.h.test"), False),
+    "a wildcard of a top-level domain": ("h.test", dns("*.test"), False),
+    "a wildcard of everything": ("h.test", dns("*"), False),
+    "a part of a label": ("foo.h.test", dns("f*.h.test"), False),
+    "a wildcard within": ("a.b.h.test", dns("a.*.h.test"), False),
+    "two wildcards": ("a.b.h.test", dns("*.*.h.test"), False),
+    "an IDN": ("xn--bcher-kva.test", dns("xn--bcher-kva.test"), True),
+    "a wildcard for an IDN": ("xn--bcher-kva.h.test", dns("*.h.test"), True),
+    "a part of an IDN": ("xn--bcher-kva.h.test", dns("xn--*.h.test"), False),
+    "an underscore for a wildcard": ("a_b.h.test", dns("*.h.test"), False),
+    "an underscore": ("a_b.h.test", dns("a_b.h.test"), True),
+    "an address": ("127.0.0.1", ip("127.0.0.1"), True),
+    "another address": ("127.0.0.1", ip("127.0.0.2"), False),
+    "an address in IPv6": ("[::1]", ip("::1"), True),
+    "an address as a name": ("127.0.0.1", dns("127.0.0.1"), False),
+    "a wildcard for an address": ("127.0.0.1", dns("*.0.0.1"), False),
+    "an address for a name": ("h.test", ip("127.0.0.1"), False),
+    "a NUL in a name": ("h.test", dns("h.test\0.evil.test"), False),
+    "a NUL behind a name": ("h.test", dns("h.test\0"), False),
+    "a mail address": ("h.test", [x509.RFC822Name("h.test")], False),
+    "a URI": ("h.test", [x509.UniformResourceIdentifier("https://h.test/")], False),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_a_certificate_is_for_the_host_of_the_url(case: str, trusted: Path, tmp_path: Path) -> None:
+    host, names, is_good = NAMES[case]
+    leaf = signed(Wish(names=names, common_name="of a test"), ROOT)
+    found = outcome(server_context(tmp_path, leaf), host)
+    assert found == ("<p>page" if is_good else REFUSED.format(host.strip("[]")))
+
+
+COMMON_NAMES = {
+    "no other name": ("h.test", "h.test", [], True),
+    "a wildcard": ("a.h.test", "*.h.test", [], True),
+    "beside another name": ("h.test", "h.test", dns("g.test"), False),
+    "an address": ("127.0.0.1", "127.0.0.1", [], False),
+    "another": ("h.test", "g.test", [], False),
+}
+
+
+@pytest.mark.parametrize("case", COMMON_NAMES)
+def test_the_common_name_counts_where_there_is_no_other(case: str, trusted: Path, tmp_path: Path) -> None:
+    host, common_name, names, is_good = COMMON_NAMES[case]
+    leaf = signed(Wish(names=names, common_name=common_name), ROOT)
+    found = outcome(server_context(tmp_path, leaf), host)
+    assert found == ("<p>page" if is_good else REFUSED.format(host))
+
+
+def _leaf(by: Signed | None = ROOT, **wish: Any) -> Signed:
+    return signed(Wish(names=dns("h.test"), **wish), by)
+
+
+def _through(middle: Signed, *more: Signed) -> tuple[Signed, ...]:
+    return (_leaf(middle), *more, middle)
+
+
+def _chain_of(length: int) -> tuple[Signed, ...]:
+    chain = [ROOT]
+    for number in range(length):
+        chain.append(authority(f"middle {number}", chain[-1]))
+    return (_leaf(chain[-1]), *reversed(chain[1:]))
+
+
+MIDDLE = authority("middle", ROOT)
+LOWER = authority("lower", MIDDLE)
+
+
+def _mismade(**wish: Any) -> tuple[Signed, ...]:
+    return _through(signed(Wish(common_name="not an authority", **wish), ROOT))
+
+
+CHAINS: dict[str, tuple[Callable[[], Sequence[Signed]], bool]] = {
+    "expired": (lambda: [_leaf(ends=-0.5)], False),
+    "not yet valid": (lambda: [_leaf(starts=0.5)], False),
+    "valid for a minute more": (lambda: [_leaf(ends=0.001)], True),
+    "signed by itself": (lambda: [_leaf(None)], False),
+    "signed by itself, as an authority": (lambda: [_leaf(None, is_authority=True)], False),
+    "an unknown authority": (lambda: [_leaf(OTHER_ROOT)], False),
+    "an unknown authority that is sent along": (lambda: [_leaf(OTHER_ROOT), OTHER_ROOT], False),
+    "an authority of the same name": (lambda: [_leaf(authority()), authority()], False),
+    "with the root": (lambda: [_leaf(), ROOT], True),
+    "a middle": (lambda: _through(MIDDLE), True),
+    "no middle": (lambda: [_leaf(MIDDLE)], False),
+    "one of two middles": (lambda: [_leaf(LOWER), LOWER], False),
+    "two middles": (lambda: [_leaf(LOWER), LOWER, MIDDLE], True),
+    "two middles in another order": (lambda: [_leaf(LOWER), MIDDLE, LOWER], True),
+    "in another order, with the root first": (lambda: [_leaf(LOWER), ROOT, MIDDLE, LOWER], True),
+    "with others that have nothing to do with it": (lambda: _through(MIDDLE, OTHER_ROOT, LOWER), True),
+    "twice": (lambda: _through(MIDDLE, MIDDLE), True),
+    "an expired middle": (lambda: _through(authority("old", ROOT, ends=-0.5)), False),
+    "a middle that is no authority": (_mismade, False),
+    "a long chain": (lambda: _chain_of(20), True),
+    "for clients only": (
+        lambda: [_leaf(more=[x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])])], False,
+    ),
+    "for servers": (lambda: [_leaf(more=[x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])])], True),
+    "an authority for other names": (
+        lambda: _through(
+            authority("constrained", ROOT, more=[x509.NameConstraints([x509.DNSName("g.test")], None)])
+        ),
+        False,
+    ),
+    "an authority for its names": (
+        lambda: _through(
+            authority("constrained", ROOT, more=[x509.NameConstraints([x509.DNSName("test")], None)])
+        ),
+        True,
+    ),
+    "a key of 1024 bits": (lambda: [_leaf(key=rsa.generate_private_key(65537, 1024))], False),
+    "a key of 2048 bits": (lambda: [_leaf(key=rsa.generate_private_key(65537, 2048))], True),
+    "a hash of 384 bits": (lambda: [_leaf(hash=hashes.SHA384())], True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHAINS)
+def test_a_chain_leads_to_an_authority(case: str, trusted: Path, tmp_path: Path) -> None:
+    make, is_good = CHAINS[case]
+    found = outcome(server_context(tmp_path, *make()), "h.test")
+    assert found == ("<p>page" if is_good else REFUSED.format("h.test"))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: _leaf(ends=-0.5), lambda: _leaf(OTHER_ROOT), lambda: signed(Wish(names=dns("g.test")))]
+)
+def test_any_certificate_will_do_without_verification(
+    make: Callable[[], Signed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve(monkeypatch)
+    found = outcome(server_context(tmp_path, make()), "h.test", DOWNLOAD_VERIFY_CERTIFICATES=False)
+    assert found == "<p>page"
+
+
+def test_authorities_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SSL_CERT_DIR, which OpenSSL looks into by hashes of names."""
+    resolve(monkeypatch)
+    folder = tmp_path / "roots"
+    folder.mkdir()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(folder))
+    context = server_context(tmp_path, _leaf())
+    assert outcome(context, "h.test") == REFUSED.format("h.test")
+    from OpenSSL import crypto
+
+    number = crypto.X509.from_cryptography(ROOT.certificate).subject_name_hash()
+    (folder / f"{number:08x}.0").write_bytes(ROOT.pem)
+    assert outcome(context, "h.test") == "<p>page"
