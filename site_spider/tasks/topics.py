@@ -25,6 +25,11 @@ class TaskTopics(NamedTuple):
         """Of the log that tells the end of tasks."""
         return f"{self.tasks}.control"
 
+    @property
+    def pages(self) -> str:
+        """Of the pages that the end of a task counts."""
+        return f"{self.tasks}.pages"
+
     @classmethod
     def read(cls, settings: SettingsView) -> Self:
         """SITE_SEED_TOPIC and SITE_TASK_TOPIC. Raises ConfigError."""
