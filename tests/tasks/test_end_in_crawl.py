@@ -317,3 +317,29 @@ def test_the_next_generation_adds_its_pages(tmp_path: Path) -> None:
     assert (first["pages"], first["failures"]) == (5, 1)
     assert (second["pages"], second["failures"], second["bytes"]) == (12, 2, first["bytes"] // 5 * 12)
     assert second["reasons"] == dict.fromkeys(first["reasons"], 2)
+
+
+TIERS = {"SITE_SEED_TOPIC": "seeds", "SITE_SEED_TOPICS": "urgent:8,seeds:1"}
+
+
+def test_an_end_covers_all_tiers(tmp_path: Path) -> None:
+    for topic, closes, first in (("urgent", False, 0), (None, True, 3)):
+        known = settings_for(tmp_path, **TIERS)
+        with SeedProducer(known, topic=topic, task_id="t", closes_task=closes) as producer:
+            for seed in seeds(first + 4)[first:]:
+                producer.send(seed)
+    crawl(tmp_path, [], until=told(tmp_path), **TIERS)
+    [event] = events(tmp_path)
+    assert (event["seeds"], event["pages"]) == ({"result": 8, "total": 8}, 7)
+
+
+def test_a_close_for_all_waits_for_every_tier(tmp_path: Path) -> None:
+    log = LocalSeedLog(tmp_path)
+    topics = TOPICS._replace(tiers=("urgent", "seeds"))
+    with closing(log.producer()) as producer:
+        for topic in topics.tiers:
+            value = json.dumps({"url": f"http://host.test/{topic}", "meta": {"task_id": "t"}}).encode()
+            producer.send(topic, b"host.test", value).result()
+        TaskProducer(log, producer, topics, "t").close_for_all(lambda: False)
+    crawl(tmp_path, [], until=told(tmp_path), **TIERS)
+    assert [event["seeds"] for event in events(tmp_path)] == [{"result": 2, "total": 2}]
