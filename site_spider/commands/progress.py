@@ -90,7 +90,8 @@ class Command(SiteCommand):
     def _show_task(self, log: SeedLog, topic: str, group: str, opts: argparse.Namespace) -> None:
         log.check(_CHECK_SECONDS)
         tasks = TaskTopics.read(self.options)
-        topics = tasks if topic == tasks.seeds else TaskTopics(topic, f"{topic}.tasks", f"{topic}.parked")
+        is_other = topic not in tasks.all_seeds
+        topics = TaskTopics(topic, f"{topic}.tasks", f"{topic}.parked") if is_other else tasks
         while True:
             report = TaskReport.taken(log, topics, group, opts.task_id)
             if opts.format == "json":

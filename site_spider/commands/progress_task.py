@@ -35,7 +35,7 @@ class TaskReport:
             task_id=task_id,
             state=phase.name if board.task(task_id) is not None else "not declared",
             reason=phase.reason,
-            waiting=sum(1 for _ in in_seed_topic(log, topics.seeds, group, task_id)),
+            waiting=sum(1 for topic in topics.all_seeds for _ in in_seed_topic(log, topic, group, task_id)),
             parked=sum(1 for _ in in_parked_topic(log, topics, board, task_id)),
             seeds=used.seeds,
             pages=used.pages,

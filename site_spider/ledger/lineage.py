@@ -71,12 +71,7 @@ class Job:
     def url_id(self) -> str:
         """The `_id` of the document."""
         if self._url_id is None:
-            scope = self.page_scope
-            try:
-                self._url_id = url_id(self.url, scope)
-            except ValueError:  # a link of a spider of the user's own, with no canonical form
-                named = self.url if scope is None else f"{scope}\n{self.url}"
-                self._url_id = blake2b(named.encode("utf-8", "replace"), digest_size=20).hexdigest()
+            self._url_id = id_of_page(self.url, self.page_scope)
         return self._url_id
 
 
@@ -130,6 +125,15 @@ class Root(Job):
         """Whether an unsigned message says which page it was that another process began."""
         spilled = self.seed.spilled
         return spilled is not None and not spilled.is_link and not spilled.is_proven
+
+
+def id_of_page(url: str, scope: str | None) -> str:
+    """The same for all who ask for a page within a scope: a document's `_id`, unless a seed names one."""
+    try:
+        return url_id(url, scope)
+    except ValueError:  # a link of a spider of the user's own, with no canonical form
+        named = url if scope is None else f"{scope}\n{url}"
+        return blake2b(named.encode("utf-8", "replace"), digest_size=20).hexdigest()
 
 
 def job_of(request: Request) -> Job | None:

@@ -51,8 +51,8 @@ class ServiceSettings:
 
     @property
     def tells_ends(self) -> bool:
-        """Whether the end of tasks is told: only of one seed topic, whose offsets sinks follow."""
-        return not self.exactly_once and len(self.tiers.topics) == 1
+        """Whether the end of tasks is told: not where links leave before their offsets are known."""
+        return not self.exactly_once
 
     @classmethod
     def read(cls, settings: SettingsView) -> Self:
@@ -97,10 +97,10 @@ class ServiceSettings:
 
 def check_ends_are_told(settings: SettingsView) -> None:
     """Raise ConfigError where nobody would hear of the end of a task: see `ServiceSettings.tells_ends`."""
-    if options.boolean(settings, EXACTLY_ONCE) or len(Tiers.of(settings).topics) > 1:
+    if options.boolean(settings, EXACTLY_ONCE):
         raise ConfigError(
-            f"The end of tasks is not told with {EXACTLY_ONCE} or with several SITE_SEED_TOPICS, so a task "
-            "cannot be closed. See docs/tasks.md."
+            f"The end of tasks is not told with {EXACTLY_ONCE}, so a task cannot be closed. "
+            "See docs/tasks.md."
         )
 
 

@@ -18,6 +18,7 @@ from site_spider.errors import ConfigError
 from site_spider.observe.lag import LagGate
 from site_spider.reason import refused
 from site_spider.seed.line import seed_message
+from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins
 from site_spider.service.environment import apply_environment
 from site_spider.tasks.closing import TaskProducer
@@ -56,9 +57,10 @@ class SeedProducer:
             raise ConfigError(f"max_lag is {max_lag}, but must be 1 or more. Leave it out for no limit.")
         self.produced = 0
         known = _settings(settings)
-        if topic is not None:
-            known.set("SITE_SEED_TOPIC", topic, priority="cmdline")
+        if topic is not None and topic not in Tiers.of(known).topics:  # of another crawl
+            known.update({"SITE_SEED_TOPIC": topic, "SITE_SEED_TOPICS": ""}, priority="cmdline")
         self._topics = TaskTopics.read(known)
+        self._topic = topic or self._topics.seeds
         self._task_id = task_id
         self._closes = closes_task
         self._under_way: deque[tuple[int, Future[MessagePlace]]] = deque()
@@ -72,7 +74,7 @@ class SeedProducer:
         group = options.text(known, "SITE_CONSUMER_GROUP", required=True)
         self._gate = None
         if max_lag is not None:
-            self._gate = LagGate(self._log, self._topics.seeds, group, max_lag, lambda _line: None)
+            self._gate = LagGate(self._log, self._topic, group, max_lag, lambda _line: None)
         self._is_closed = False
         if self._task is not None:
             self._task.begin()
@@ -89,7 +91,7 @@ class SeedProducer:
             if self._gate.is_shut:
                 self.flush()
             self._gate.wait()
-        self._under_way.append((len(value), self._producer.send(self._topics.seeds, key, value)))
+        self._under_way.append((len(value), self._producer.send(self._topic, key, value)))
         self._bytes += len(value)
         while self._under_way and (self._is_full() or self._under_way[0][1].done()):
             self._settle()

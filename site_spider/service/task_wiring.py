@@ -18,6 +18,7 @@ from site_spider.tasks.control_log import Endings
 from site_spider.tasks.follower import Follower
 from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.leaving import Leaving
+from site_spider.tasks.page_log import PageLog
 from site_spider.tasks.parking import Parking
 from site_spider.tasks.return_watch import ReturnWatch
 from site_spider.tasks.states import TaskStates
@@ -34,6 +35,7 @@ class TaskRecords(NamedTuple):
     parking: Parking
     control: Control
     highs: Control | None  # None: the end of tasks is not told
+    pages: PageLog
     background: Background
 
 
@@ -47,7 +49,8 @@ def build_records(
     control = Control(producer, topics.control, states.process, endings, follower, background)
     highs = control if config.tells_ends else None
     parking = Parking(producer, topics, states, background, highs)
-    return TaskRecords(topics, board, states, parking, control, highs, background)
+    pages = PageLog(log, producer, topics.pages, background)
+    return TaskRecords(topics, board, states, parking, control, highs, pages, background)
 
 
 def build_gate(records: TaskRecords, queues: Queues, leaving: Leaving) -> TaskGate:

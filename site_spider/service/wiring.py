@@ -129,7 +129,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # tasks
     records = build_records(config, stores.log, producer, tell, background)
-    tracker = Tracker(completion, records.control)
+    tracker = Tracker(completion, records.control, records.pages)
     ends = build_ends(settings, config, records, stores.log, producer, tracker, ledger.partitions)
 
     # bodies in memory

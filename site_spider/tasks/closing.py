@@ -74,7 +74,8 @@ class TaskProducer:
         """
         make_control_log(self._log, self._topics)
         self._say(Producing(ALL_PRODUCERS, is_open=True))
-        topics = (self._topics.seeds, self._topics.parked) if has_parked() else (self._topics.seeds,)
+        seeds = self._topics.all_seeds
+        topics = (*seeds, self._topics.parked) if has_parked() else seeds
         highs = {partition: end for topic in topics for partition, end in _ends(self._log, topic) if end}
         self._say(Producing(ALL_PRODUCERS, is_open=False, closes=True, highs=highs))
 

@@ -69,8 +69,8 @@ def _told(fact: Fact) -> tuple[str, tuple[str, ...], dict[str, Any]]:  # noqa: P
         }
         return "tally", (_text(fact.partition), fact.writer), said
     if isinstance(fact, EndTold):
-        ended = {"generation": fact.generation, "upto": fact.upto, "highs": _highs(fact.highs)}
-        return "ended", (), {**ended, "event": dict(fact.event)}
+        ended = {"generation": fact.generation, "upto": fact.upto, "pages_upto": fact.pages_upto}
+        return "ended", (), {**ended, "highs": _highs(fact.highs), "event": dict(fact.event)}
     if isinstance(fact, Attempts):
         return "attempts", (), {"generation": fact.generation, "made": [list(each) for each in fact.made]}
     return "noticed", (), {"generation": fact.generation}
@@ -117,7 +117,8 @@ def _tally(owner: list[str], said: Any) -> Tally:
 
 def _ended(_owner: list[str], said: Any) -> EndTold:
     event = {str(name): value for name, value in said["event"].items()}
-    return EndTold(_number(said["generation"]), _number(said["upto"]), _read_highs(said["highs"]), event)
+    numbers = [_number(said[name]) for name in ("generation", "upto", "pages_upto")]
+    return EndTold(numbers[0], numbers[1], _read_highs(said["highs"]), event, numbers[2])
 
 
 def _noticed(_owner: list[str], said: Any) -> Noticed:
@@ -173,6 +174,11 @@ class Endings:
 
     def __len__(self) -> int:
         return len(self._endings)
+
+    def pages_told(self) -> dict[str, int]:
+        """Of each task that has ended: below what offset the page log is told."""
+        ended = ((task_id, ending.ended) for task_id, ending in self._endings.items())
+        return {task_id: end.pages_upto for task_id, end in ended if end is not None}
 
     def take(self, message: Message) -> str:
         """The next record; returns its task's id. Raises BadRecord."""

@@ -85,12 +85,16 @@ class Passed(NamedTuple):
 
 
 class EndTold(NamedTuple):
-    """The end was told of a generation, from what the log said below an offset; `event` is what was told."""
+    """The end was told of a generation, from what the log said below an offset; `event` is what was told.
+
+    Its pages are those that the page log has below `pages_upto`, and those of the generation before.
+    """
 
     generation: int
     upto: int
     highs: Mapping[Partition, int]
     event: Mapping[str, Any]
+    pages_upto: int = 0
 
 
 class Noticed(NamedTuple):

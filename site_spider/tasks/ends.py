@@ -50,7 +50,7 @@ class TaskEnds:
         if self._is_on:
             self._control.start()
         else:
-            logger.info("The end of tasks is not told with SITE_KAFKA_EXACTLY_ONCE or SITE_SEED_TOPICS")
+            logger.info("The end of tasks is not told with SITE_KAFKA_EXACTLY_ONCE")
 
     def look(self) -> None:
         """Write what has changed; to be called often."""

@@ -31,7 +31,7 @@ class PutBackTasks:
 
     def before(self, topic: str, value: bytes | None) -> str | None:
         """A message is about to be sent; its task, if that is known."""
-        task_id = _task_of(value) if topic == self._topics.seeds else None
+        task_id = _task_of(value) if topic in self._topics.all_seeds else None
         if task_id is None or (ending := self._endings.get(task_id)) is None:
             return None
         if task_id not in self._going:

@@ -4,6 +4,10 @@ The process that has the first partition of the seed topic does it. The end is w
 first, with the text of the event: the first one of a generation counts. Whoever has the first partition
 then sends the event and notes that. A crash in between sends the same bytes once more; `task_id` and
 `generation` name an event.
+
+Before that the pages of the task are counted: the page log is read on a thread, once for all tasks that end
+meanwhile. All pages are in it, because no seed is complete before its pages are. If the control log says
+more of the task when the pages are counted, they are counted again.
 """
 
 from __future__ import annotations
@@ -12,19 +16,24 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
+from site_spider.contracts.seed_log import Message, MessagePlace, Producer, SeedLog
 from site_spider.engine.background import Background
-from site_spider.errors import LogUnavailable
+from site_spider.errors import LogUnavailable, SiteSpiderError
 from site_spider.tasks.control import Control
+from site_spider.tasks.counted_page import BadPages
 from site_spider.tasks.ending import EndTold, Noticed, TaskEnding
+from site_spider.tasks.page_counts import PageCounts, PageReading, read_pages
 from site_spider.tasks.topics import TaskTopics
 
 logger = logging.getLogger(__name__)
+
+_MOST_SAID = 20  # records that cannot be read
 
 
 class Teller:
@@ -48,12 +57,17 @@ class Teller:
         self._has_first = has_first  # the first partition of the seed topic
         self._background = background
         self._busy: set[str] = set()  # tasks of which something is on its way
+        self._over: set[str] = set()  # of these, those whose pages are to be counted
+        self._is_counting = False
         self._has_topic = False
         self._loop = asyncio.get_running_loop()
 
     def look(self) -> None:
         """To be called now and then."""
         unfinished = self._control.endings.unfinished
+        if self._over and not self._is_counting:
+            self._is_counting = True
+            self._background.start(self._tell_all(), "counting pages")
         if not unfinished or not self._has_first():
             return
         for task_id in unfinished - self._busy:
@@ -65,16 +79,51 @@ class Teller:
                 self._background.start(self._send(task_id, ending.ended), "task event")
             elif ending.is_over and not ending.is_told:
                 self._busy.add(task_id)
-                self._control.when_read(lambda task_id=task_id: self._tell(task_id))  # type: ignore[misc]
+                self._control.when_read(lambda task_id=task_id: self._over.add(task_id))  # type: ignore[misc]
 
-    def _tell(self, task_id: str) -> None:
+    async def _tell_all(self) -> None:
         """The log is read to its end, where the rule holds."""
-        ending = self._control.get(task_id)
-        if ending is None or not ending.is_over or ending.is_told:
-            self._busy.discard(task_id)
+        over, self._over = self._over, set()
+        ends = {task_id: ending for task_id in over if (ending := self._is_over(task_id)) is not None}
+        read_to = {task_id: ending.read_to for task_id, ending in ends.items()}
+        self._busy -= over - ends.keys()
+        try:
+            reading = await asyncio.to_thread(self._read_pages, ends, self._control.endings.pages_told())
+        except LogUnavailable as error:
+            logger.warning("The pages of tasks cannot be counted now, trying again: %s", error)
+            self._busy -= over
             return
-        event = event_of(task_id, ending, self._kind_of(task_id, time.time()))
-        ended = EndTold(ending.generation, ending.read_to, dict(ending.highs), event)
+        finally:
+            self._is_counting = False
+        for task_id, ending in ends.items():
+            if ending.read_to == read_to[task_id] and self._is_over(task_id) is ending:
+                self._tell(task_id, ending, reading)
+            else:
+                self._busy.discard(task_id)
+        for key in reading.stale:
+            with suppress(SiteSpiderError):  # the next reading finds them again
+                self._producer.send(self._topics.pages, key, None)
+
+    def _is_over(self, task_id: str) -> TaskEnding | None:
+        ending = self._control.get(task_id)
+        return ending if ending is not None and ending.is_over and not ending.is_told else None
+
+    def _read_pages(self, ends: Mapping[str, TaskEnding], told: Mapping[str, int]) -> PageReading:
+        skipped = 0
+
+        def skip(message: Message, error: BadPages) -> None:
+            nonlocal skipped
+            skipped += 1
+            if skipped <= _MOST_SAID:
+                logger.warning("Skipped in %s: offset %d: %s", self._topics.pages, message.offset, error)
+
+        wanted = {task_id: told.get(task_id, 0) for task_id in ends}
+        return read_pages(self._log, self._topics.pages, wanted, told, skip)
+
+    def _tell(self, task_id: str, ending: TaskEnding, reading: PageReading) -> None:
+        pages = pages_before(ending).plus(reading.counts[task_id])
+        event = event_of(task_id, ending, self._kind_of(task_id, time.time()), pages)
+        ended = EndTold(ending.generation, ending.read_to, dict(ending.highs), event, reading.end)
         self._control.write(task_id, ended, lambda _: self._when_settled(task_id))
 
     def _when_settled(self, task_id: str) -> None:
@@ -99,7 +148,14 @@ class Teller:
         self._control.write(task_id, Noticed(ended.generation), lambda _: self._when_settled(task_id))
 
 
-def event_of(task_id: str, ending: TaskEnding, kind: str) -> dict[str, Any]:
+def pages_before(ending: TaskEnding) -> PageCounts:
+    """What was told of the generations before."""
+    event = {} if ending.ended is None else ending.ended.event
+    numbers = [int(event.get(name) or 0) for name in ("pages", "failures", "bytes")]
+    return PageCounts(numbers[0], numbers[1], numbers[2], dict(event.get("reasons") or {}))
+
+
+def event_of(task_id: str, ending: TaskEnding, kind: str, pages: PageCounts) -> dict[str, Any]:
     """What is told of the end of a task: the counts of all its generations."""
     counts = ending.counts()
     return {
@@ -109,10 +165,10 @@ def event_of(task_id: str, ending: TaskEnding, kind: str) -> dict[str, Any]:
         "first_at": _time(counts.first_ms),
         "last_at": _time(counts.last_ms),
         "seeds": {**counts.seeds, "total": sum(counts.seeds.values())},
-        "pages": counts.pages,
-        "failures": counts.failures,
-        "bytes": counts.bytes,
-        "reasons": dict(counts.reasons),
+        "pages": pages.pages,
+        "failures": pages.failures,
+        "bytes": pages.size_bytes,
+        "reasons": dict(pages.reasons),
     }
 
 

@@ -19,16 +19,28 @@ class TaskTopics(NamedTuple):
     tasks: str
     parked: str
     events: str = "task-events"
+    tiers: tuple[str, ...] = ()  # all seed topics; empty: `seeds` alone
+
+    @property
+    def all_seeds(self) -> tuple[str, ...]:
+        """Each topic that seeds of a task may be in."""
+        return self.tiers or (self.seeds,)
 
     @property
     def control(self) -> str:
         """Of the log that tells the end of tasks."""
         return f"{self.tasks}.control"
 
+    @property
+    def pages(self) -> str:
+        """Of the pages that the end of a task counts."""
+        return f"{self.tasks}.pages"
+
     @classmethod
     def read(cls, settings: SettingsView) -> Self:
         """SITE_SEED_TOPIC and SITE_TASK_TOPIC. Raises ConfigError."""
-        seeds = Tiers.of(settings).main
+        tiers = Tiers.of(settings)
+        seeds = tiers.main
         tasks = options.topic(settings, "SITE_TASK_TOPIC", f"{seeds}.tasks")
         events = options.topic(settings, "SITE_TASK_EVENTS_TOPIC", f"{seeds}.task-events")
         if events in (seeds, tasks):
@@ -41,4 +53,4 @@ class TaskTopics(NamedTuple):
                 f"SITE_TASK_TOPIC is {tasks!r} as SITE_SEED_TOPIC is: each task would be read as a seed. "
                 "Name another topic, or leave it empty."
             )
-        return cls(seeds, tasks, f"{seeds}.parked", events)
+        return cls(seeds, tasks, f"{seeds}.parked", events, tiers.topics)

@@ -1,16 +1,17 @@
 """Counts the seeds of tasks, and says how far each task is complete and committed in each partition.
 
-Each seed of a task has one hold of the tracker. When it is the last one, the seed is counted in the control
-log (tasks.counting), and then released. A seed of a task that the log does not name is released when the
-log was read up to its present end, and is not counted.
+Each seed of a task has one hold of the tracker. When it is the last one, the seed's pages go to the page log
+(tasks.page_log), then the seed is counted in the control log (tasks.counting), and then released. A seed of
+a task that the log does not name is released when the log was read up to its present end, and is not
+counted.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from site_spider.bounded_dict import BoundedDict
@@ -23,9 +24,11 @@ from site_spider.ledger.lineage import Job, Root
 from site_spider.ledger.metadata import decode
 from site_spider.seed.seed import Seed
 from site_spider.tasks.control import Control
+from site_spider.tasks.counted_page import CountedPage, PageFact
 from site_spider.tasks.counting import Counting
 from site_spider.tasks.counts import Counts
 from site_spider.tasks.ending import TaskEnding
+from site_spider.tasks.page_log import PageLog
 
 _MOST_LEFT = 20_000  # seeds whose partition went away while they were under way
 
@@ -33,41 +36,37 @@ Share = tuple[str, Partition]  # one task in one partition
 
 
 class Tracked:
-    """A seed of a task, and what its pages were so far."""
+    """A seed of a task, and its pages so far."""
 
-    __slots__ = ("began", "bytes", "failures", "first_ms", "pages", "reasons", "task_id")
+    __slots__ = ("_pages", "began", "first_ms", "task_id")
 
     def __init__(self, task_id: str) -> None:
         self.task_id = task_id
         self.began = False
         self.first_ms = int(time.time() * 1000)
-        self.pages = self.failures = self.bytes = 0
-        self.reasons: Counter[str] = Counter()
+        self._pages: dict[str, PageFact] = {}
 
-    def add(self, document: Mapping[str, Any]) -> None:
-        """One more document."""
-        self.bytes += document.get("response_size") or 0
-        if document.get("status") is not None:
-            self.pages += 1
-        if (description := document.get("description")) is not None:
-            self.failures += 1
-            self.reasons[str(description).partition(":")[0].partition(" (after ")[0].strip()[:80]] += 1
+    def add(self, page: PageFact) -> None:
+        """One more document; of one page the last one counts."""
+        self._pages[page.url_id] = page
+
+    def pages(self) -> list[CountedPage]:
+        """All of them."""
+        return [page.counted() for page in self._pages.values()]
 
     def counts(self, outcome: str) -> Counts:
         """With how the seed has ended."""
-        now_ms = int(time.time() * 1000)
-        return Counts(
-            {outcome: 1}, self.pages, self.failures, self.bytes, dict(self.reasons), self.first_ms, now_ms
-        )
+        return Counts({outcome: 1}, self.first_ms, int(time.time() * 1000))
 
 
 class Tracker(SeedListener):
     """On the event loop's thread only."""
 
-    def __init__(self, completion: Completion, control: Control) -> None:
+    def __init__(self, completion: Completion, control: Control, pages: PageLog) -> None:
         self._completion = completion
         self._ledger = completion.ledger
         self._control = control
+        self._pages = pages
         self._tracked: dict[Entry, Tracked] = {}
         self._entries: dict[tuple[Partition, int], Entry] = {}  # those that wait to be counted
         self._left: BoundedDict[tuple[Partition, int], Tracked] = BoundedDict(_MOST_LEFT)
@@ -98,7 +97,7 @@ class Tracker(SeedListener):
         if tracked is None and not entry.live:
             tracked = self._left.get((entry.partition, entry.offset))
         if tracked is not None:
-            tracked.add(document)
+            tracked.add(PageFact.of(job, document))
 
     def last_hold(self, entry: Entry) -> None:
         """As in SeedListener: all is done but for the counting."""
@@ -136,6 +135,7 @@ class Tracker(SeedListener):
     def look(self) -> None:
         """Write what has changed; to be called often."""
         self._forget_lost()
+        self._pages.look()
         for share in list(self._ready):
             self._count(share)
         for task_id in list(self._control.endings.unfinished):
@@ -144,7 +144,7 @@ class Tracker(SeedListener):
     @property
     def is_counting(self) -> bool:
         """Whether a seed waits to be counted."""
-        return bool(self._ready or self._unsure)
+        return bool(self._ready or self._unsure or self._pages.is_writing)
 
     def _decide(self) -> None:
         """The log is read: which of them belong to a task that it names."""
@@ -160,11 +160,16 @@ class Tracker(SeedListener):
                 self._completion.release(entry)
 
     def _done(self, entry: Entry, tracked: Tracked) -> None:
-        place = entry.partition, entry.offset
         if not tracked.began:  # what an earlier epoch did of it completes it
-            tracked = self._left.get(place, tracked)
+            tracked = self._left.get((entry.partition, entry.offset), tracked)
+        counted = partial(self._pages_written, entry, tracked)
+        self._pages.add(tracked.task_id, tracked.pages(), counted)
+
+    def _pages_written(self, entry: Entry, tracked: Tracked) -> None:
+        if entry not in self._tracked or not entry.live:
+            return  # its partition has left meanwhile
         share = tracked.task_id, entry.partition
-        self._entries[place] = entry
+        self._entries[entry.partition, entry.offset] = entry
         outcome = "result" if entry.outcome is None else entry.outcome.value
         self._counting(share).done(entry.offset, tracked.counts(outcome))
         self._ready.add(share)

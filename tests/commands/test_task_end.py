@@ -76,11 +76,11 @@ def test_close_needs_a_task(project: Project) -> None:
 
 
 def test_close_is_refused_where_nobody_would_hear_of_the_end(project: Project) -> None:
-    """With tiers a task may have seeds in several topics."""
-    tiers = ("-s", "SITE_SEED_TOPICS=urgent:2,seeds:1")
+    """Links leave in the transaction of their tree, before their offsets are known."""
+    once = ("-s", "SITE_KAFKA_EXACTLY_ONCE=true")
     for command in (("task", "close", "t"), ("seed", "-", "--task-id", "t", "--close")):
-        ran = project.scrapy(*command, *tiers, stdin="http://host.test/1\n")
-        assert (ran.returncode, "SITE_SEED_TOPICS" in ran.stderr) == (1, True), ran.stderr
+        ran = project.scrapy(*command, *once, stdin="http://host.test/1\n")
+        assert (ran.returncode, "SITE_KAFKA_EXACTLY_ONCE" in ran.stderr) == (1, True), ran.stderr
 
 
 def test_notify_sends_the_webhook_once_more(project: Project, tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ FACTS: list[Fact] = [
     Producing("p", is_open=True),
     Producing("*", is_open=False, closes=True, highs={PLACE: 7}),
     High(PLACE, "w", 9),
-    Tally(PLACE, "w", 2, 4, 12, frozenset({5, 9}), Counts({"result": 3}, 3, 1, 40, {"DNS": 1}, 5, 9)),
+    Tally(PLACE, "w", 2, 4, 12, frozenset({5, 9}), Counts({"result": 3}, 5, 9)),
     Passed(PLACE, "w", 4),
-    EndTold(1, 20, {PLACE: 7}, {"event": "done", "seeds": {"total": 1}}),
+    EndTold(1, 20, {PLACE: 7}, {"event": "done", "seeds": {"total": 1}}, 12),
     Noticed(1),
     Attempts(1, (WebhookAttempt(5, 503, "HTTP 503"), WebhookAttempt(9, 204, ""))),
 ]

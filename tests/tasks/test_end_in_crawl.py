@@ -292,3 +292,54 @@ def test_a_seed_producer_waits_while_too_many_messages_wait(tmp_path: Path) -> N
 def test_a_seed_producer_names_what_does_not_fit(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         SeedProducer(settings_for(tmp_path), **wrong)
+
+
+def test_a_page_of_two_messages_counts_once(tmp_path: Path) -> None:
+    """As after a death, when a link was sent to the topic twice, or is met again as another message."""
+    with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
+        for meta in ({}, {}, {"url_id": "of the producer"}):
+            producer.send({"url": "http://host.test/t/1", "meta": meta | {"NotExtract": True}})
+        producer.send("http://host.test/t/2")
+    crawl(tmp_path, [], until=told(tmp_path))
+    [event] = events(tmp_path)
+    assert event["seeds"] == {"result": 4, "total": 4}
+    assert event["pages"] == 2
+
+
+def test_the_next_generation_adds_its_pages(tmp_path: Path) -> None:
+    ANSWERS["/t/3"] = lambda request: page(request, status=404)
+    produce(tmp_path)
+    crawl(tmp_path, [], until=told(tmp_path))
+    produce(tmp_path, count=7)
+    crawl(tmp_path, [], until=told(tmp_path, 2))
+    del ANSWERS["/t/3"]
+    first, second = events(tmp_path)
+    assert (first["pages"], first["failures"]) == (5, 1)
+    assert (second["pages"], second["failures"], second["bytes"]) == (12, 2, first["bytes"] // 5 * 12)
+    assert second["reasons"] == dict.fromkeys(first["reasons"], 2)
+
+
+TIERS = {"SITE_SEED_TOPIC": "seeds", "SITE_SEED_TOPICS": "urgent:8,seeds:1"}
+
+
+def test_an_end_covers_all_tiers(tmp_path: Path) -> None:
+    for topic, closes, first in (("urgent", False, 0), (None, True, 3)):
+        known = settings_for(tmp_path, **TIERS)
+        with SeedProducer(known, topic=topic, task_id="t", closes_task=closes) as producer:
+            for seed in seeds(first + 4)[first:]:
+                producer.send(seed)
+    crawl(tmp_path, [], until=told(tmp_path), **TIERS)
+    [event] = events(tmp_path)
+    assert (event["seeds"], event["pages"]) == ({"result": 8, "total": 8}, 7)
+
+
+def test_a_close_for_all_waits_for_every_tier(tmp_path: Path) -> None:
+    log = LocalSeedLog(tmp_path)
+    topics = TOPICS._replace(tiers=("urgent", "seeds"))
+    with closing(log.producer()) as producer:
+        for topic in topics.tiers:
+            value = json.dumps({"url": f"http://host.test/{topic}", "meta": {"task_id": "t"}}).encode()
+            producer.send(topic, b"host.test", value).result()
+        TaskProducer(log, producer, topics, "t").close_for_all(lambda: False)
+    crawl(tmp_path, [], until=told(tmp_path), **TIERS)
+    assert [event["seeds"] for event in events(tmp_path)] == [{"result": 2, "total": 2}]

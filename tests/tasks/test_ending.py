@@ -222,6 +222,7 @@ MUTANTS: list[Callable[[], Rules]] = [
     *(lambda kind=kind: Rules(ending=kind) for kind in ENDINGS),
     *(lambda kind=kind: Rules(counting=kind) for kind in COUNTINGS),
     lambda: Rules(waits_for_high=False),
+    lambda: Rules(waits_for_pages=False),
     lambda: Rules(waits_for_tally=False),
 ]  # fmt: skip
 

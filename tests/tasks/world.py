@@ -31,6 +31,7 @@ class Rules:
     ending: type[TaskEnding] = TaskEnding
     counting: type[Counting] = Counting
     waits_for_high: bool = True  # before the parent's hold is released
+    waits_for_pages: bool = True  # before a seed is counted
     waits_for_tally: bool = True  # before a seed completes
 
 
@@ -41,6 +42,7 @@ class Work:
     page: str
     spilled: int = 0  # links whose message is in the topic
     told: int = 0  # of these, those whose high is in the log
+    is_logged: bool = False  # its page is in the page log
     is_done: bool = False
     is_complete: bool = False
 
@@ -93,6 +95,7 @@ class World:
         self.put_back: set[str] = set()
         self.topic: list[list[str]] = [[] for _ in range(partitions)]
         self.log: list[Fact] = []
+        self.pages: set[str] = set()  # the page log, each page once
         self.committed: list[set[int]] = [set() for _ in range(partitions)]
         self.owner: list[tuple[str, int]] = [("", 0)] * partitions  # name and epoch
         self.born = 0
@@ -153,7 +156,10 @@ class World:
             yield from (("spill", process.name, number, offset, into) for into in range(len(self.topic)))
         waits = work.told < work.spilled and self.rules.waits_for_high
         if work.spilled == len(links) and not waits and not work.is_done:
-            yield ("end", process.name, number, offset)
+            if not work.is_logged:
+                yield ("log page", process.name, number, offset)
+            if work.is_logged or not self.rules.waits_for_pages:
+                yield ("end", process.name, number, offset)
 
     def do(self, step: Step) -> None:
         getattr(self, "_do_" + step[0].replace(" ", "_"))(*step[1:])
@@ -221,12 +227,17 @@ class World:
             self._append(High(partition(into), name, high))
         work.told = work.spilled
 
+    def _do_log_page(self, name: str, number: int, offset: int) -> None:
+        work = self._named(name).shares[number].works[offset]
+        self.pages.add(work.page)
+        work.is_logged = True
+
     def _do_end(self, name: str, number: int, offset: int) -> None:
         share = self._named(name).shares[number]
         work = share.works[offset]
         work.is_done = True
         outcome = "dead_letter" if work.page in self.dead - self.put_back else "result"
-        share.counting.done(offset, Counts({outcome: 1}, pages=1))
+        share.counting.done(offset, Counts({outcome: 1}))
         if not self.rules.waits_for_tally:
             work.is_complete = True
 
@@ -308,6 +319,8 @@ class World:
             page = wanted.pop()
             if page not in done:
                 self.faults.append(f"{page} was not done when the end was told")
+            if page not in self.pages:
+                self.faults.append(f"{page} was not counted when the end was told")
             wanted += self.links.get(page, ())
         for sender in senders:
             for where, high in sender.highs.items():
@@ -323,8 +336,8 @@ class World:
         for where, tally in self.truth.tallies.items():
             pages = self.topic[where.number]
             counted = sum(page != OTHER and tally.has_counted(offset) for offset, page in enumerate(pages))
-            if counted != tally.counts.pages:
-                self.faults.append(f"{counted} seeds were counted as {tally.counts.pages}")
+            if counted != sum(tally.counts.seeds.values()):
+                self.faults.append(f"{counted} seeds were counted as {tally.counts.seeds}")
 
     # --- parts ----------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ class DocumentCheck:
         self._roots_come_again = roots_come_again
         self._cancelled = cancelled  # tasks
         self._each_cancelled = each_cancelled  # what is cancelled has a document that says so
+        self._answered: set[str] = set()  # pages; a root that comes again has two documents
 
     def compare(self, verdict: Verdict) -> None:
         """As in Check."""
@@ -65,7 +66,9 @@ class DocumentCheck:
         if page.task in self._cancelled and str(document.get("description")).startswith(CANCELLED):
             verdict.cancelled[page.task] += 1
             return
-        verdict.documents[page.task] += 1
+        if page.key not in self._answered:
+            self._answered.add(page.key)
+            verdict.documents[page.task] += 1
         wrong = expected(page.url, extract=False).mismatches(document)
         if is_wanted:
             wrong += _origin(page, document)

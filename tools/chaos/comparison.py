@@ -56,11 +56,9 @@ def _checks(stage: Stage, happened: Happened) -> Iterator[Check]:
             scene.roster,
             stage.ends.told(),
             first_answers(scene.site.record),
-            asked,
             scene.workload.pages_of,
             may_repeat=bool(happened.deaths or any(happened.counts.values())),
             one_page_a_seed=options.tree == 1,
-            links_come_again=options.links_come_again,
         )
 
 

@@ -21,7 +21,7 @@ class Verdict:
     dead_letters: int = 0
     requests: int = 0
     twice: int = 0  # requests beyond one for each page
-    documents: Counter[str] = field(default_factory=Counter)  # of pages that were answered, by task
+    documents: Counter[str] = field(default_factory=Counter)  # different pages that were answered, by task
     cancelled: Counter[str] = field(default_factory=Counter)  # documents that say so, by task
     rows: list[tuple[str, object]] = field(default_factory=list)  # what further checks put into the table
     wrong: list[str] = field(default_factory=list)

@@ -19,15 +19,16 @@ def preview(call: Call, task: Task) -> None:
     rules, waiting, hits = TaskRules(task), 0, 0
     examples: list[str] = []
     for seed in chain(
-        in_seed_topic(desk.log, topics.seeds, group, call.task_id),
+        *(in_seed_topic(desk.log, topic, group, call.task_id) for topic in topics.all_seeds),
         in_parked_topic(desk.log, topics, desk.board, call.task_id),
     ):
         waiting += 1
         if not rules.takes_seed(seed.url):
             hits += 1
             examples += [seed.url] if len(examples) < _SHOWN else []
+    where = f"{', '.join(topics.all_seeds)} and {topics.parked}"
     call.answer(
-        f"would filter {hits} of {waiting} seeds that wait in {topics.seeds} and {topics.parked}",
+        f"would filter {hits} of {waiting} seeds that wait in {where}",
         waiting=waiting,
         would_filter=hits,
         examples=examples,

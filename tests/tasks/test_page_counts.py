@@ -1,0 +1,190 @@
+"""Pages of tasks are counted once each, from whatever the page log says how often."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.engine.background import Background
+from site_spider.errors import LogUnavailable
+from site_spider.tasks import page_log
+from site_spider.tasks.counted_page import BadPages, CountedPage, key_of, read, task_of, written
+from site_spider.tasks.page_counts import PageCounts, bounded, read_pages
+from site_spider.tasks.page_log import PageLog
+
+TOPIC = "seeds.tasks.pages"
+
+pages = st.builds(
+    CountedPage,
+    st.integers(-(2**63), 2**63 - 1) | st.integers(0, 5),
+    st.integers(0, 2**40),
+    st.booleans(),
+    st.none()
+    | st.text(max_size=20).filter(lambda text: text.isprintable())
+    | st.sampled_from(["DNS", "404"]),
+)
+records = st.lists(
+    st.tuples(st.sampled_from(["one", "two", "é\n"]), st.lists(pages, max_size=8)), max_size=12
+)
+
+
+class Topic:
+    """A reader of what is given; `poll` hands out two records at a time."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+
+    def reader(self, topic: str, *, compacted: bool) -> Topic:
+        assert topic == TOPIC
+        assert compacted
+        return self
+
+    @property
+    def is_at_end(self) -> bool:
+        return not self.messages
+
+    def poll(self, timeout_seconds: float) -> list[Message]:
+        out, self.messages = self.messages[:2], self.messages[2:]
+        return out
+
+    def close(self) -> None:
+        pass
+
+
+def message(offset: int, key: bytes | None, value: bytes | None) -> Message:
+    return Message(Partition(TOPIC, 0), offset, key, value)
+
+
+def messages(said: list[tuple[str, list[CountedPage]]]) -> list[Message]:
+    return [
+        message(number, key_of(task_id, "w", number), written(those))
+        for number, (task_id, those) in enumerate(said)
+    ]
+
+
+def reading(found: list[Message], wanted: dict[str, int], told: dict[str, int] | None = None) -> Any:
+    bad: list[int] = []
+    log: Any = Topic(found)
+    read_now = read_pages(log, TOPIC, wanted, told or {}, lambda message, error: bad.append(message.offset))
+    return read_now, bad
+
+
+@given(records, st.integers(0, 12))
+def test_the_last_word_on_each_page_counts(said: list[tuple[str, list[CountedPage]]], start: int) -> None:
+    found, bad = reading(messages(said), {"one": start, "two": 0, "none": 0})
+    assert bad == []
+    assert found.end == len(said)
+    assert found.counts["none"] == PageCounts()
+    for task_id, first in (("one", start), ("two", 0)):
+        last = {
+            page.page: page
+            for at, (of, those) in enumerate(said)
+            if of == task_id and at >= first
+            for page in those
+        }.values()
+        reasons = [page.reason for page in last if page.reason is not None]
+        counts = found.counts[task_id]
+        assert counts.pages == sum(page.is_answered for page in last)
+        assert counts.failures == len(reasons)
+        assert counts.size_bytes == sum(page.size_bytes for page in last)
+        assert counts.reasons == {reason: reasons.count(reason) for reason in reasons}
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\x1f"), min_size=1), st.lists(pages))
+def test_what_is_written_is_read(task_id: str, those: list[CountedPage]) -> None:
+    assert task_of(key_of(task_id, "w", 3)) == task_id
+    assert read(written(those)) == those
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"", b"{}x", b"3", b"[3]", b"[[1, 2, true]]", b"[[1, 2, 1, null]]", b"[[1, -2, true, null]]",
+        b'[["1", 2, true, null]]', b"[[9223372036854775808, 2, true, null]]", b'[[1, 2, true, "\\ud800"]]',
+        b"[" * 100_000, b"\xff", b"[[1, 1e99, true, null]]", b"[[1, 2, true, {}]]",
+    ],
+)  # fmt: skip
+def test_a_record_that_is_none_is_skipped_and_named(value: bytes) -> None:
+    page = CountedPage(1, 10, True, None)
+    keys = (key_of("one", "w", number) for number in range(3))
+    said = [message(0, next(keys), written([page])), message(1, next(keys), value)]
+    found, bad = reading([*said, message(2, None, value), message(3, b"k", b"[]")], {"one": 0})
+    assert bad == [1, 3]
+    assert found.counts["one"] == PageCounts(1, 0, 10, {})
+    with pytest.raises(BadPages):
+        read(value)
+
+
+def test_records_of_ends_that_were_told_are_stale() -> None:
+    said = messages([("one", [CountedPage(1, 1, True, None)]), ("two", []), ("one", [])])
+    found, _ = reading([*said, message(3, key_of("one", "w", 0), None)], {"one": 2}, {"one": 2, "two": 1})
+    assert found.stale == [said[0].key]
+    assert found.counts["one"].pages == 0
+
+
+def test_rare_reasons_are_one() -> None:
+    many = {f"reason {number}": number + 1 for number in range(80)}
+    few = bounded(many)
+    assert (len(few), sum(few.values()), few["reason 79"]) == (50, sum(many.values()), 80)
+    again = PageCounts(0, 0, 0, few).plus(PageCounts(0, 0, 0, many)).reasons
+    assert (len(again), sum(again.values())) == (50, 2 * sum(many.values()))
+
+
+class Away:
+    """A producer that fails so often."""
+
+    def __init__(self, real: Any, failures: int) -> None:
+        self.real = real
+        self.failures = failures
+
+    def send(self, *record: Any) -> Future[Any]:
+        if self.failures:
+            self.failures -= 1
+            failed: Future[Any] = Future()
+            failed.set_exception(LogUnavailable("away"))
+            return failed
+        answered: Future[Any] = self.real.send(*record)
+        return answered
+
+
+@pytest.mark.parametrize("failures", [0, 3])
+def test_nothing_is_counted_before_its_pages_are_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    monkeypatch.setattr(page_log, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(page_log, "_MOST_PAGES", 2)
+    log = LocalSeedLog(tmp_path)
+    told: list[int] = []
+
+    def stored() -> int:
+        found = read_pages(log, TOPIC, {"t": 0}, {}, lambda message, error: None)
+        return found.counts["t"].pages
+
+    async def write() -> None:
+        with closing(log.producer()) as real:
+            producer: Any = Away(real, failures)
+            lines = PageLog(log, producer, TOPIC, Background(lambda error: pytest.fail(repr(error))))
+            lines.add("t", [], lambda: told.append(-1))
+            for number in range(7):
+                page = CountedPage(number % 5, 1, True, None)
+                lines.add("t", [page], lambda: told.append(stored()))
+                lines.look()
+                await asyncio.sleep(0.002)
+            while lines.is_writing:
+                lines.look()
+                await asyncio.sleep(0.002)
+
+    asyncio.run(write())
+    assert told[0] == -1
+    assert len(told) == 8
+    assert all(count >= min(number, 5) for number, count in enumerate(told[1:], 1))
+    assert stored() == 5
