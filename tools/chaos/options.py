@@ -67,9 +67,9 @@ class Options:
     def links_come_again(self) -> bool:
         """Whether a page may be met as a link by a process that does not know that it is done.
 
-        After a death the links of a tree are spilled, and a dupefilter in memory has died with its process.
+        After a death the links of a tree are spilled, to processes that may not share the dupefilter.
         """
-        return self.tree > 1 and self.settings.get("SITE_DUPEFILTER", "memory") == "memory"
+        return self.tree > 1 and self.settings.get("SITE_DUPEFILTER", "memory") != "redis"
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
