@@ -58,15 +58,12 @@ def create_again(case: Case, brokers: str) -> list[bytes]:
         (f"{ID}|text", OTHER, None),
         (f"{ID}|text", "", Position(7, "text")),  # servers that know no ids
         ("3;0;r:;;1234abcd", ID, Position(7, "3;0;r:;;1234abcd")),  # of an earlier version
-        (None, ID, Position(7)),
         ("", ID, Position(7)),
         ("|text", ID, Position(7, "|text")),
         (f"{ID}x|text", ID, Position(7, f"{ID}x|text")),
     ],
 )
-def test_a_position_is_that_of_its_topic(
-    metadata: str | None, topic_id: str, expected: Position | None
-) -> None:
+def test_a_position_is_that_of_its_topic(metadata: str, topic_id: str, expected: Position | None) -> None:
     assert to_position(TopicPartition("seeds", 0, 7, metadata), topic_id) == expected
 
 
