@@ -15,8 +15,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -42,8 +43,7 @@ def to_position(committed: TopicPartition, topic_id: str) -> Position | None:
     """What a group has committed in this topic, from the client's answer."""
     signed = _SIGNED.fullmatch(committed.metadata or "")
     by, text = signed.groups() if signed else ("", committed.metadata or "")
-    is_foreign = by and topic_id and by != topic_id
-    return None if committed.offset < 0 or is_foreign else Position(committed.offset, text)
+    return None if committed.offset < 0 or _differ(by, topic_id) else Position(committed.offset, text)
 
 
 class TopicIds:
@@ -56,10 +56,11 @@ class TopicIds:
         self._admin: AdminClient | None = None
         self._answers: Mapping[str, Future[Any]] = {}
         self._look_at = 0.0
+        self._is_mixed = False  # partitions were assigned before and after a topic was created again
 
     def have_changed(self) -> bool:
         """Whether a topic is another one than that in which the client reads. Does not wait."""
-        if self.former:
+        if self.former or self._is_mixed:
             return True
         now = time.monotonic()
         if self._answers and all(answer.done() for answer in self._answers.values()):
@@ -67,20 +68,22 @@ class TopicIds:
             return any(self._is_other(name, answer) for name, answer in answers.items())
         if self._ids and not self._answers and now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
-            self._answers = _asked(self._client(), self._ids, LOOK_SECONDS)
+            with suppress(KafkaException):  # a machine without a thread to spare, say
+                self._answers = _asked(self._client(), self._ids, LOOK_SECONDS)
         return False
 
     def positions(
-        self, answers: Iterable[TopicPartition], timeout_seconds: float
+        self, answers: Iterable[TopicPartition], owned: Iterable[Partition], timeout_seconds: float
     ) -> dict[Partition, Position | None]:
-        """What the client says is committed, of partitions that are being assigned. Raises KafkaException."""
+        """What the client says is committed, of partitions besides the owned ones. Raises KafkaException."""
         found = {Partition(one.topic, one.partition): one for one in answers}
         try:
-            self._ids |= ask_ids(self._client(), {one.topic for one in found}, timeout_seconds)
+            ids = ask_ids(self._client(), {one.topic for one in found}, timeout_seconds)
         except KafkaException:
             self._admin = None  # measured: after an outage it may go on failing
             raise
-        positions = {one: to_position(raw, self._ids[one.topic]) for one, raw in found.items()}
+        self._learn(ids, {one.topic for one in owned})
+        positions = {one: to_position(raw, ids[one.topic]) for one, raw in found.items()}
         for partition, raw in found.items():
             if positions[partition] is None and raw.offset >= 0:
                 self.former.add(partition)
@@ -99,8 +102,18 @@ class TopicIds:
         """The membership has ended."""
         self._ids.clear()
         self.former.clear()
+        self._is_mixed = False
         self._answers = {}
         self._admin = None
+
+    def _learn(self, ids: Mapping[str, str], owned: Container[str]) -> None:
+        """Positions of owned partitions keep their id, even if it is that of a former topic."""
+        self._answers = {}  # they are older
+        for name, topic_id in ids.items():
+            if name in owned and _differ(topic_id, self._ids.get(name, "")):
+                self._is_mixed = True
+            else:
+                self._ids[name] = topic_id
 
     def _sign(self, topic: str, position: Position) -> Position:
         topic_id = self._ids.get(topic)
@@ -113,11 +126,14 @@ class TopicIds:
 
     def _is_other(self, name: str, answer: Future[Any]) -> bool:
         try:
-            topic_id = _id_of(answer)
+            return _differ(_id_of(answer), self._ids.get(name, ""))
         except KafkaException:
             self._admin = None  # as above; a topic that is gone the other client hears of
             return False
-        return "" not in (topic_id, self._ids.get(name, "")) and topic_id != self._ids[name]
+
+
+def _differ(one: str, other: str) -> bool:
+    return bool(one and other) and one != other
 
 
 def _asked(admin: AdminClient, topics: Iterable[str], timeout_seconds: float) -> dict[str, Future[Any]]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from site_spider.adapters.kafka.topic_ids import to_position
+from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.topic_ids import TopicIds, to_position
 from site_spider.contracts.seed_log import Partition, Position, Producer
 from tests.contracts.seed_logs import (
     PATIENCE_SECONDS,
@@ -65,6 +69,76 @@ def create_again(case: Case, brokers: str) -> list[bytes]:
 )
 def test_a_position_is_that_of_its_topic(metadata: str, topic_id: str, expected: Position | None) -> None:
     assert to_position(TopicPartition("seeds", 0, 7, metadata), topic_id) == expected
+
+
+class Servers(TopicIds):
+    """They give `ids` to topics; an empty answer means that they are away."""
+
+    def __init__(self) -> None:
+        super().__init__(KafkaConfig("127.0.0.1:1"))
+        self.ids: dict[str, str] = {}
+
+    def _client(self) -> Any:
+        return self
+
+    def describe_topics(self, _topics: object, **_options: object) -> dict[str, Future[Any]]:
+        answers: dict[str, Future[Any]] = {name: Future() for name in ("seeds", "bulk")}
+        for name, answer in answers.items():
+            if name in self.ids:
+                answer.set_result(SimpleNamespace(topic_id=self.ids[name]))
+            else:
+                answer.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        return answers
+
+
+@pytest.fixture
+def ids() -> Servers:
+    return Servers()
+
+
+def have_changed(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """As the next polls find it."""
+    monkeypatch.setattr("site_spider.adapters.kafka.topic_ids.LOOK_SECONDS", 0.0)
+    return any([ids.have_changed(), ids.have_changed()])
+
+
+def test_a_topic_with_another_id_is_noticed_once(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids.ids = {"seeds": ID, "bulk": ID}
+    ids.positions([TopicPartition("seeds", 0, 7), TopicPartition("bulk", 0, -1001)], [], 1)
+    assert not have_changed(ids, monkeypatch)
+    ids.ids = {}
+    assert not have_changed(ids, monkeypatch)  # they are away
+    ids.ids = {"seeds": ID, "bulk": OTHER}
+    assert have_changed(ids, monkeypatch)
+    assert ids.signed({Partition("bulk", 0): Position(3, "x")}) == {
+        Partition("bulk", 0): Position(3, f"{ID}|x")  # of the topic that it was read in
+    }
+    ids.forget()
+    ids.positions([TopicPartition("bulk", 0, 3, f"{ID}|x")], [], 1)
+    assert ids.former == {Partition("bulk", 0)}
+    ids.former.clear()  # the client has begun at the start
+    assert not have_changed(ids, monkeypatch)
+
+
+def test_partitions_of_two_topics_of_one_name_are_not_mixed(
+    ids: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one is assigned after the topic was created again."""
+    ids.ids = {"seeds": ID, "bulk": ID}
+    first, second = Partition("seeds", 0), Partition("seeds", 1)
+    ids.positions([TopicPartition(*first, 7)], [], 1)
+    ids.ids = {"seeds": OTHER, "bulk": ID}
+    ids.positions([TopicPartition(*second, -1001)], [first], 1)
+    assert ids.signed({first: Position(9)}) == {first: Position(9, f"{ID}|")}
+    assert have_changed(ids, monkeypatch)
+
+
+def test_servers_without_ids_are_believed(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids.ids = {"seeds": "A" * 22, "bulk": "A" * 22}
+    at = Partition("seeds", 0)
+    assert ids.positions([TopicPartition(*at, 7, f"{ID}|x")], [], 1) == {at: Position(7, "x")}
+    assert ids.signed({at: Position(8, "y")}) == {at: Position(8, "y")}
+    assert not have_changed(ids, monkeypatch)
 
 
 def test_nothing_is_committed_at_a_negative_offset() -> None:
