@@ -14,9 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from tools.deployment.deployment import Deployment, opened, wait_until
+from tools.deployment.deployment import Deployment, wait_until
 from tools.site.handle import Site
 
 BUILD_SECONDS = 1500  # a fresh machine makes the base image first, beside other tests
@@ -100,19 +99,6 @@ def containers() -> Iterator[list[Container]]:
 
 
 @pytest.fixture
-def deployment(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[Deployment]:
-    servers = {
-        "SITE_KAFKA_BROKERS": kafka_brokers,
-        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
-        "SITE_SINKS": "elasticsearch",
-    }
-    for deployment in opened(tmp_path, servers):
-        admin = AdminClient({"bootstrap.servers": kafka_brokers})
-        admin.create_topics([NewTopic(deployment.topic, 4, 1)])[deployment.topic].result()
-        yield deployment
-
-
-@pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     with Site(tmp_path / "record.jsonl", hosts=4) as site:
         yield site
@@ -148,32 +134,32 @@ def test_the_first_crawl_runs_inside(image: str) -> None:
 
 @pytest.mark.servers
 def test_a_container_crawls_from_kafka_and_loses_nothing_in_a_stop(
-    image: str, deployment: Deployment, site: Site, containers: list[Container], tmp_path: Path
+    image: str, on_servers: Deployment, site: Site, containers: list[Container], tmp_path: Path
 ) -> None:
-    seeds = produce(deployment, site, 400)
-    settings = environment(deployment, CONCURRENT_REQUESTS="4")
+    seeds = produce(on_servers, site, 400)
+    settings = environment(on_servers, CONCURRENT_REQUESTS="4")
     containers.append(Container(tmp_path / "first.log", image, settings))
     containers[0].wait_assigned()
-    wait_until(deployment.documents, 60, "a first document")
+    wait_until(on_servers.documents, 60, "a first document")
     assert containers[0].stop() == 0, containers[0].text()[-3000:]
-    assert len(deployment.documents()) < len(seeds)
+    assert len(on_servers.documents()) < len(seeds)
     containers.append(Container(tmp_path / "second.log", image, settings))
     containers[1].wait_assigned()  # the first process of a container ignores what it does not handle
-    wait_until(deployment.is_done, 120, "no lag")
+    wait_until(on_servers.is_done, 120, "no lag")
     assert containers[1].stop() == 0
-    assert set(deployment.documents()) == seeds
+    assert set(on_servers.documents()) == seeds
 
 
 @pytest.mark.servers
 def test_a_pod_that_is_replaced_keeps_its_place_in_the_group(
-    image: str, deployment: Deployment, site: Site, containers: list[Container], tmp_path: Path
+    image: str, on_servers: Deployment, site: Site, containers: list[Container], tmp_path: Path
 ) -> None:
     """Two pods are killed and come back in other containers, each under the other's folder and process."""
 
     patience = json.dumps({"session.timeout.ms": 45_000})  # containers start slowly on a busy machine
 
     def pod(name: str, number: int) -> Container:
-        settings = environment(deployment, SITE_MEMBER_NAME=name, SITE_KAFKA_OPTIONS=patience)
+        settings = environment(on_servers, SITE_MEMBER_NAME=name, SITE_KAFKA_OPTIONS=patience)
         container = Container(tmp_path / f"{name}-{number}.log", image, settings)
         containers.append(container)
         return container
@@ -189,9 +175,9 @@ def test_a_pod_that_is_replaced_keeps_its_place_in_the_group(
     for container in after.values():
         container.wait_assigned()
     assert partitions(after) == owned
-    seeds = produce(deployment, site, 40)
-    wait_until(deployment.is_done, 60, "no lag")
-    assert set(deployment.documents()) == seeds
+    seeds = produce(on_servers, site, 40)
+    wait_until(on_servers.is_done, 60, "no lag")
+    assert set(on_servers.documents()) == seeds
 
 
 def partitions(pods: dict[str, Container]) -> dict[str, set[str]]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.contracts.seed_log import Message
 from site_spider.observe.document import is_conserved
@@ -28,20 +27,6 @@ DONE_SECONDS = 300
 def site(tmp_path: Path) -> Iterator[Site]:
     with Site(tmp_path / "record.jsonl", hosts=60) as site:
         yield site
-
-
-@pytest.fixture
-def on_servers(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[Deployment]:
-    """Kafka with 4 partitions, results and statistics in Elasticsearch."""
-    servers = {
-        "SITE_KAFKA_BROKERS": kafka_brokers,
-        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
-        "SITE_SINKS": "elasticsearch",
-    }
-    for deployment in opened(tmp_path, servers):
-        admin = AdminClient({"bootstrap.servers": kafka_brokers})
-        admin.create_topics([NewTopic(deployment.topic, 4, 1)])[deployment.topic].result()
-        yield deployment
 
 
 @pytest.fixture

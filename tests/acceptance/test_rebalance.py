@@ -208,19 +208,12 @@ def test_nothing_is_fetched_twice_when_a_member_joins_before_the_first_results_a
 
 
 def test_nothing_is_fetched_twice_at_a_start_of_several_members_with_a_new_index(
-    tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str, site: Site, admin: AdminClient
+    on_servers: Deployment, site: Site
 ) -> None:
     """Two processes that join one after the other, and nobody dies."""
-    settings = {
-        "SITE_KAFKA_BROKERS": kafka_brokers,
-        "SITE_SINKS": "elasticsearch",
-        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
-    }
-    for deployment in opened(tmp_path, settings):
-        make_topic(admin, deployment.topic, 4)
-        paths = [f"/slow/100/{number}" for number in range(1000)]
-        produce(deployment, site, paths)
-        run = deployment.start("-n", "2", "-c", "16", "--until-done")
-        assert run.wait(90) == 0
-        assert fetched_twice(site) == {}
-        assert set(deployment.documents()) == set(paths)
+    paths = [f"/slow/100/{number}" for number in range(1000)]
+    produce(on_servers, site, paths)
+    run = on_servers.start("-n", "2", "-c", "16", "--until-done")
+    assert run.wait(90) == 0
+    assert fetched_twice(site) == {}
+    assert set(on_servers.documents()) == set(paths)

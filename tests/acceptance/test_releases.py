@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.acceptance.older import Versions, older_release
 from tests.acceptance.test_deaths import crawlers
-from tools.deployment.deployment import Deployment, Run, opened, wait_until
+from tools.deployment.deployment import Deployment, Run, wait_until
 from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers
-PARTITIONS = 4
 HOSTS = 8
 SINGLES = 60  # pages of a wave that stand alone
 TREES = 4  # of a wave
@@ -42,20 +40,14 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.fixture
-def deployment(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[Deployment]:
+def deployment(on_servers: Deployment) -> Deployment:
     """Each link leaves, and a stop waits for a second only."""
-    settings = {
-        "SITE_KAFKA_BROKERS": kafka_brokers,
-        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
-        "SITE_SINKS": "elasticsearch",
+    on_servers.settings |= {
         "SITE_LINKS_TO": "kafka",
         "SITE_STOP_GRACE_SECONDS": "1",
         "CONCURRENT_REQUESTS": "8",
     }
-    for deployment in opened(tmp_path, settings):
-        admin = AdminClient({"bootstrap.servers": kafka_brokers})
-        admin.create_topics([NewTopic(deployment.topic, PARTITIONS, 1)])[deployment.topic].result()
-        yield deployment
+    return on_servers
 
 
 class Waves:

@@ -73,6 +73,14 @@ def test_a_lost_document_is_found(pages: list[Page]) -> None:
     assert (verdict.lost_seeds, verdict.lost_pages, list(verdict.counts)) == (1, 1, ["lost"])
 
 
+def test_a_document_whose_seed_was_deleted_is_not_lost_but_counted(pages: list[Page]) -> None:
+    stored = [*map(document, pages[1:])]
+    verdict = verdict_of(DocumentCheck(pages, stored, deleted={pages[0].seed, pages[1].seed}))
+    assert (verdict.wrong, verdict.deleted, verdict.lost_seeds) == ([], 1, 0)
+    items = [item(page, place) for page in pages[1:] for place in (1, 2)]
+    assert verdict_of(ItemCheck(pages, items, deleted={pages[0].seed})).wrong == []
+
+
 def test_a_document_of_a_dead_letter_is_not_lost(pages: list[Page]) -> None:
     verdict = verdict_of(DocumentCheck(pages, map(document, pages[1:]), {pages[0].key}))
     assert verdict.wrong == []

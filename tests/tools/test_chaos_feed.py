@@ -74,6 +74,25 @@ def test_the_last_tenth_comes_in_portions_and_every_second_task_is_closed(
     assert set(feed.places) == set(range(SEEDS))
 
 
+def test_a_topic_that_is_created_again_gets_as_many_seeds_besides(
+    deployment: Deployment, feed: Feed, options: Options
+) -> None:
+    portions = Portions(feed, Workload(options, 80, [deployment.topic]), SEEDS, 1)
+    portions.next()
+    produced_first = feed.count
+    partition = feed.places[0].partition
+    mine = [seed for seed, place in feed.places.items() if place.partition == partition]
+    committed = {partition: feed.places[mine[1]].offset}
+    gone = feed.delete(deployment.topic, committed)
+    assert gone == len(feed.deleted) == produced_first - 1
+    assert mine[0] not in feed.deleted  # the only one that the group has committed
+    portions.again(gone)
+    assert feed.count == produced_first + gone
+    assert feed.delete(deployment.topic, {}) == gone  # of the first topic nothing is gone once more
+    portions.next()
+    assert feed.count == SEEDS + gone
+
+
 def test_a_soak_keeps_seeds_waiting_until_its_time_is_over(
     deployment: Deployment, feed: Feed, roster: Roster
 ) -> None:

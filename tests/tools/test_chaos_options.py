@@ -31,6 +31,10 @@ def options(folder: Path, line: str) -> Options:
         ("--embedded --sink kafka", "leave one out"),
         ("--embedded --proxies 1", "leave one out"),
         ("--embedded --brokers 3", "leave one out"),
+        ("--embedded --recreated-topics 1", "leave one out"),
+        ("--recreated-topics 1 --tree 2", "leave --tree or it out"),
+        ("--recreated-topics 1 --tasks 2", "--tasks 0"),
+        ("--recreated-topics 1 --soak 5", "--tasks 0"),
         ("--soak 1 --topics --pauses 1", "--tasks N"),
         ("--brokers 2", "--brokers"),
         ("--soak 0", "--soak"),
@@ -67,6 +71,11 @@ def test_the_plan_has_what_was_asked_for_within_the_crawl(tmp_path: Path) -> Non
     assert all(FIRST_SHARE <= event.share <= LAST_SHARE for event in events)
 
 
+def test_topics_are_created_again_as_often_as_asked_for(tmp_path: Path) -> None:
+    events = plan(options(tmp_path, "--recreated-topics 3 --topics"))
+    assert Counter(event.kind for event in events)[Kind.TOPIC] == 3
+
+
 def test_a_random_seed_repeats_the_plan(tmp_path: Path) -> None:
     line = "--soak 60 --random-seed 7"
     assert plan(options(tmp_path, line)) == plan(options(tmp_path, line))
@@ -75,7 +84,9 @@ def test_a_random_seed_repeats_the_plan(tmp_path: Path) -> None:
 
 def test_a_soak_has_all_that_fits_its_sink(tmp_path: Path) -> None:
     counts = Counter(event.kind for event in plan(options(tmp_path, "--soak 120 --random-seed 1")))
-    assert set(counts) == set(Kind) - {Kind.HBASE, Kind.CLOSE}
+    assert set(counts) == set(Kind) - {Kind.HBASE, Kind.CLOSE, Kind.TOPIC}
+    counts = Counter(event.kind for event in plan(options(tmp_path, "--soak 120 --tasks 0 --random-seed 1")))
+    assert set(counts) == set(Kind) - {Kind.HBASE, Kind.CLOSE, Kind.PAUSE, Kind.CANCEL}
     kafka = options(tmp_path, "--soak 120 --sink kafka --exactly-once --kills 3")
     counts = Counter(event.kind for event in plan(kafka))
     assert counts[Kind.KILL] == 3

@@ -32,9 +32,11 @@ class DocumentCheck:
         roots_come_again: bool = False,
         cancelled: Collection[str] = (),
         each_cancelled: bool = False,
+        deleted: Collection[int] = (),
     ) -> None:
         self._wanted = wanted
         self._stored = stored
+        self._deleted = deleted  # seeds
         self._dead_letters = dead_letters  # the url_ids that they ask for
         self._is_once = is_once
         self._roots_come_again = roots_come_again
@@ -79,6 +81,9 @@ class DocumentCheck:
     def _account(self, verdict: Verdict, missing: Iterable[Page]) -> None:
         lost = set()
         for page in missing:
+            if page.seed in self._deleted:
+                verdict.deleted += 1
+                continue
             if page.key in self._dead_letters:
                 continue
             if page.task in self._cancelled and not (self._each_cancelled and page.is_root):
@@ -106,9 +111,11 @@ class ItemCheck:
         is_once: bool = True,
         roots_come_again: bool = False,
         cancelled: Collection[str] = (),
+        deleted: Collection[int] = (),
     ) -> None:
         self._wanted = wanted
         self._stored = stored
+        self._deleted = deleted  # seeds
         self._is_once = is_once
         self._roots_come_again = roots_come_again
         self._cancelled = cancelled
@@ -130,7 +137,8 @@ class ItemCheck:
                 verdict.complain("an item twice", f"{key}, {text}")
         for page in self._wanted:
             lost = [key for key in _keys(page.key) if key not in times]
-            for key in lost if page.task not in self._cancelled else ():
+            may_lack = page.task in self._cancelled or page.seed in self._deleted
+            for key in () if may_lack else lost:
                 verdict.complain("a lost item", f"{key} of {page.url}")
         verdict.rows.append(("items", len(times)))
 

@@ -19,6 +19,7 @@ _SOAK_EVERY_MINUTES = {  # how often what happens in a soak
     "added_partitions": 20.0,
     "pauses": 2.0,
     "cancels": 6.0,
+    "recreated_topics": 15.0,
 }
 _USUAL = {"kills": 5, "terms": 1, "broker_restarts": 1, "elasticsearch_restarts": 1, "hbase_restarts": 1}
 _OF_SINK = {
@@ -26,14 +27,14 @@ _OF_SINK = {
     "elasticsearch_blocks": "elasticsearch",
     "hbase_restarts": "hbase",
 }
-_OF_SERVERS = ("elasticsearch_blocks", "added_partitions", "proxies", "hbase_restarts")
+_OF_SERVERS = ("elasticsearch_blocks", "added_partitions", "recreated_topics", "proxies", "hbase_restarts")
 _OF_TASKS = ("pauses", "cancels")
 MOST_PARTITIONS = 4  # that a soak adds
 
 
 def mistake(values: Mapping[str, Any]) -> str:
     """What does not go together, and the remedy; empty when all does."""
-    return _wrong_sink(values) or _wrong_tasks(values)
+    return _wrong_sink(values) or _wrong_tasks(values) or _wrong_topic(values)
 
 
 def _wrong_sink(values: Mapping[str, Any]) -> str:
@@ -64,6 +65,20 @@ def _wrong_tasks(values: Mapping[str, Any]) -> str:
     return ""
 
 
+def _wrong_topic(values: Mapping[str, Any]) -> str:
+    if not values["recreated_topics"]:
+        return ""
+    if values["tree"] > 1:
+        return "--recreated-topics would delete links that were spilled as well: leave --tree or it out"
+    if values["tasks"] or (values["soak"] and values["tasks"] is None and _tells_ends(values)):
+        return "--recreated-topics would end tasks by positions of the deleted topic: say --tasks 0"
+    return ""
+
+
+def _tells_ends(values: Mapping[str, Any]) -> bool:
+    return not (values["exactly_once"] or values["topics"])
+
+
 def _named(names: list[str]) -> str:
     return " and ".join(f"--{name.replace('_', '-')}" for name in names)
 
@@ -74,9 +89,8 @@ def completed(values: Mapping[str, Any]) -> dict[str, Any]:
     found["sink"] = "local" if found["embedded"] else found["sink"] or "elasticsearch"
     if found["embedded"]:  # there are no servers to kill
         found |= {"broker_restarts": 0, "elasticsearch_restarts": 0}
-    tells_ends = not (found["exactly_once"] or found["topics"])
     if found["tasks"] is None:
-        found["tasks"] = int(bool(found["soak"] and tells_ends))
+        found["tasks"] = int(bool(found["soak"] and _tells_ends(found)))
     usual = _of_soak(found) if found["soak"] else _USUAL
     for name in _SOAK_EVERY_MINUTES:
         if found[name] is None:
@@ -91,6 +105,8 @@ def _fits(name: str, values: Mapping[str, Any]) -> bool:
     if name in _OF_TASKS:
         return bool(values["tasks"])
     if values["embedded"] and name in _OF_SERVERS:
+        return False
+    if name == "recreated_topics" and (values["tasks"] or values["tree"] > 1):
         return False
     return name not in _OF_SINK or values["sink"] == _OF_SINK[name]
 

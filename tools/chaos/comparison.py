@@ -40,6 +40,7 @@ def _checks(stage: Stage, happened: Happened) -> Iterator[Check]:
         roots_come_again=options.links_come_again,
         cancelled=cancelled,
         each_cancelled=scene.deployment.settings.get("SITE_CANCELLED_RESULTS") == "true",
+        deleted=scene.feed.deleted,
     )
     yield DeadLetterCheck(dead_letters)
     yield RequestCheck(wanted, asked)
@@ -50,6 +51,7 @@ def _checks(stage: Stage, happened: Happened) -> Iterator[Check]:
             is_once=outlet.is_once,
             roots_come_again=options.links_come_again,
             cancelled=cancelled,
+            deleted=scene.feed.deleted,
         )
     if stage.ends is not None:
         yield TaskEndCheck(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from site_spider.contracts.seed_log import Partition, Producer
+from site_spider.contracts.seed_log import MessagePlace, Partition, Producer
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.topics import TaskTopics
 from tools.chaos.roster import ChaosTask, Roster
@@ -28,7 +28,12 @@ class Feed:
 
     def __init__(self, workload: Workload, deployment: Deployment, roster: Roster | None) -> None:
         self.count = 0  # seeds that are durable
-        self.places: dict[int, Partition] = {}
+        self.places: dict[int, MessagePlace] = {}
+        self.deleted: frozenset[int] = (
+            frozenset()
+        )  # seeds whose topic was deleted before the group had committed them
+        self.pauses = threading.Lock()  # while it is held a soak produces nothing
+        self._begins: dict[str, int] = {}  # topics that were created again, and their first seed
         self._workload = workload
         self._topics = TaskTopics.read(deployment.scrapy_settings)
         self._log = deployment.log
@@ -45,11 +50,23 @@ class Feed:
             sent.append((seed, name, self._producer.send(*self._workload.message(seed))))
         for seed, name, future in sent:
             place = future.result(FLUSH_SECONDS * 5)
-            self.places[seed] = place.partition
+            self.places[seed] = place
             self.count += 1
             if self._roster is not None:
                 self._going[name].sent(place)
                 self._roster.task(name).seeds.append(seed)
+
+    def delete(self, topic: str, committed: Mapping[Partition, int]) -> int:
+        """A topic is about to be deleted, and with it what lies behind these offsets; how many seeds."""
+        first, self._begins[topic] = self._begins.get(topic, 0), self.count
+        places = ((seed, self.places[seed]) for seed in range(first, self.count))
+        gone = frozenset(
+            seed
+            for seed, place in places
+            if place.partition.topic == topic and place.offset >= committed.get(place.partition, 0)
+        )
+        self.deleted = self.deleted | gone
+        return len(gone)
 
     def end(self, names: Iterable[str]) -> list[ChaosTask]:
         """No more seeds of these tasks come; returns those that are still to be closed."""
@@ -96,6 +113,11 @@ class Portions:
             goes_on = {self._workload.task_of(end)} if end < self._seeds else set()
             self._feed.end(name for name in self._feed.going() if name not in goes_on)
 
+    def again(self, count: int) -> None:
+        """Produce so many seeds more than was planned. Blocks."""
+        self._feed.produce(range(self._feed.count, self._feed.count + count))
+        self._ends = [end + count for end in self._ends]
+
 
 class AlongFeed:
     """Feeds a soak from a thread of its own, which an outage of Kafka holds up. As in storm.Watched."""
@@ -141,7 +163,8 @@ class AlongFeed:
         try:
             while time.monotonic() < self._until and not self._stop.is_set():
                 if self._feed.count - self._fetched() < AHEAD:
-                    self._batch()
+                    with self._feed.pauses:
+                        self._batch()
                 self._stop.wait(LOOK_SECONDS)
             self._end(self._feed.going())
         except BaseException as error:  # noqa: BLE001 - told by the storm's thread

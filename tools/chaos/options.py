@@ -39,6 +39,7 @@ class Options:
     rebalance_every: float
     elasticsearch_blocks: int
     added_partitions: int
+    recreated_topics: int
     proxies: int
     brokers: int
     tree: int
@@ -155,6 +156,12 @@ def _add_servers(group: argparse._ArgumentGroup) -> None:
     add("--hbase-restarts", type=count, metavar="N", help="likewise (1, with this sink)")
     add("--elasticsearch-blocks", type=count, metavar="N", help="its indices take no writes for seconds (0)")
     add("--added-partitions", type=_whole(0, 20), metavar="N", help="one partition more of the topic (0)")
+    add(
+        "--recreated-topics",
+        type=_whole(0, 20),
+        metavar="N",
+        help="a seed topic is deleted, created again (0)",
+    )
     add(
         "--proxies",
         type=count,

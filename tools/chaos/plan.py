@@ -33,6 +33,7 @@ class Kind(Enum):
     PAUSE = "pause of a task"
     CANCEL = "cancel of a task"
     CLOSE = "close of a task"
+    TOPIC = "a topic created again"
 
 
 OUTAGES = frozenset({Kind.BROKER, Kind.ELASTICSEARCH, Kind.HBASE})
@@ -42,6 +43,7 @@ _LASTS = {  # seconds, from and to
     Kind.BLOCK: (2, 12),
     Kind.PROXY: (3, 20),
     Kind.PAUSE: (3, 10),
+    Kind.TOPIC: (0, 4),
 }
 
 
@@ -50,7 +52,8 @@ class Event:
     """One event: due `delay_seconds` after `share` of the crawl was done.
 
     `seconds` is how long it lasts: until the server is started again, the frozen process goes on, the
-    stopped run is replaced, the task is resumed. `victim`, from 0 to 1, says which of those that there are.
+    stopped run is replaced, the task is resumed, the topic is created. `victim`, from 0 to 1, says which of
+    those that there are.
     """
 
     share: float
@@ -87,6 +90,7 @@ def _counts(options: Options) -> dict[Kind, int]:
         Kind.PAUSE: options.pauses,
         Kind.CANCEL: options.cancels,
         Kind.CLOSE: options.closes,
+        Kind.TOPIC: options.recreated_topics,
     }
 
 

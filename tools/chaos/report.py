@@ -98,6 +98,7 @@ def table(outcome: Outcome) -> list[str]:
         ("pages", verdict.pages),
         ("results", verdict.results),
         *([("cancelled", verdict.cancelled.total())] if options.cancels else []),
+        *([("deleted with their topic", verdict.deleted)] if options.recreated_topics else []),
         ("lost", verdict.lost_seeds),
         ("dead letters", verdict.dead_letters),
         ("fetched twice", f"{verdict.twice} ({verdict.twice / max(1, verdict.pages):.1%})"),

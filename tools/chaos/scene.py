@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,15 +39,15 @@ class Scene:
         """As in storm.Scene: of the pages, or of the time of a soak."""
         if self.options.soak:
             return min(1.0, (time.monotonic() - self.began) / (60 * self.options.soak))
-        return self._done() / (self.options.seeds * self.options.tree)
+        deleted = len(self.feed.deleted)  # as many were produced besides
+        return (self._done() - deleted) / (self.options.seeds * self.options.tree)
 
     def progress(self) -> str:
         """As in storm.Scene."""
         minutes = f"minute {(time.monotonic() - self.began) / 60:.1f}, " if self.options.soak else ""
-        total = self.feed.count if self.options.soak else self.options.seeds
         ended = sum(task.is_ended for task in self.roster.all())
         tasks = f", {ended} of {len(self.roster)} tasks have ended" if len(self.roster) else ""
-        return f"{minutes}{self.fetched()} of {total * self.options.tree} pages{tasks}"
+        return f"{minutes}{self.fetched()} of {self._total()} pages{tasks}"
 
     def fetched(self) -> int:
         """As in storm.Scene."""
@@ -58,8 +59,7 @@ class Scene:
 
     def is_fetched(self) -> bool:
         """As in storm.Scene."""
-        total = self.feed.count if self.options.soak else self.options.seeds
-        return self._done() >= total * self.options.tree
+        return self._done() >= self._total()
 
     def lag(self) -> int | None:
         """As in storm.Scene."""
@@ -72,14 +72,15 @@ class Scene:
         """The partition that the seed of a page lies in."""
         seed = seed_of(path)
         place = None if seed is None else self.feed.places.get(seed)
-        return f"{place.topic}/{place.number}" if place else None
+        return f"{place.partition.topic}/{place.partition.number}" if place else None
+
+    def _total(self) -> int:
+        """Pages of all seeds that there will be, or that there are in a soak."""
+        seeds = self.feed.count if self.options.soak else self.options.seeds + len(self.feed.deleted)
+        return seeds * self.options.tree
 
     def _done(self) -> int:
-        """Pages that were fetched, and those of cancelled tasks, which may never be."""
-        given_up = sum(
-            self.options.tree - self.site.of_seed[seed]
-            for task in self.roster.all()
-            if task.is_cancelled
-            for seed in list(task.seeds)
-        )
-        return len(self.site.asked) + given_up
+        """Pages that were fetched, and those of cancelled tasks and deleted seeds, which may never be."""
+        cancelled = (list(task.seeds) for task in self.roster.all() if task.is_cancelled)
+        given_up = itertools.chain(self.feed.deleted, *cancelled)
+        return len(self.site.asked) + sum(self.options.tree - self.site.of_seed[seed] for seed in given_up)

@@ -21,9 +21,10 @@ from tools.chaos.roster import Roster
 from tools.chaos.scene import Scene
 from tools.chaos.servers import Server, brokers, start_all
 from tools.chaos.site import ChaosSite
-from tools.chaos.stores import AddPartition, Blocks
+from tools.chaos.stores import Blocks
 from tools.chaos.storm import Watched
 from tools.chaos.task_commands import CancelTask, CloseTask, PauseTask, TaskCommands
+from tools.chaos.topics import AddPartition, RecreateTopic
 from tools.chaos.workload import HOSTS, Workload
 from tools.deployment.deployment import Deployment
 
@@ -44,6 +45,7 @@ class Stage:
     servers: dict[Kind, list[Server]] = field(default_factory=dict)
     network: Network = field(default_factory=Network)
     blocks: Blocks | None = None
+    recreation: RecreateTopic | None = None
 
     def lives(self, kind: Kind) -> bool:
         """Whether all servers of that kind live."""
@@ -53,7 +55,7 @@ class Stage:
         """What was away when, with its name."""
         found = [(server.title, server.outages) for group in self.servers.values() for server in group]
         found += [(f"way to {way.name}", way.outages) for way in self.network.ways]
-        return found + ([(self.blocks.name, self.blocks.outages)] if self.blocks else [])
+        return found + [(each.name, each.outages) for each in (self.blocks, self.recreation) if each]
 
 
 @contextmanager
@@ -85,7 +87,9 @@ def prepared(options: Options) -> Iterator[Stage]:
         )
         _add_processes(stage)
         _add_tasks(stage, stack)
-        _add_stores(stage, stack, _feed(stage, stack))
+        portions = _feed(stage, stack)
+        _add_topics(stage, stack, portions)
+        _add_stores(stage, stack)
         yield stage
 
 
@@ -206,15 +210,32 @@ def _feed(stage: Stage, stack: ExitStack) -> Portions | None:
     return None
 
 
-def _add_stores(stage: Stage, stack: ExitStack, portions: Portions | None) -> None:
+def _add_topics(stage: Stage, stack: ExitStack, portions: Portions | None) -> None:
+    if Kind.BROKER not in stage.servers:
+        return
+    scene, admin = stage.scene, _admin(stage.scene.deployment)
+    recreation = stage.recreation = RecreateTopic(
+        admin,
+        scene.deployment,
+        scene.topics,
+        scene.options.brokers,
+        scene.feed,
+        portions.again if portions else lambda _seeds: None,
+        lambda: stage.lives(Kind.BROKER),
+    )
+    stack.callback(recreation.close)
+    stage.acts[Kind.TOPIC] = recreation
+    stage.watched.append(recreation)
+    stage.acts[Kind.PARTITIONS] = AddPartition(
+        admin,
+        scene.topics,
+        lambda: stage.lives(Kind.BROKER) and not recreation.is_away,
+        portions.next if portions else lambda: None,
+    )
+
+
+def _add_stores(stage: Stage, stack: ExitStack) -> None:
     deployment = stage.scene.deployment
-    if Kind.BROKER in stage.servers:
-        stage.acts[Kind.PARTITIONS] = AddPartition(
-            _admin(deployment),
-            stage.scene.topics,
-            lambda: stage.lives(Kind.BROKER),
-            portions.next if portions else lambda: None,
-        )
     if Kind.ELASTICSEARCH in stage.servers:
         stage.blocks = Blocks(
             deployment.settings["SITE_ELASTICSEARCH_HOSTS"],

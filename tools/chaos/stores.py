@@ -1,12 +1,10 @@
-"""What can happen to the data of living servers: an index without writes, a topic with a partition more."""
+"""What can happen to the data of a living server: an index without writes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined] # not in its stubs
 from elasticsearch import ApiError, Elasticsearch, TransportError
 
 from tools.chaos.acts import Stage
@@ -71,33 +69,3 @@ class Blocks:
         except (ApiError, TransportError):
             return False
         return bool(found["acknowledged"])
-
-
-class AddPartition:
-    """The seed topic gets one partition more, and then the seeds that were kept back for it."""
-
-    def __init__(
-        self,
-        admin: AdminClient,
-        topics: Sequence[str],
-        can_answer: Callable[[], bool],
-        feed: Callable[[], None],
-    ) -> None:
-        self._admin = admin
-        self._topics = topics
-        self._can_answer = can_answer
-        self._feed = feed
-
-    def happen(self, event: Event, stage: Stage) -> str | None:
-        """As in Act."""
-        if not self._can_answer():
-            return None
-        topic = self._topics[int(event.victim * len(self._topics))]
-        try:
-            known = self._admin.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].partitions
-            wanted = len(known) + 1
-            self._admin.create_partitions([NewPartitions(topic, wanted)])[topic].result(ANSWER_SECONDS)
-        except (KafkaException, TimeoutError):
-            return None
-        self._feed()
-        return f"{topic} has {wanted} partitions"

@@ -18,6 +18,7 @@ class Verdict:
     results: int = 0  # documents that are right
     lost_seeds: int = 0  # of which a page has no document, and which are no dead letter
     lost_pages: int = 0
+    deleted: int = 0  # pages that nobody has, and whose seed was deleted with its topic
     dead_letters: int = 0
     requests: int = 0
     twice: int = 0  # requests beyond one for each page

@@ -19,9 +19,10 @@ import logging
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from site_spider.adapters.kafka.closing import ClientClosing
+from site_spider.adapters.kafka.topic_ids import TopicIds
 from site_spider.contracts.seed_log import Listener, Partition, Position
 from site_spider.errors import LogUnavailable
 
@@ -43,8 +44,11 @@ class GroupRebalances(LogUnavailable):
 class KafkaAssignment:
     """The partitions of one consumer; `commit` is the consumer's own, raising LogUnavailable."""
 
-    def __init__(self, listener: Listener, commit: Callable[[Mapping[Partition, Position]], None]) -> None:
+    def __init__(
+        self, listener: Listener, ids: TopicIds, commit: Callable[[Mapping[Partition, Position]], None]
+    ) -> None:
         self._listener = listener
+        self._ids = ids
         self._commit = commit
         self._client: Consumer | None = None
         self._closing: ClientClosing | None = None
@@ -109,9 +113,11 @@ class KafkaAssignment:
         if not waiting or self._client is None:
             return
         try:
-            positions = _committed(self._client, waiting, _LEARN_AGAIN_TIMEOUT_SECONDS)
+            positions = self._committed(self._client, waiting, _LEARN_AGAIN_TIMEOUT_SECONDS)
         except KafkaException:
             return  # it was said when it began
+        if self._ids.former:
+            return  # the consumer joins again: the client has begun at an offset of another topic
         self._unlearned.clear()
         self._client.resume(waiting)
         self._announce(positions)
@@ -151,7 +157,7 @@ class KafkaAssignment:
             client.incremental_assign(raw)  # nobody hears of it
             return
         try:
-            positions = _committed(client, raw, _LEARN_TIMEOUT_SECONDS) if raw else {}
+            positions = self._committed(client, raw, _LEARN_TIMEOUT_SECONDS) if raw else {}
         except KafkaException as error:
             logger.warning(
                 "The committed positions of %s cannot be read yet: %s", listed(to_ours(raw)), error
@@ -161,12 +167,22 @@ class KafkaAssignment:
             self._unlearned_since = time.monotonic()
             self._unlearned.update(to_ours(raw))
             return
-        client.incremental_assign(raw)
+        client.incremental_assign(_begun(raw, self._ids.former))
+        self._ids.former.clear()
         client.resume(raw)  # the client remembers a pause beyond the assignment that it was made in
         try:
             self._announce(positions)
         except Exception as error:  # noqa: BLE001 - raised once the client has gone on
             self._failure = error
+
+    def _committed(
+        self, client: Consumer, raw: list[TopicPartition], timeout_seconds: float
+    ) -> dict[Partition, Position | None]:
+        answers = client.committed(raw, timeout=timeout_seconds)
+        for answer in answers:
+            if answer.error:
+                raise KafkaException(answer.error)
+        return self._ids.positions(answers, self._owned, timeout_seconds)
 
     def _announce(self, positions: Mapping[Partition, Position | None]) -> None:
         if positions:
@@ -225,11 +241,6 @@ class KafkaAssignment:
         return None
 
 
-def to_position(committed: TopicPartition) -> Position | None:
-    """What a group has committed, from the client's answer; a negative offset means nothing."""
-    return Position(committed.offset, committed.metadata or "") if committed.offset >= 0 else None
-
-
 def to_ours(raw: Iterable[TopicPartition]) -> list[Partition]:
     """The client's partitions as ours."""
     return [Partition(one.topic, one.partition) for one in raw]
@@ -240,11 +251,9 @@ def listed(partitions: Iterable[Partition]) -> str:
     return ", ".join(f"{partition.topic}/{partition.number}" for partition in partitions)
 
 
-def _committed(
-    client: Consumer, raw: list[TopicPartition], timeout_seconds: float
-) -> dict[Partition, Position | None]:
-    answers = client.committed(raw, timeout=timeout_seconds)
-    for answer in answers:
-        if answer.error:
-            raise KafkaException(answer.error)
-    return dict(zip(to_ours(answers), map(to_position, answers), strict=True))
+def _begun(raw: Iterable[TopicPartition], former: Container[Partition]) -> list[TopicPartition]:
+    """Where the client is to begin; the servers have an offset of a former topic for some."""
+    return [
+        TopicPartition(one.topic, one.partition, OFFSET_BEGINNING) if ours in former else one
+        for one, ours in zip(raw, to_ours(raw), strict=True)
+    ]

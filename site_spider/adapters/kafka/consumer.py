@@ -23,12 +23,13 @@ from site_spider.adapters.kafka.certificates import Certificates
 from site_spider.adapters.kafka.commits import Answered, KafkaCommits
 from site_spider.adapters.kafka.complaints import Complaints
 from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.gaps import Gaps
+from site_spider.adapters.kafka.gaps import Gaps, start_of
 from site_spider.adapters.kafka.health import BrokerHealth, TopicQuestion, is_fatal
 from site_spider.adapters.kafka.member_slot import MemberSlot
 from site_spider.adapters.kafka.messages import to_message
 from site_spider.adapters.kafka.prefetch import KafkaPrefetch
 from site_spider.adapters.kafka.rejoins import Rejoins
+from site_spider.adapters.kafka.topic_ids import TopicIds
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Transactions
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import LogSilent, LogUnavailable
@@ -36,7 +37,6 @@ from site_spider.results.exactly_once.held import Item
 
 logger = logging.getLogger(__name__)
 
-_ASK_SECONDS = 1.0
 _LEARN_SECONDS = 20.0  # until committed positions are told; a new membership aborts what may hold them up
 _STEP_SECONDS = 0.5  # one poll of the client; between two we see to what is unlearned or away
 
@@ -64,7 +64,8 @@ class KafkaConsumer:
         self._complaints = Complaints(group, topics)
         self.session_seconds = config.session_seconds
         self._commits = KafkaCommits(group)
-        self._assignment = KafkaAssignment(listener, self.commit)
+        self._ids = TopicIds(config)
+        self._assignment = KafkaAssignment(listener, self._ids, self.commit)
         self._config = config
         who, is_static = f"the consumer of {', '.join(topics)}", config.group_protocol == "classic"
         self._certificates = Certificates(config, who)
@@ -72,7 +73,7 @@ class KafkaConsumer:
         self._health = BrokerHealth(config.brokers, who, self._question)
         self._slot = MemberSlot.try_claim(group, config.member_name) if is_static else None
         self._rejoins = Rejoins()
-        self._gaps = Gaps(self._start_of, listener.deleted)
+        self._gaps = Gaps(lambda partition: start_of(self._client, partition), listener.deleted)
         self._begin_transactions = transactions
         self._transactions: KafkaTransactions | None = None
         self._prefetch = KafkaPrefetch(
@@ -111,6 +112,7 @@ class KafkaConsumer:
         self._commits.drop()
         self._leave()
         self._question.forget()
+        self._ids.forget()
         self._join()
         self._assignment.raise_failure()
 
@@ -132,7 +134,7 @@ class KafkaConsumer:
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         """See `site_spider.contracts.seed_log.Consumer`."""
         try:
-            if self._certificates.are_renewed():
+            if self._certificates.are_renewed() or self._ids.have_changed():
                 self._renew()
             return self._polled(timeout_seconds, limit)
         except _Ended as ended:
@@ -165,7 +167,7 @@ class KafkaConsumer:
             self.commit_with((), positions)
         else:
             self._check(positions)
-            self._commits.wait(self._client, positions)
+            self._commits.wait(self._client, self._ids.signed(positions))
 
     def begin_commit(self, positions: Mapping[Partition, Position], answered: Answered) -> None:
         """See `site_spider.contracts.seed_log.Consumer`."""
@@ -177,7 +179,7 @@ class KafkaConsumer:
             return answered(error)
         if self._transactions is not None or not positions:
             return answered(None)
-        return self._commits.begin(self._client, positions, answered)
+        return self._commits.begin(self._client, self._ids.signed(positions), answered)
 
     def commit_with(
         self, items: Sequence[Item], positions: Mapping[Partition, Position]
@@ -185,12 +187,12 @@ class KafkaConsumer:
         """See `site_spider.contracts.seed_log.TransactionalConsumer`."""
         assert self._transactions is not None
         self._check(positions)
-        return self._transactions.run(items, positions)
+        return self._transactions.run(items, self._ids.signed(positions))
 
     def was_committed(self, positions: Mapping[Partition, Position]) -> bool:
         """See `site_spider.contracts.seed_log.TransactionalConsumer`."""
         assert self._transactions is not None
-        return self._transactions.was_committed(positions)
+        return self._transactions.was_committed(self._ids.signed(positions))
 
     def _check(self, positions: Mapping[Partition, Position]) -> None:
         """Raises LogUnavailable when a commit cannot be, without waiting for servers that are away."""
@@ -276,13 +278,6 @@ class KafkaConsumer:
         number = self._assignment.number(partition)
         if number is not None:
             self._gaps.saw(partition, offset, following, number, self._assignment.begins_at(partition))
-
-    def _start_of(self, partition: Partition) -> int | None:
-        try:
-            found = self._client.get_watermark_offsets(TopicPartition(*partition), timeout=_ASK_SECONDS)
-        except KafkaException:
-            return None
-        return None if found is None else int(found[0])
 
     def _complain(self, error: KafkaError) -> None:
         if is_fatal(error):

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
 from site_spider.contracts.seed_log import Partition
 
 _ASK_AGAIN_SECONDS = 10.0
+
+_ANSWER_SECONDS = 1.0
 
 Tell = Callable[[Partition, int, int], None]
 
@@ -55,3 +59,12 @@ class Gaps:
             del self._open[partition]
             if start > first:
                 self._tell(partition, first, min(start, beyond))
+
+
+def start_of(client: Consumer, partition: Partition) -> int | None:
+    """Where the log of a partition begins; None without an answer."""
+    try:
+        found = client.get_watermark_offsets(TopicPartition(*partition), timeout=_ANSWER_SECONDS)
+    except KafkaException:
+        return None
+    return None if found is None else int(found[0])

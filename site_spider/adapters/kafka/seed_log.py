@@ -21,7 +21,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its s
 )
 
 from site_spider import options
-from site_spider.adapters.kafka.assignment import to_position
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.facts import facts
@@ -29,6 +28,7 @@ from site_spider.adapters.kafka.items import Topics as ItemTopics
 from site_spider.adapters.kafka.messages import before_ends
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.adapters.kafka.reader import KafkaTopicReader
+from site_spider.adapters.kafka.topic_ids import ask_ids, to_position
 from site_spider.adapters.kafka.transactions import KafkaTransactions
 from site_spider.contracts.seed_log import (
     Listener,
@@ -240,7 +240,9 @@ class KafkaSeedLog:
             )
         finally:
             client.close()
-        return {Partition(raw.topic, raw.partition): to_position(raw) for raw in found}
+        names = {partition.topic for partition in partitions}
+        ids = self._asked(lambda: ask_ids(self._admin, names, _ANSWER_SECONDS))
+        return {Partition(raw.topic, raw.partition): to_position(raw, ids[raw.topic]) for raw in found}
 
     def _asked(self, question: Any) -> Any:
         try:

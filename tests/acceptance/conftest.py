@@ -1,0 +1,27 @@
+"""What several acceptance tests run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tools.deployment.deployment import Deployment, opened
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def on_servers(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[Deployment]:
+    """Kafka with 4 partitions, results and statistics in Elasticsearch."""
+    servers = {
+        "SITE_KAFKA_BROKERS": kafka_brokers,
+        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
+        "SITE_SINKS": "elasticsearch",
+    }
+    for deployment in opened(tmp_path, servers):
+        admin = AdminClient({"bootstrap.servers": kafka_brokers})
+        admin.create_topics([NewTopic(deployment.topic, PARTITIONS, 1)])[deployment.topic].result()
+        yield deployment

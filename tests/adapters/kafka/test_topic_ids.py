@@ -1,0 +1,187 @@
+"""A topic that is deleted and created again, under the feet of a group: all of its messages are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.topic_ids import TopicIds, to_position
+from site_spider.contracts.seed_log import Partition, Position, Producer
+from tests.contracts.seed_logs import (
+    PATIENCE_SECONDS,
+    Case,
+    kafka_case,
+    kafka_producer,
+    make_kafka_topic,
+    poll_until,
+)
+
+__all__ = ["kafka_producer"]
+
+FORMER, NEW = 30, 80  # messages
+ID, OTHER = "q83v-EjRVniQq83v_JrRVg", "A2KM6RnPTFmkCTlYVxiaxQ"
+
+
+@pytest.fixture
+def case(
+    kafka_producer: Producer, kafka_brokers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Case]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with kafka_case(kafka_producer, kafka_brokers) as case:
+        make_kafka_topic(kafka_brokers, case.topic, 1)
+        yield case
+
+
+def create_again(case: Case, brokers: str) -> list[bytes]:
+    """The topic, with more messages than it had before; returns these."""
+    admin = AdminClient({"bootstrap.servers": brokers})
+    admin.delete_topics([case.topic])[case.topic].result(PATIENCE_SECONDS)
+    with suppress(KafkaException):  # a producer that knew the topic was faster
+        admin.create_topics([NewTopic(case.topic, 1, 1)])[case.topic].result(PATIENCE_SECONDS)
+    values = [b"new-%d" % number for number in range(NEW)]
+    for future in [case.producer.send(case.topic, None, value) for value in values]:
+        future.result(PATIENCE_SECONDS)
+    return values
+
+
+@pytest.mark.parametrize(
+    ("metadata", "topic_id", "expected"),
+    [
+        (f"{ID}|text", ID, Position(7, "text")),
+        (f"{ID}|", ID, Position(7)),
+        (f"{ID}|a|b\n", ID, Position(7, "a|b\n")),
+        (f"{ID}|text", OTHER, None),
+        (f"{ID}|text", "", Position(7, "text")),  # servers that know no ids
+        ("3;0;r:;;1234abcd", ID, Position(7, "3;0;r:;;1234abcd")),  # of an earlier version
+        ("", ID, Position(7)),
+        ("|text", ID, Position(7, "|text")),
+        (f"{ID}x|text", ID, Position(7, f"{ID}x|text")),
+    ],
+)
+def test_a_position_is_that_of_its_topic(metadata: str, topic_id: str, expected: Position | None) -> None:
+    assert to_position(TopicPartition("seeds", 0, 7, metadata), topic_id) == expected
+
+
+class Servers(TopicIds):
+    """They give `ids` to topics; an empty answer means that they are away."""
+
+    def __init__(self) -> None:
+        super().__init__(KafkaConfig("127.0.0.1:1"))
+        self.ids: dict[str, str] = {}
+
+    def _client(self) -> Any:
+        return self
+
+    def describe_topics(self, _topics: object, **_options: object) -> dict[str, Future[Any]]:
+        answers: dict[str, Future[Any]] = {name: Future() for name in ("seeds", "bulk")}
+        for name, answer in answers.items():
+            if name in self.ids:
+                answer.set_result(SimpleNamespace(topic_id=self.ids[name]))
+            else:
+                answer.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        return answers
+
+
+@pytest.fixture
+def ids() -> Servers:
+    return Servers()
+
+
+def have_changed(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """As the next polls find it."""
+    monkeypatch.setattr("site_spider.adapters.kafka.topic_ids.LOOK_SECONDS", 0.0)
+    return any([ids.have_changed(), ids.have_changed()])
+
+
+def test_a_topic_with_another_id_is_noticed_once(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids.ids = {"seeds": ID, "bulk": ID}
+    ids.positions([TopicPartition("seeds", 0, 7), TopicPartition("bulk", 0, -1001)], [], 1)
+    assert not have_changed(ids, monkeypatch)
+    ids.ids = {}
+    assert not have_changed(ids, monkeypatch)  # they are away
+    ids.ids = {"seeds": ID, "bulk": OTHER}
+    assert have_changed(ids, monkeypatch)
+    assert ids.signed({Partition("bulk", 0): Position(3, "x")}) == {
+        Partition("bulk", 0): Position(3, f"{ID}|x")  # of the topic that it was read in
+    }
+    ids.forget()
+    ids.positions([TopicPartition("bulk", 0, 3, f"{ID}|x")], [], 1)
+    assert ids.former == {Partition("bulk", 0)}
+    ids.former.clear()  # the client has begun at the start
+    assert not have_changed(ids, monkeypatch)
+
+
+def test_partitions_of_two_topics_of_one_name_are_not_mixed(
+    ids: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one is assigned after the topic was created again."""
+    ids.ids = {"seeds": ID, "bulk": ID}
+    first, second = Partition("seeds", 0), Partition("seeds", 1)
+    ids.positions([TopicPartition(*first, 7)], [], 1)
+    ids.ids = {"seeds": OTHER, "bulk": ID}
+    ids.positions([TopicPartition(*second, -1001)], [first], 1)
+    assert ids.signed({first: Position(9)}) == {first: Position(9, f"{ID}|")}
+    assert have_changed(ids, monkeypatch)
+
+
+def test_servers_without_ids_are_believed(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids.ids = {"seeds": "A" * 22, "bulk": "A" * 22}
+    at = Partition("seeds", 0)
+    assert ids.positions([TopicPartition(*at, 7, f"{ID}|x")], [], 1) == {at: Position(7, "x")}
+    assert ids.signed({at: Position(8, "y")}) == {at: Position(8, "y")}
+    assert not have_changed(ids, monkeypatch)
+
+
+def test_nothing_is_committed_at_a_negative_offset() -> None:
+    assert to_position(TopicPartition("seeds", 0, -1001), ID) is None
+
+
+@pytest.mark.servers
+def test_a_member_reads_the_new_topic_from_its_start(case: Case, kafka_brokers: str) -> None:
+    """The client goes on at its offset by itself, which is one of the topic that is gone."""
+    case.produce(FORMER)
+    member = case.member()
+    member.take(FORMER)
+    member.consumer.commit(member.next_positions())
+    values = create_again(case, kafka_brokers)
+    poll_until([member], lambda: set(values) <= set(member.values), "all messages of the new topic")
+
+
+@pytest.mark.servers
+def test_a_position_of_the_former_topic_counts_as_none(case: Case, kafka_brokers: str) -> None:
+    """A commit that comes after the deletion is taken by the servers, whichever topic it is about."""
+    case.produce(FORMER)
+    member = case.member()
+    member.take(FORMER)
+    values = create_again(case, kafka_brokers)
+    at = Partition(case.topic, 0)
+    member.consumer.commit({at: Position(20, "3;0;r:;;x")})
+    assert stored(case, kafka_brokers).offset == 20
+    assert [one.committed for one in case.log.progress(case.topic, case.group)] == [None]
+    case.leave(member)
+    second = case.member()
+    second.own(1)
+    assert second.listener.owned == {at: None}
+    second.take(NEW)
+    assert second.values == values
+    second.consumer.commit({at: Position(FORMER, "text")})
+    assert [one.committed for one in case.log.progress(case.topic, case.group)] == [Position(FORMER, "text")]
+
+
+def stored(case: Case, brokers: str) -> TopicPartition:
+    """What Kafka itself has of the group."""
+    client = Consumer({"bootstrap.servers": brokers, "group.id": case.group})
+    try:
+        (found,) = client.committed([TopicPartition(case.topic, 0)], timeout=PATIENCE_SECONDS)
+    finally:
+        client.close()
+    return found
