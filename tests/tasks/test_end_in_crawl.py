@@ -19,7 +19,7 @@ from site_spider.dead_letters.replay import Replay
 from site_spider.errors import ConfigError, SeedError
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.tasks.changes import declared, in_state
-from site_spider.tasks.closing import TaskProducer, read_endings
+from site_spider.tasks.closing import TaskProducer, make_control_log, read_endings
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.put_back import PutBackTasks
 from site_spider.tasks.topics import TaskTopics
@@ -343,3 +343,22 @@ def test_a_close_for_all_waits_for_every_tier(tmp_path: Path) -> None:
         TaskProducer(log, producer, topics, "t").close_for_all(lambda: False)
     crawl(tmp_path, [], until=told(tmp_path), **TIERS)
     assert [event["seeds"] for event in events(tmp_path)] == [{"result": 2, "total": 2}]
+
+
+class Hearsay(LocalSeedLog):
+    """As a cluster in which the server that is asked has not heard of a new topic yet."""
+
+    def partitions(self, topic: str) -> int:
+        found = super().partitions(topic)
+        return found if found > 1 else 0
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_the_control_log_has_one_partition_or_is_not_heard_of_yet(tmp_path: Path, partitions: int) -> None:
+    log = Hearsay(tmp_path)
+    log.make_topic(TOPICS.control, partitions, compacted=True)
+    if partitions == 1:
+        make_control_log(log, TOPICS)
+    else:
+        with pytest.raises(ConfigError, match=r"has 2 partitions.*SITE_TASK_TOPIC"):
+            make_control_log(log, TOPICS)
