@@ -1,8 +1,8 @@
 """A result document as JSON, the form that every sink sends.
 
 orjson writes plain values in a tenth of the time. It differs from Python's json on others: NaN becomes null,
-and it has words for classes that json refuses. So json writes those, and what orjson refuses: half a surrogate
-pair, a number of more than 64 bits, a key that is no text.
+and it has words for classes that json refuses. So json writes those, and what orjson refuses: half a
+surrogate pair, a number of more than 64 bits, a key that is no text.
 """
 
 from __future__ import annotations
