@@ -15,7 +15,6 @@ from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.console.web.dead_letters import LettersAtHand
 from site_spider.console.web.listening import Listening
-from site_spider.console.web.server import application, serve
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters.letters import topic_of
 from site_spider.service import plugins
@@ -76,6 +75,9 @@ class Command(SiteCommand):
             asyncio.run(self._serve(log, listening, opts))
 
     async def _serve(self, log: SeedLog, listening: Listening, opts: argparse.Namespace) -> None:
+        # aiohttp and Jinja2 for this command alone: Scrapy imports all commands at the start of each
+        from site_spider.console.web.server import application, serve  # noqa: PLC0415
+
         watch = fleet_watch(self.options, log, opts)
         topics = TaskTopics.read(self.options)
         dead_letters = LettersAtHand(

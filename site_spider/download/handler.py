@@ -17,6 +17,7 @@ import logging
 import re
 import ssl
 import time
+from functools import lru_cache
 from typing import NamedTuple
 
 from scrapy import Request, signals
@@ -59,6 +60,7 @@ _VALUE = re.compile(rb"[^\x00\r\n]*")
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OURS = frozenset((b"Host", b"Connection", b"Proxy-Connection", b"Content-Length", b"Transfer-Encoding"))
 _META = ("proxy", "bindaddress")
+_CACHED_BYTES = 200  # of a header: most requests have the same few
 
 
 class Plan(NamedTuple):
@@ -248,7 +250,13 @@ def _request_lines(request: Request) -> bytes | None:
         if name in _OURS and name != b"Host":
             return None
         for value in values:
-            if not _VALUE.fullmatch(value) or not _NAME.fullmatch(name):
+            line = _line(name, value) if len(value) <= _CACHED_BYTES else _line.__wrapped__(name, value)
+            if line is None:
                 return None
-            lines.append(b"%s: %s\r\n" % (name, value))
+            lines.append(line)
     return b"".join(lines)
+
+
+@lru_cache(maxsize=1_000)
+def _line(name: bytes, value: bytes) -> bytes | None:
+    return b"%s: %s\r\n" % (name, value) if _VALUE.fullmatch(value) and _NAME.fullmatch(name) else None

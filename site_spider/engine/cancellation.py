@@ -16,6 +16,8 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadFailedError
 from scrapy.http import Response
 from scrapy.pipelines import ItemPipelineManager
+from scrapy.utils.defer import ensure_awaitable
+from scrapy.utils.python import global_object_name
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
@@ -86,13 +88,23 @@ def _convert(failure: Failure) -> Failure:
 
 
 class SafeItemProcessor(ItemPipelineManager):
-    """Every item leaves the pipelines, or ends in an Exception."""
+    """Every item leaves the pipelines, or ends in an Exception.
+
+    A pipeline that returns its item is not awaited: that takes two coroutines and the pipeline's name.
+    """
 
     async def process_item_async(self, item: Any) -> Any:
         """As Scrapy's."""
         try:
-            return await super().process_item_async(item)
+            for method in self.methods["process_item"]:
+                assert method is not None
+                arguments = (self._spider,) if method in self._mw_methods_requiring_spider else ()
+                result = method(item, *arguments)
+                if result is not item or hasattr(result, "__await__"):
+                    result = await ensure_awaitable(result, _warn=global_object_name(method))
+                item = result
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
             raise CallbackCancelled("an item pipeline raised CancelledError") from error
+        return item

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+import types
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from functools import partial
 from typing import Any
 
 from site_spider.errors import SiteSpiderError
@@ -60,15 +62,43 @@ def unguarded(callback: Callback | None) -> Callback | None:
 
 
 async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout_seconds: float) -> Any:
+    """There is a timer only when the coroutine waits; the time before that counts."""
+    began = time.monotonic()
     try:
-        async with asyncio.timeout(timeout_seconds) as limit:
-            return await coroutine
+        waits_for = coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    except asyncio.CancelledError as error:
+        raise _converted(error) from error
+    left = timeout_seconds - (time.monotonic() - began)
+    try:
+        async with asyncio.timeout(left) as limit:
+            return await _go_on(coroutine, waits_for)
     except asyncio.CancelledError as error:
         raise _converted(error) from error
     except TimeoutError as error:
         if limit.expired():
             raise _timed_out(timeout_seconds) from error
         raise
+
+
+@types.coroutine
+def _go_on(begun: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    """What `await` does, with a coroutine that waits already."""
+    while True:
+        try:
+            sent = yield waits_for
+        except GeneratorExit:
+            begun.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 - thrown into this task: the coroutine answers it
+            step: Callable[[], Any] = partial(begun.throw, error)
+        else:
+            step = partial(begun.send, sent)
+        try:
+            waits_for = step()
+        except StopIteration as end:
+            return end.value
 
 
 async def _bounded_items(items: Any, timeout_seconds: float) -> AsyncIterator[Any]:

@@ -9,12 +9,14 @@ requirements.txt pins Scrapy, and tests/engine/test_endings.py tests the contrac
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from math import inf
 from typing import Any
 
 from scrapy import Request, Spider
 from scrapy.core.engine import ExecutionEngine
+from scrapy.utils.reactor import CallLaterOnce
 
 from site_spider.engine.flow import EngineFlow, Start, Told
 
@@ -49,6 +51,21 @@ def shorten(engine: ExecutionEngine, came_back: Told, broken_off: Told, start: S
     if getattr(engine.downloader, "goes_short_way", False):
         flow = EngineFlow(engine, came_back, broken_off, start)
         engine._start_scheduled_request = flow.start_request  # type: ignore[method-assign]
+        assert engine._slot is not None
+        schedule_without_timer(engine._slot.nextcall)
+
+
+def schedule_without_timer(next_call: CallLaterOnce[None]) -> None:
+    """Scrapy's `schedule` finds out each time which event loop there is, and asks that for a timer of 0 s."""
+    call_soon, with_timer = asyncio.get_running_loop().call_soon, next_call.schedule
+
+    def schedule(delay: float = 0) -> None:
+        if delay:
+            with_timer(delay)
+        elif next_call._call is None:
+            next_call._call = call_soon(next_call)  # type: ignore[assignment] # can be cancelled, too
+
+    next_call.schedule = schedule  # type: ignore[method-assign]
 
 
 Drain = Callable[[], Awaitable[None]]

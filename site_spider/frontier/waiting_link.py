@@ -61,9 +61,10 @@ def as_request(link: WaitingLink) -> tuple[Request, Job]:
     request = Request(
         link.url,
         headers=None if link.referer is None else {_REFERER: link.referer},
-        meta={"depth": link.depth},
+        meta={"depth": link.depth, meta_keys.VERBATIM_URL: True},  # it stood in a Request already
         priority=link.priority,
     )
+    del request.meta[meta_keys.VERBATIM_URL]
     job = Job(request, link.parent)
     request.meta[meta_keys.JOB] = job
     return request, job

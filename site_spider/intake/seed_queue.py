@@ -17,6 +17,7 @@ from site_spider.contracts.seed_log import Message
 from site_spider.intake.own_requests import OwnRequests
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Root
+from site_spider.page.plain_url import is_safe
 from site_spider.seed.seed import Seed
 
 
@@ -87,11 +88,17 @@ def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
         headers=_headers(seed),
         body=seed.body,
         cookies=_cookies(seed) or None,  # type: ignore[arg-type]
-        meta={"depth": seed.depth, **seed.directives, **_attempts(seed)},
+        meta={
+            "depth": seed.depth,
+            **seed.directives,
+            **_attempts(seed),
+            meta_keys.VERBATIM_URL: seed.encoding == "utf-8" and is_safe(seed.url),
+        },
         encoding=seed.encoding,
         priority=seed.priority,
         dont_filter=seed.dont_filter,
     )
+    del request.meta[meta_keys.VERBATIM_URL]  # it was about the URL of this one
     return request, Root(request, waiting.entry, seed, waiting.message)
 
 

@@ -40,6 +40,7 @@ _SIMPLE = re.compile(
     rf"(https?://[a-z0-9_.-]+{USUAL_PORT}(?:(?:/[a-zA-Z0-9_~-][a-zA-Z0-9_~.-]*+)++/?+|/))"
     r"(?:\?([a-zA-Z0-9_.~-]++=[a-zA-Z0-9_.~-]*+(?:&[a-zA-Z0-9_.~-]++=[a-zA-Z0-9_.~-]*+)*+))?"
 )
+_USUAL_HOST = re.compile(rf"https?://({_HOST})(?::[0-9]{{1,5}})?(?:[/?#]|\Z)", re.ASCII)
 _AUTHORITY = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?://([^/?#]*))?")
 _HOST_NAME = re.compile(rf"{_HOST}\.?")
 _HOST_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::(.*))?", re.DOTALL)
@@ -94,6 +95,11 @@ def host_of(url: str) -> str:
     """The host in its one spelling, without port; empty when there is none. Never raises."""
     if not isinstance(url, str):
         return ""
+    usual = _USUAL_HOST.match(url)
+    return usual[1] if usual and len(usual[1]) <= MAX_HOST_CHARACTERS else _unusual_host(url)
+
+
+def _unusual_host(url: str) -> str:
     found = _AUTHORITY.match(url)
     if (
         not found or not found[2] or "\\" in found[2]

@@ -1,18 +1,26 @@
-"""A result document as JSON, the form that every sink sends."""
+"""A result document as JSON, the form that every sink sends.
+
+orjson writes plain values in a tenth of the time. It differs from Python's json on others: NaN becomes null,
+and it has words for classes that json refuses. So json writes those, and what orjson refuses: half a
+surrogate pair, a number of more than 64 bits, a key that is no text.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from io import BytesIO
+from math import isfinite
+from types import NoneType
 from typing import Any
+
+import orjson
 
 from site_spider.errors import SinkRejected
 
-# In a text without others, non-ASCII signs need not be looked for: three fifths of the time.
-_ascii = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _any = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
+_ALIKE = frozenset((str, int, bool, NoneType))  # both write them alike
 _BODIES = ("body", "body_base64")
 _LONG = 65_536  # characters that are encoded in one call
 
@@ -37,7 +45,7 @@ def _in_slices(document: Mapping[str, Any]) -> bytes:
         if name in _BODIES and isinstance(value, str):
             output.write(b'"%b":"' % name.encode())
             for begin in range(0, len(value), _LONG):
-                output.write(_any(value[begin : begin + _LONG])[1:-1].encode("utf-8", "replace"))
+                output.write(_at_once(value[begin : begin + _LONG])[1:-1])
             output.write(b'"')
         else:
             output.write(_at_once({name: value})[1:-1])
@@ -45,25 +53,31 @@ def _in_slices(document: Mapping[str, Any]) -> bytes:
     return output.getvalue()
 
 
-def _at_once(document: Mapping[str, Any]) -> bytes:
+def _at_once(value: Any) -> bytes:
     try:
-        text = (_ascii if _is_ascii(document) else _any)(dict(document))
+        if _is_plain(value):
+            return orjson.dumps(value)
+    except (TypeError, RecursionError):
+        pass  # json may have words for it
+    try:
+        text = _any(dict(value) if isinstance(value, Mapping) else value)
     except (TypeError, ValueError, RecursionError) as error:
         raise SinkRejected(f"the document cannot be written as JSON: {error}") from None
     return text.encode("utf-8", "replace")
 
 
-def _is_ascii(document: Mapping[str, Any]) -> bool:
-    """Whether all of it is; false also for what is not worth a closer look."""
-    for name, value in document.items():
-        if isinstance(value, str):
-            if not value.isascii():
-                return False
-        elif value and not isinstance(value, int | float):
-            return False
-        if not (isinstance(name, str) and name.isascii()):
-            return False
-    return True
+def _is_plain(value: Any) -> bool:
+    """Whether orjson writes it as json does, or refuses it."""
+    kind = type(value)
+    if kind is dict:
+        return _are_plain(value.values())
+    if kind is list:
+        return _are_plain(value)
+    return isfinite(value) if kind is float else kind in _ALIKE
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    return all(map(_is_plain, [value for value in values if type(value) not in _ALIKE]))
 
 
 def shortened(document: Mapping[str, Any], halvings: int) -> Mapping[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 
@@ -45,8 +46,11 @@ class Result:
 
     def document(self) -> dict[str, Any]:
         """The document as it is stored, without `url_id`'s own key being lost: it stays a field."""
-        values = [(name, getattr(self, name)) for name in _NAMES]
-        return {name: value for name, value in values if name != "meta" or value}
+        found = dict(zip(_NAMES, _values(self), strict=True))
+        if not self.meta:
+            del found["meta"]
+        return found
 
 
 _NAMES = tuple(field.name for field in fields(Result))
+_values = attrgetter(*_NAMES)

@@ -27,6 +27,7 @@ from site_spider.seed.weight import object_bytes
 logger = logging.getLogger(__name__)
 _ALL: Fields = {}
 _LONG = 50_000  # characters of a body that is weighed
+_OBJECTS = (dict, list)
 _SAMPLE = 5_000  # characters of it that are looked at
 
 
@@ -189,11 +190,12 @@ def describe_host(result: Result, host: str) -> None:
 
 def _size_bytes(document: Mapping[str, Any]) -> int:
     """About the document's weight: texts and objects counted, the rest estimated."""
-    size = 600 + sum(
-        len(value) if isinstance(value, str) else object_bytes(value)
-        for value in document.values()
-        if isinstance(value, str | dict | list)
-    )
+    size = 600
+    for value in document.values():
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, _OBJECTS):
+            size += object_bytes(value)
     body = document.get("body")
     return size + _long_body_bytes(body) if isinstance(body, str) and len(body) > _LONG else size
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from json.encoder import encode_basestring as quoted
 
 from scrapy.http import Headers, Response
 
@@ -11,8 +11,6 @@ from site_spider.frontier.retry.descriptions import describe_retries, describe_s
 from site_spider.page.decode import media_type
 from site_spider.page.reading import Page
 from site_spider.results.result import Result
-
-_encoded = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def describe_response(result: Result, response: Response, page: Page) -> None:
@@ -38,12 +36,11 @@ def describe_response(result: Result, response: Response, page: Page) -> None:
 
 def headers_json(headers: Headers) -> str:
     """A JSON object of name -> list of values, in the order of the answer, repeated ones intact."""
-    return _encoded(
-        {
-            name.decode("latin-1"): [v.decode("latin-1") for v in values]
-            for name, values in dict.items(headers)
-        }
-    )
+    lines = [
+        f"{quoted(name.decode('latin-1'))}: [{', '.join([quoted(v.decode('latin-1')) for v in values])}]"
+        for name, values in dict.items(headers)
+    ]
+    return f"{{{', '.join(lines)}}}"
 
 
 def content_type_of(response: Response) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -91,6 +92,24 @@ def test_whatever_has_something_of_its_own_waits_as_it_is(fields: dict[str, Any]
     """Nothing of a request is lost on the way through the queue."""
     request, job = link(**fields)
     assert as_link(request, job) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "encoding"),
+    [
+        ("http://h.test/a", "utf-8"),
+        ("http://h.test/a?b=~c", "shift_jis"),
+        ("http://h.test/?a[]=b", "utf-8"),
+        ("http://h.test/?a=\u00e9", "latin-1"),
+    ],
+)
+def test_the_request_of_a_seed_has_the_url_that_scrapy_makes_of_it(url: str, encoding: str) -> None:
+    """And nothing in its meta says that it need not be looked at, for a redirect would copy that."""
+    value = json.dumps({"url": url, "_encoding": encoding}).encode()
+    message = Message(PARTITION, 0, None, value)
+    request, _ = seed_request(Waiting(Entry(PARTITION, 0, 1), message, parse_seed(value)), SPIDER)
+    assert request.url == Request(url, encoding=encoding).url
+    assert meta_keys.VERBATIM_URL not in request.meta
 
 
 # --- messages ------------------------------------------------------------------------------------

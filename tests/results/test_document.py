@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum, StrEnum
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -38,11 +42,61 @@ def nested(depth: int) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, b"bytes", {1, 2}, object(), nested(5000)])
+@dataclass
+class Point:
+    """orjson would write it."""
+
+    x: int = 1
+
+
+class Colour(Enum):
+    """Likewise."""
+
+    RED = "red"
+
+
+class Word(StrEnum):
+    """Text, so both write it."""
+
+    YES = "yes"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(math.nan, math.inf, [math.nan], {"a": [1, {"b": -math.inf}]}, nested(5000)),
+        *(b"bytes", {1, 2}, object(), Point(), datetime.now(UTC), UUID(int=1), Colour.RED, [Point()]),
+    ],
+)
 def test_what_json_has_no_words_for_is_refused(value: Any) -> None:
     """The record is at fault, and its error says so."""
     with pytest.raises(SinkRejected, match="cannot be written as JSON"):
         encode({"field": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("half \ud83c of a pair", b'"half ? of a pair"'),
+        ({"\udf89": 1}, b'{"?":1}'),
+        (2**64, b"18446744073709551616"),
+        ({1: None, "b": True}, b'{"1":null,"b":true}'),
+        ((1.5, Word.YES), b'[1.5,"yes"]'),
+        (nested(300), b'{"deeper":' * 300 + b"{}" + b"}" * 300),
+        ('\x00\x1f\x7f"\\/\u2028é🎉', '"\\u0000\\u001f\x7f\\"\\\\/\u2028é🎉"'.encode()),
+    ],
+)
+def test_what_orjson_refuses_is_written_as_by_json(value: Any, written: bytes) -> None:
+    """And what both take has one spelling."""
+    assert encode({"field": value}) == b'{"field":%b}' % written
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_a_long_body_is_written_as_a_short_one(some: str) -> None:
+    """In slices, half surrogate pairs included."""
+    body = some * (70_000 // (len(some) or 1) + 1) if some else "x" * 70_000
+    expected = json.dumps({"a": 1, "body": body, "b": "é"}, ensure_ascii=False, separators=(",", ":"))
+    assert encode({"a": 1, "body": body, "b": "é"}) == expected.encode("utf-8", "replace")
 
 
 def test_a_body_is_halved_until_nothing_is_left() -> None:

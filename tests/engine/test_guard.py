@@ -1,0 +1,184 @@
+"""Callbacks are bounded in time, and cost no timer when they answer at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvloop
+
+from site_spider.engine import guard
+from site_spider.engine.guard import CallbackCancelled, CallbackTimeout, guarded
+
+Answer = Callable[[], Awaitable[Any]]
+
+
+def run(work: Awaitable[Any]) -> Any:
+    async def main() -> Any:
+        return await work
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+async def at_once() -> list[int]:
+    return [1]
+
+
+async def after_three_waits() -> str:
+    await asyncio.sleep(0)
+    first = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0.01, first.set_result, "a")
+    return await first + await asyncio.wait_for(later("b"), 5)
+
+
+async def later(value: str) -> str:
+    await asyncio.sleep(0.01)
+    return value
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def swallowing() -> str:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return "cleaned up"
+    return "never"
+
+
+async def stray() -> None:
+    raise asyncio.CancelledError
+
+
+async def stray_later() -> None:
+    await asyncio.sleep(0)
+    raise asyncio.CancelledError
+
+
+async def own_timeout() -> str:
+    try:
+        async with asyncio.timeout(0.01):
+            await asyncio.Event().wait()
+    except TimeoutError:
+        return "own"
+    return "never"
+
+
+async def failing_later() -> None:
+    await asyncio.sleep(0)
+    raise ValueError("mine")
+
+
+def test_what_answers_at_once_sets_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly every page does."""
+
+    def refused(*_: Any) -> None:
+        raise AssertionError("a timer")
+
+    monkeypatch.setattr(asyncio, "timeout", refused)
+    assert run(guarded(at_once, 120)()) == [1]
+    with pytest.raises(AssertionError, match="a timer"):
+        run(guarded(after_three_waits, 120)())
+
+
+@pytest.mark.parametrize(
+    ("callback", "answer"), [(after_three_waits, "ab"), (own_timeout, "own"), (at_once, [1])]
+)
+def test_what_waits_answers_as_without_a_guard(callback: Answer, answer: object) -> None:
+    """Whatever it waits for, and with timeouts of its own."""
+    assert run(guarded(callback, 120)()) == answer
+
+
+@pytest.mark.parametrize("callback", [for_ever, swallowing])
+def test_what_waits_too_long_is_ended(callback: Answer) -> None:
+    """It is told by CancelledError; who does away with that has answered, but too late."""
+    if callback is swallowing:
+        assert run(guarded(callback, 0.01)()) == "cleaned up"
+        return
+    with pytest.raises(CallbackTimeout, match=r"SITE_CALLBACK_TIMEOUT_SECONDS=0.01"):
+        run(guarded(callback, 0.01)())
+
+
+def test_time_before_the_first_wait_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A callback that has computed for all of its time is ended where it waits."""
+    clock = [0.0]
+    monkeypatch.setattr(guard.time, "monotonic", lambda: clock[0])
+
+    async def slow() -> None:
+        clock[0] = 120.0
+        await asyncio.Event().wait()
+
+    with pytest.raises(CallbackTimeout):
+        run(guarded(slow, 120)())
+
+
+@pytest.mark.parametrize("callback", [stray, stray_later])
+def test_a_stray_cancelled_error_is_an_ordinary_one(callback: Answer) -> None:
+    """At once or later."""
+    with pytest.raises(CallbackCancelled):
+        run(guarded(callback, 120)())
+
+
+def test_an_error_comes_as_it_was_raised() -> None:
+    """Nothing stands as its context."""
+    with pytest.raises(ValueError, match="mine") as caught:
+        run(guarded(failing_later, 120)())
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("callback", [for_ever, swallowing])
+def test_a_task_that_is_cancelled_tells_its_callback(callback: Answer) -> None:
+    """As at the end of the process."""
+
+    async def cancelled() -> bool | Any:
+        task = asyncio.ensure_future(guarded(callback, 120)())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled() or task.result()
+
+    assert run(cancelled()) == (True if callback is for_ever else "cleaned up")
+
+
+def test_a_coroutine_that_is_closed_closes_its_callback() -> None:
+    """So its `finally` runs."""
+    said: list[str] = []
+
+    async def tidy() -> None:
+        try:
+            await asyncio.sleep(0)
+        finally:
+            said.append("closed")
+
+    async def main() -> None:
+        work = guarded(tidy, 120)()
+        work.send(None)
+        work.close()
+
+    run(main())
+    assert said == ["closed"]
+
+
+def test_items_are_given_one_by_one_within_the_time() -> None:
+    """Only the time of the callback itself counts."""
+    got: list[int] = []
+
+    async def items() -> AsyncIterator[int]:
+        yield 1
+        await asyncio.sleep(0)
+        yield 2
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async for item in guarded(items, 0.05)():
+            got.append(item)
+            await asyncio.sleep(0.06)
+
+    with pytest.raises(CallbackTimeout):
+        run(main())
+    assert got == [1, 2]

@@ -1,0 +1,37 @@
+"""The engine asks for the next request."""
+
+from __future__ import annotations
+
+import asyncio
+
+from scrapy.utils.reactor import CallLaterOnce
+
+from site_spider.engine import hooks as engine_hooks
+
+
+def test_the_next_call_of_the_engine_needs_no_timer() -> None:
+    """It is made once however often it is asked for, later when a delay is wanted, and can be cancelled."""
+    calls: list[float] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        next_call = CallLaterOnce(lambda: calls.append(loop.time()))
+        engine_hooks.schedule_without_timer(next_call)
+        next_call.schedule()
+        next_call.schedule()
+        await asyncio.sleep(0)
+        assert len(calls) == 1
+        next_call.schedule()
+        next_call.cancel()
+        next_call.cancel()
+        await asyncio.sleep(0)
+        assert len(calls) == 1
+        began = loop.time()
+        later = CallLaterOnce(lambda: calls.append(loop.time()))
+        engine_hooks.schedule_without_timer(later)
+        later.schedule(0.01)
+        while len(calls) < 2:
+            await asyncio.sleep(0.001)
+        assert calls[1] >= began + 0.009
+
+    asyncio.run(main())
