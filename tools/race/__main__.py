@@ -115,7 +115,7 @@ def main(arguments: Sequence[str]) -> int:
     except subprocess.CalledProcessError as error:
         say(f"{error}: {error.stderr or ''}")
         return EXIT_UNAVAILABLE
-    except RuntimeError as error:  # a server or the site did not start
+    except RuntimeError as error:  # a server or the site did not start, or a compiler is missing
         say(str(error))
         return EXIT_UNAVAILABLE
     finally:
