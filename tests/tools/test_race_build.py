@@ -38,7 +38,7 @@ def build(tmp_path: Path) -> Build:
     compiler.parent.mkdir()
     compiler.write_text(COMPILER)
     compiler.chmod(0o755)
-    toolchain = Toolchain("Copying", "copier", compiler, ("{sources}", "{folder}"), "install the copier")
+    toolchain = Toolchain("Copying", "copier", str(compiler), ("{sources}", "{folder}"), "install the copier")
     return Build(toolchain, sources, folder, folder / "program")
 
 
@@ -71,6 +71,15 @@ def test_any_change_of_the_files_makes_it_stale(build: Build, change: str) -> No
     assert not build.is_current()
 
 
+def test_what_is_no_source_changes_nothing_and_other_arguments_do(build: Build) -> None:
+    bring_up_to_date({"it": build}, print)
+    (build.sources / "target").mkdir()
+    (build.sources / "target" / "program").write_text("made by hand")
+    assert build.is_current()
+    more = replace(build.toolchain, arguments=(*build.toolchain.arguments, "--faster"))
+    assert not replace(build, toolchain=more).is_current()
+
+
 def test_after_a_failed_build_the_program_of_before_does_not_count(build: Build) -> None:
     bring_up_to_date({"it": build}, print)
     (build.sources / "main").write_text("error")
@@ -90,15 +99,21 @@ def test_a_compiler_in_the_path_comes_first(
     own.write_text(COMPILER)
     monkeypatch.setenv("PATH", str(own.parent), prepend=os.pathsep)
     own.chmod(0o644)  # no program
-    assert build.toolchain.find("it") == build.toolchain.place
+    assert build.toolchain.find("it") == Path(build.toolchain.place)
     own.chmod(0o755)
     assert build.toolchain.find("it") == own
+
+
+def test_a_compiler_is_found_in_the_home_folder(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Path(build.toolchain.place).parents[1]
+    monkeypatch.setenv("HOME", str(home))
+    assert replace(build.toolchain, place="~/installed/copier").find("it") == home / "installed" / "copier"
 
 
 def test_without_a_compiler_nothing_is_built_and_the_message_says_what_to_install(build: Build) -> None:
     lacking = replace(
         build,
-        toolchain=replace(build.toolchain, program="no-such-copier", place=Path("/nowhere/copier")),
+        toolchain=replace(build.toolchain, program="no-such-copier", place="/nowhere/copier"),
         program=build.folder / "another",
     )
     expected = (
@@ -113,7 +128,7 @@ def test_without_a_compiler_nothing_is_built_and_the_message_says_what_to_instal
 
 def test_a_program_that_is_current_needs_no_compiler(build: Build) -> None:
     bring_up_to_date({"it": build}, print)
-    build.toolchain.place.unlink()
+    Path(build.toolchain.place).unlink()
     bring_up_to_date({"it": build}, print)
 
 
@@ -127,7 +142,7 @@ from pathlib import Path
 from tools.race import __main__
 from tools.race.grid import CONTESTANTS
 kind, nowhere = CONTESTANTS[{name!r}].kind, Path({str(tmp_path)!r})
-toolchain = replace(kind.build.toolchain, program="no-such-compiler", place=nowhere / "compiler")
+toolchain = replace(kind.build.toolchain, program="no-such-compiler", place=str(nowhere / "compiler"))
 kind.build = replace(kind.build, toolchain=toolchain, folder=nowhere, program=nowhere / "program")
 sys.exit(__main__.main(["--folder", {str(tmp_path / "race")!r}, "--peers", "ours,{name}"]))
 """

@@ -22,14 +22,14 @@ class Toolchain:
 
     name: str
     program: str
-    place: Path  # where its installer puts it, whether PATH has it or not
+    place: str  # where its installer puts it, whether PATH has it or not; may begin with ~
     arguments: tuple[str, ...]
     remedy: str
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, purpose: str) -> Path:
         """PATH comes first. Raises ToolchainMissing."""
-        if found := which(self.program) or which(self.place):
+        if found := which(self.program) or which(os.path.expanduser(self.place)):  # noqa: PTH111 # which raises without a home
             return Path(found)
         raise ToolchainMissing(
             f"{purpose} needs {self.name}, but {self.program} is neither in PATH nor at {self.place}: "
@@ -73,10 +73,12 @@ class Build:
         return self.folder / "sources.sha256"
 
     def _digest(self) -> str:
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(repr(self.toolchain.arguments).encode())
         for file in sorted(path for path in self.sources.rglob("*") if path.is_file()):
-            content = file.read_bytes()
-            digest.update(f"{file.relative_to(self.sources)} {len(content)}\n".encode() + content)
+            name = file.relative_to(self.sources)
+            if name.parts[0] != "target":  # what cargo leaves there when it is run by hand
+                content = file.read_bytes()
+                digest.update(f"{name} {len(content)}\n".encode() + content)
         return digest.hexdigest()
 
 

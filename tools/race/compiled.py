@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar
 
 from tools.race.build import Build, Toolchain
@@ -12,7 +11,7 @@ from tools.race.others import ENVIRONMENTS, PEERS
 GO = Toolchain(
     name="Go",
     program="go",
-    place=Path("/usr/local/go/bin/go"),
+    place="/usr/local/go/bin/go",
     arguments=("build", "-C", "{sources}", "-trimpath", "-buildvcs=false", "-o", "{folder}/program", "."),
     remedy="install Go 1.24 or newer (go.dev/doc/install, or the package golang-go of Debian 13)",
     variables={"CGO_ENABLED": "0"},  # pure Go needs no C compiler
@@ -20,7 +19,7 @@ GO = Toolchain(
 RUST = Toolchain(
     name="Rust",
     program="cargo",
-    place=Path.home() / ".cargo/bin/cargo",
+    place="~/.cargo/bin/cargo",
     arguments=(
         *("build", "--release", "--locked"),
         *("--manifest-path", "{sources}/Cargo.toml", "--target-dir", "{folder}"),
