@@ -186,6 +186,14 @@ def test_the_answers_of_a_paced_site_take_the_minutes_all_together(monkeypatch: 
     assert site.wait_seconds() < 0  # it is late: at once
 
 
+def test_a_heat_is_looked_at_often_until_it_is_warm_and_seldom_when_it_has_its_minutes() -> None:
+    """Few pages of a fast crawler are over in the time between two usual looks."""
+    workload = BY_NAME["small"].scaled(400)
+    assert heat.look_seconds(0, workload) == heat.look_seconds(19, workload) == heat.EAGER_SECONDS
+    assert heat.look_seconds(20, workload) == heat.look_seconds(400, workload) == heat.LOOK_SECONDS
+    assert heat.look_seconds(0, replace(workload, minutes=1)) == heat.SELDOM_SECONDS
+
+
 def test_a_site_may_not_be_so_slow_that_downloads_time_out(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--folder", "unused", "--flat", "--flat-hosts", "10", "--flat-minutes", "10"]
     options = read_options([*arguments, "--flat-pages", "2000"])

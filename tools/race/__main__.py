@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -71,6 +72,8 @@ def race(options: Options) -> list[str]:
     """The whole of it; what went wrong, a line each."""
     cores = Cores.all_for_all() if options.mode is Mode.CORES else Cores.of_this_machine()
     os.sched_setaffinity(0, cores.servers)  # also of all that is started, unless it is told otherwise
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # site and crawlers: connections to many hosts
     with ExitStack() as stack:
         servers = equipped(stack, options, say)
         track = stack.enter_context(Track(options.folder, cores))
@@ -115,7 +118,7 @@ def main(arguments: Sequence[str]) -> int:
     except subprocess.CalledProcessError as error:
         say(f"{error}: {error.stderr or ''}")
         return EXIT_UNAVAILABLE
-    except RuntimeError as error:  # a server or the site did not start
+    except RuntimeError as error:  # a server or the site did not start, or a compiler is missing
         say(str(error))
         return EXIT_UNAVAILABLE
     finally:

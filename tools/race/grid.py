@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tools.race.compiled import BareGo, Colly, Spider
 from tools.race.contestant import Contestant
 from tools.race.others import Bare, Crawlee, LeanCrawlee, QuietStock, ScrapyRedis, Stock
 from tools.race.ours import Ours, Pair, Single, ToElasticsearch, ToLocal
@@ -26,6 +27,9 @@ CONTESTANTS: Mapping[str, Entry] = {
     "crawlee": Entry(Crawlee),
     "crawlee-lean": Entry(LeanCrawlee),
     "bare": Entry(Bare),
+    "colly": Entry(Colly),
+    "spider": Entry(Spider),
+    "go": Entry(BareGo),
     "ours-local": Entry(ToLocal, ("kafka",)),
     "ours-elasticsearch": Entry(ToElasticsearch, ("elasticsearch", "kafka")),
     "single": Entry(Single, ("kafka",)),

@@ -12,17 +12,26 @@ from contextlib import suppress
 from tools.chaos.processes import LEASH, Process
 from tools.race import machine, report
 from tools.race.contestant import Contestant, HeatFailed
-from tools.race.figures import Figures, reckoned
+from tools.race.figures import WARM_PART, Figures, reckoned
 from tools.race.machine import Cores
 from tools.race.meter import Meter, Reading, descendants
 from tools.race.series import stretches
 from tools.race.track import State, Track, awaited_state
+from tools.race.workload import Workload
 
+EAGER_SECONDS = 0.004  # until the warm moment: few pages may be over soon after it
 LOOK_SECONDS = 0.02
 SELDOM_SECONDS = 1.0  # of a heat that has its minutes
 LONGEST_SECONDS = 300  # and as much again for every LONGEST_PAGES
 LONGEST_PAGES = 10_000
 QUIET_SECONDS = 0.3  # after the last page, until those that hold records back are stopped
+
+
+def look_seconds(served: int, workload: Workload) -> float:
+    """Until the next look at a heat of which so many pages are served."""
+    if workload.minutes:
+        return SELDOM_SECONDS
+    return EAGER_SECONDS if served < workload.total * WARM_PART else LOOK_SECONDS
 
 
 class Running:
@@ -47,13 +56,13 @@ class Running:
         self._told = False
         self._stretches_told = 0
 
-    def follow(self, track: Track, total: int) -> None:
+    def follow(self, track: Track) -> None:
         """Read until every record is out. Raises HeatFailed."""
-        minutes = self.contestant.heat.workload.minutes
-        look_seconds = SELDOM_SECONDS if minutes else LOOK_SECONDS
+        workload = self.contestant.heat.workload
+        total, minutes = workload.total, workload.minutes
         longest_seconds = LONGEST_SECONDS * (1 + total // LONGEST_PAGES) + 60 * minutes
         deadline = time.monotonic() + longest_seconds
-        while self._read(track) < total or self.contestant.recorded() < total:
+        while (served := self._read(track)) < total or self.contestant.recorded() < total:
             if self.process.poll() is not None:
                 break
             if time.monotonic() > deadline:
@@ -62,7 +71,7 @@ class Running:
                 self._stop()
             if minutes:
                 self._tell()
-            time.sleep(look_seconds)
+            time.sleep(look_seconds(served, workload))
         self._read(track)
         if (found := self.contestant.recorded()) < total:
             raise HeatFailed(f"{found} of {total} records: {self._told_of(track)}")
@@ -123,7 +132,7 @@ def run(contestant: Contestant, cores: Cores) -> Figures:
         running = Running(contestant, cores.crawler)
         try:
             contestant.started(running.log, running.process)
-            running.follow(heat.track, heat.workload.total)
+            running.follow(heat.track)
             running.end()
         except BaseException:
             running.kill()

@@ -23,8 +23,11 @@ Real Kafka, and Redis for scrapy-redis, are started in a folder of their own. Th
 site and the servers have the others. Runs alternate; the median is shown with least and most. The
 environments of scrapy-redis and crawlee are made in .servers/bench when they are first needed.
 
+colly, go (a bare loop) and spider run only when --peers names them. Their programs are built in
+.servers/bench too, by Go and Rust, which you install.
+
 Exit code: 0 all were measured, 1 one did not do the work, 2 a wrong option,
-69 a server or an environment could not be had, 130 interrupted.
+69 a server, an environment or a compiler could not be had, 130 interrupted.
 """
 
 

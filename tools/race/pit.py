@@ -1,4 +1,4 @@
-"""What the contestants need: servers, and environments of their own."""
+"""What the contestants need: programs, environments of their own, and servers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tools.chaos.servers import Server, start_all
+from tools.race.build import bring_up_to_date
+from tools.race.compiled import Compiled
 from tools.race.grid import CONTESTANTS
 from tools.race.options import Options
 from tools.race.others import environment
 
 
 def equipped(stack: ExitStack, options: Options, say: Callable[[str], None]) -> list[int]:
-    """Start and install what the chosen ones need; the servers' processes, which end with the stack."""
+    """Build, install and start what is needed; the servers' processes, which end with the stack."""
+    kinds = {name: CONTESTANTS[name].kind for name in options.peers}
+    bring_up_to_date({name: kind.build for name, kind in kinds.items() if issubclass(kind, Compiled)}, say)
     entries = [CONTESTANTS[name] for name in options.peers]
     for entry in entries:
         if entry.kind.requirements:
