@@ -182,7 +182,7 @@ class KafkaAssignment:
         for answer in answers:
             if answer.error:
                 raise KafkaException(answer.error)
-        return self._ids.positions(answers, self._owned, timeout_seconds)
+        return self._ids.positions(answers, self._owned)
 
     def _announce(self, positions: Mapping[Partition, Position | None]) -> None:
         if positions:

@@ -7,7 +7,8 @@ Messages below would be skipped without a word. So each commit carries the id of
 metadata, and a position of another topic counts as none. A member asks for the ids now and then; when one
 has changed, it joins its group again and begins that topic at the start.
 
-Of servers that know no ids, and where the right to ask is missing, the id is empty and nothing is compared.
+The ids are no condition for work: servers may know none, may not tell, or may be too late. Then the id that
+the commits of a topic carry counts as its own, until the servers tell another one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from site_spider.contracts.seed_log import Partition, Position
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0  # as often as the client itself asks for metadata
+_WAIT_SECONDS = 2.0  # in a rebalance
 _SIGNED = re.compile(r"([A-Za-z0-9+/_-]{22})\|(.*)", re.DOTALL)
 _NO_ID = "A" * 22  # of servers that know none
 _UNTOLD = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._UNSUPPORTED_FEATURE})
@@ -41,9 +43,11 @@ def ask_ids(admin: AdminClient, topics: Iterable[str], timeout_seconds: float) -
 
 def to_position(committed: TopicPartition, topic_id: str) -> Position | None:
     """What a group has committed in this topic, from the client's answer."""
-    signed = _SIGNED.fullmatch(committed.metadata or "")
-    by, text = signed.groups() if signed else ("", committed.metadata or "")
-    return None if committed.offset < 0 or _differ(by, topic_id) else Position(committed.offset, text)
+    if committed.offset < 0 or _differ(_signer(committed), topic_id):
+        return None
+    metadata = committed.metadata or ""
+    signed = _SIGNED.fullmatch(metadata)
+    return Position(committed.offset, signed[2] if signed else metadata)
 
 
 class TopicIds:
@@ -52,10 +56,12 @@ class TopicIds:
     def __init__(self, config: KafkaConfig) -> None:
         self.former: set[Partition] = set()  # with a committed offset that is of another topic
         self._config = config
-        self._ids: dict[str, str] = {}
+        self._ids: dict[str, str] = {}  # that positions are signed with
+        self._told: dict[str, str] = {}  # by the servers, last
         self._admin: AdminClient | None = None
         self._answers: Mapping[str, Future[Any]] = {}
         self._look_at = 0.0
+        self._is_silent = False  # a thread that waits for ids waits in vain
         self._is_mixed = False  # partitions were assigned before and after a topic was created again
 
     def have_changed(self) -> bool:
@@ -73,15 +79,13 @@ class TopicIds:
         return False
 
     def positions(
-        self, answers: Iterable[TopicPartition], owned: Iterable[Partition], timeout_seconds: float
+        self, answers: Iterable[TopicPartition], owned: Iterable[Partition]
     ) -> dict[Partition, Position | None]:
-        """What the client says is committed, of partitions besides the owned ones. Raises KafkaException."""
+        """What the client says is committed, of partitions besides the owned ones."""
         found = {Partition(one.topic, one.partition): one for one in answers}
-        try:
-            ids = ask_ids(self._client(), {one.topic for one in found}, timeout_seconds)
-        except KafkaException:
-            self._admin = None  # measured: after an outage it may go on failing
-            raise
+        signers = {one.topic: _signer(one) for one in found.values() if _signer(one)}
+        self._told |= self._wait({one.topic for one in found})
+        ids = {one.topic: self._told.get(one.topic) or signers.get(one.topic, "") for one in found}
         self._learn(ids, {one.topic for one in owned})
         positions = {one: to_position(raw, ids[one.topic]) for one, raw in found.items()}
         for partition, raw in found.items():
@@ -106,14 +110,23 @@ class TopicIds:
         self._answers = {}
         self._admin = None
 
+    def _wait(self, topics: Iterable[str]) -> dict[str, str]:
+        if self._is_silent:
+            return {}
+        try:
+            return ask_ids(self._client(), topics, _WAIT_SECONDS)
+        except KafkaException:
+            self._admin = None  # measured: after an outage it may go on failing
+            self._is_silent = True
+            return {}
+
     def _learn(self, ids: Mapping[str, str], owned: Container[str]) -> None:
         """Positions of owned partitions keep their id, even if it is that of a former topic."""
         self._answers = {}  # they are older
         for name, topic_id in ids.items():
-            if name in owned and _differ(topic_id, self._ids.get(name, "")):
-                self._is_mixed = True
-            else:
-                self._ids[name] = topic_id
+            known = self._ids.get(name, "") if name in owned else ""
+            self._is_mixed = self._is_mixed or _differ(topic_id, known)
+            self._ids[name] = known or topic_id
 
     def _sign(self, topic: str, position: Position) -> Position:
         topic_id = self._ids.get(topic)
@@ -126,10 +139,19 @@ class TopicIds:
 
     def _is_other(self, name: str, answer: Future[Any]) -> bool:
         try:
-            return _differ(_id_of(answer), self._ids.get(name, ""))
+            told = _id_of(answer)
         except KafkaException:
             self._admin = None  # as above; a topic that is gone the other client hears of
             return False
+        self._is_silent = False
+        self._told[name] = told
+        self._ids[name] = self._ids.get(name) or told
+        return _differ(told, self._ids[name])
+
+
+def _signer(committed: TopicPartition) -> str:
+    signed = _SIGNED.fullmatch(committed.metadata or "")
+    return signed[1] if signed else ""
 
 
 def _differ(one: str, other: str) -> bool:

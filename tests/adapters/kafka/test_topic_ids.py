@@ -77,11 +77,13 @@ class Servers(TopicIds):
     def __init__(self) -> None:
         super().__init__(KafkaConfig("127.0.0.1:1"))
         self.ids: dict[str, str] = {}
+        self.asked = 0
 
     def _client(self) -> Any:
         return self
 
     def describe_topics(self, _topics: object, **_options: object) -> dict[str, Future[Any]]:
+        self.asked += 1
         answers: dict[str, Future[Any]] = {name: Future() for name in ("seeds", "bulk")}
         for name, answer in answers.items():
             if name in self.ids:
@@ -104,7 +106,7 @@ def have_changed(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> bool:
 
 def test_a_topic_with_another_id_is_noticed_once(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     ids.ids = {"seeds": ID, "bulk": ID}
-    ids.positions([TopicPartition("seeds", 0, 7), TopicPartition("bulk", 0, -1001)], [], 1)
+    ids.positions([TopicPartition("seeds", 0, 7), TopicPartition("bulk", 0, -1001)], [])
     assert not have_changed(ids, monkeypatch)
     ids.ids = {}
     assert not have_changed(ids, monkeypatch)  # they are away
@@ -114,7 +116,7 @@ def test_a_topic_with_another_id_is_noticed_once(ids: Servers, monkeypatch: pyte
         Partition("bulk", 0): Position(3, f"{ID}|x")  # of the topic that it was read in
     }
     ids.forget()
-    ids.positions([TopicPartition("bulk", 0, 3, f"{ID}|x")], [], 1)
+    ids.positions([TopicPartition("bulk", 0, 3, f"{ID}|x")], [])
     assert ids.former == {Partition("bulk", 0)}
     ids.former.clear()  # the client has begun at the start
     assert not have_changed(ids, monkeypatch)
@@ -126,9 +128,9 @@ def test_partitions_of_two_topics_of_one_name_are_not_mixed(
     """The second one is assigned after the topic was created again."""
     ids.ids = {"seeds": ID, "bulk": ID}
     first, second = Partition("seeds", 0), Partition("seeds", 1)
-    ids.positions([TopicPartition(*first, 7)], [], 1)
+    ids.positions([TopicPartition(*first, 7)], [])
     ids.ids = {"seeds": OTHER, "bulk": ID}
-    ids.positions([TopicPartition(*second, -1001)], [first], 1)
+    ids.positions([TopicPartition(*second, -1001)], [first])
     assert ids.signed({first: Position(9)}) == {first: Position(9, f"{ID}|")}
     assert have_changed(ids, monkeypatch)
 
@@ -136,9 +138,34 @@ def test_partitions_of_two_topics_of_one_name_are_not_mixed(
 def test_servers_without_ids_are_believed(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     ids.ids = {"seeds": "A" * 22, "bulk": "A" * 22}
     at = Partition("seeds", 0)
-    assert ids.positions([TopicPartition(*at, 7, f"{ID}|x")], [], 1) == {at: Position(7, "x")}
-    assert ids.signed({at: Position(8, "y")}) == {at: Position(8, "y")}
+    assert ids.positions([TopicPartition(*at, 7, f"{ID}|x")], []) == {at: Position(7, "x")}
+    assert ids.signed({at: Position(8, "y")}) == {at: Position(8, f"{ID}|y")}  # it may be told later
     assert not have_changed(ids, monkeypatch)
+
+
+def test_servers_that_do_not_tell_are_waited_for_once(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit names a topic then; what the servers tell later is compared with that."""
+    at = Partition("seeds", 0)
+    assert ids.positions([TopicPartition(*at, 7, f"{ID}|x")], []) == {at: Position(7, "x")}
+    assert ids.signed({at: Position(8)}) == {at: Position(8, f"{ID}|")}
+    assert ids.asked == 1
+    ids.positions([TopicPartition("seeds", 1, -1001)], [at])
+    assert ids.asked == 1
+    assert not have_changed(ids, monkeypatch)
+    ids.ids = {"seeds": OTHER, "bulk": OTHER}
+    assert have_changed(ids, monkeypatch)
+    ids.ids = {}
+    ids.forget()
+    assert ids.positions([TopicPartition(*at, 7, f"{ID}|x")], []) == {at: None}  # they have told once
+
+
+def test_an_id_that_is_told_late_is_taken(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = Partition("seeds", 0)
+    ids.positions([TopicPartition(*at, 7)], [])
+    assert ids.signed({at: Position(8)}) == {at: Position(8)}
+    ids.ids = {"seeds": ID, "bulk": ID}
+    assert not have_changed(ids, monkeypatch)
+    assert ids.signed({at: Position(8)}) == {at: Position(8, f"{ID}|")}
 
 
 def test_nothing_is_committed_at_a_negative_offset() -> None:
