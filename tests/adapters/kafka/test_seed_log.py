@@ -203,7 +203,7 @@ def test_a_member_that_is_not_told_its_positions_joins_again(
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     with monkeypatch.context() as patched:
-        patched.setattr("site_spider.adapters.kafka.assignment._committed", untold)
+        patched.setattr("site_spider.adapters.kafka.assignment.KafkaAssignment._committed", untold)
         member = case.member()
         poll_until([member], lambda: "does not tell group" in caplog.text)
     member.take(10)
