@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.engine.background import Background
@@ -67,6 +68,7 @@ class TaskEnds:
     def close(self) -> None:
         """Follow it no more."""
         if self._is_on:
+            self._teller.close()
             self._control.stop()
 
 
@@ -104,7 +106,12 @@ class OverTasks:
                 self._closing.discard(task.task_id)  # it was declared anew
             elif task.task_id not in self._closing:
                 self._closing.add(task.task_id)
-                self._background.start(self._close(task.task_id), "closing a task")
+                self._control.when_read(
+                    partial(self._begin, task.task_id)
+                )  # another process may have closed it
+
+    def _begin(self, task_id: str) -> None:
+        self._background.start(self._close(task_id), "closing a task")
 
     def _is_over(self, task: Task, now: float) -> bool:
         if task.state != "cancelled" and task.expires_at is None:

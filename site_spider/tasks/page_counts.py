@@ -1,29 +1,43 @@
 """Counts the pages of tasks from the page log, each page once.
 
-The log has a page as often as it was written; the last word on it counts, as in the store of documents. The
-pages of one reading lie in a temporary SQLite file, so memory is bounded however many there are.
+The log has a page as often as it was written; the last word on it counts, as in the store of documents.
+What was read lies in a temporary SQLite file, so memory is bounded however many pages there are, and each
+record is read once.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
-from contextlib import closing
+import threading
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from site_spider.contracts.seed_log import Message, SeedLog
+from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
+from site_spider.errors import LogUnavailable
 from site_spider.tasks.counted_page import BadPages, read, task_of
 
 _READ_SECONDS = 0.2
 _MOST_REASONS = 50
-_MOST_STALE = 100_000
 _OTHER = "other"
 _CACHE_KIB = 16_384
 
+_TABLES = f"""
+    PRAGMA cache_size = -{_CACHE_KIB};
+    CREATE TABLE records (task INTEGER, position INTEGER, key BLOB);
+    CREATE INDEX records_of_task ON records (task);
+    CREATE TABLE said (task INTEGER, position INTEGER, page INTEGER, size_bytes INTEGER, is_answered INTEGER,
+        reason TEXT);
+    CREATE INDEX said_of_task ON said (task);
+"""
+_KEYS = "SELECT key FROM records WHERE task = ? AND position < ?"
+_DELETE = (
+    "DELETE FROM said WHERE task = ? AND position < ?",
+    "DELETE FROM records WHERE task = ? AND position < ?",
+)
 # The other columns are those of the row with the largest rowid: https://sqlite.org/lang_select.html#bareagg
-_LAST_WORDS = """CREATE TABLE pages AS
-    SELECT task, size_bytes, is_answered, reason, max(rowid) FROM said GROUP BY task, page"""
+_LAST_WORDS = """CREATE TEMP TABLE words AS
+    SELECT size_bytes, is_answered, reason, max(rowid) FROM said WHERE task = ? GROUP BY page"""
 
 
 class PageCounts(NamedTuple):
@@ -49,7 +63,7 @@ class PageCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PageReading:
-    """One reading of the log up to `end`; `stale` are keys of records that no later reading needs."""
+    """What the log says up to `end`; `stale` are keys of records that no later reading needs."""
 
     counts: Mapping[str, PageCounts]
     end: int
@@ -65,69 +79,94 @@ def bounded(reasons: Mapping[str, int]) -> dict[str, int]:
     return {**kept, _OTHER: sum(reasons.values()) - sum(kept.values())}
 
 
-def read_pages(
-    log: SeedLog,
-    topic: str,
-    wanted: Mapping[str, int],
-    told: Mapping[str, int],
-    skipped: Callable[[Message, BadPages], None],
-) -> PageReading:
-    """Count the pages of each task in `wanted` from an offset on; those of `told` below theirs are stale.
-
-    Blocks. Raises LogUnavailable.
-    """
-    counting = _PageTable(wanted, told)
-    with closing(log.reader(topic, compacted=True)) as reader, closing(counting):
-        while not reader.is_at_end:
-            for message in reader.poll(_READ_SECONDS):
-                try:
-                    counting.take(message)
-                except BadPages as error:
-                    skipped(message, error)
-        return counting.reading()
+Skipped = Callable[[Message, BadPages], None]
 
 
-class _PageTable:
-    def __init__(self, wanted: Mapping[str, int], told: Mapping[str, int]) -> None:
-        self._wanted = wanted
-        self._told = told
-        self._numbers = {task_id: number for number, task_id in enumerate(wanted)}
+class PageTable:
+    """The pages of all tasks whose end was not told. Threads take turns with it; all methods block."""
+
+    def __init__(self, log: SeedLog, topic: str) -> None:
+        self._log = log
+        self._topic = topic
+        self._turn = threading.Lock()
+        self._stopping = threading.Event()
+        self._reader: TopicReader | None = None
         self._end = 0
-        self._stale: list[bytes] = []
-        self._pages = sqlite3.connect("", isolation_level=None)  # a file that grows beyond its cache only
-        self._pages.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        self._pages.execute("CREATE TABLE said (task, page, size_bytes, is_answered, reason)")
-        self._pages.execute("BEGIN")
+        self._numbers: dict[str, int] = {}
+        self._born = 0
+        self._rows = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._rows.executescript(_TABLES)
+
+    def read(self, wanted: Collection[str], told: Mapping[str, int], skipped: Skipped) -> PageReading:
+        """Read on to the present end, drop the records of `told` below their offsets, and count.
+
+        Raises LogUnavailable.
+        """
+        with self._turn:
+            self._read_on(skipped)
+            stale = [key for task_id in told.keys() & self._numbers for key in self._drop(task_id, told)]
+            return PageReading({task_id: self._counts_of(task_id) for task_id in wanted}, self._end, stale)
 
     def close(self) -> None:
-        self._pages.close()
+        """Release everything; what reads meanwhile raises LogUnavailable."""
+        self._stopping.set()
+        with self._turn:
+            if self._reader is not None:
+                self._reader.close()
+            self._rows.close()
 
-    def take(self, message: Message) -> None:
-        self._end = message.offset + 1
+    def _read_on(self, skipped: Skipped) -> None:
+        if self._reader is None and not self._stopping.is_set():
+            self._reader = self._log.reader(self._topic, compacted=True)
+        elif self._reader is not None:
+            self._reader.mark_end()
+        while not self._stopping.is_set():
+            assert self._reader is not None
+            if self._reader.is_at_end:
+                return
+            self._take_all(self._reader.poll(_READ_SECONDS), skipped)
+        raise LogUnavailable(f"{self._topic} is read no more")
+
+    def _take_all(self, messages: list[Message], skipped: Skipped) -> None:
+        self._rows.execute("BEGIN")
+        for message in messages:
+            self._end = max(self._end, message.offset + 1)
+            try:
+                self._take(message)
+            except BadPages as error:
+                skipped(message, error)
+        self._rows.execute("COMMIT")
+
+    def _take(self, message: Message) -> None:
         if message.key is None or message.value is None:
             return
-        task_id = task_of(message.key)
-        if message.offset < self._told.get(task_id, 0):
-            if len(self._stale) < _MOST_STALE:
-                self._stale.append(message.key)
-        elif (start := self._wanted.get(task_id)) is not None and message.offset >= start:
-            number = self._numbers[task_id]
-            self._pages.executemany(
-                "INSERT INTO said VALUES (?, ?, ?, ?, ?)",
-                [(number, *page) for page in read(message.value)],
-            )
-
-    def reading(self) -> PageReading:
-        self._pages.execute(_LAST_WORDS)
-        counts = {task_id: self._counts_of(number) for task_id, number in self._numbers.items()}
-        return PageReading(counts, self._end, self._stale)
-
-    def _counts_of(self, number: int) -> PageCounts:
-        answered, failures, size_bytes = self._pages.execute(
-            "SELECT total(is_answered), count(reason), total(size_bytes) FROM pages WHERE task = ?", (number,)
-        ).fetchone()
-        reasons = self._pages.execute(
-            "SELECT reason, count(*) FROM pages WHERE task = ? AND reason IS NOT NULL GROUP BY reason",
-            (number,),
+        task_id, pages = task_of(message.key), read(message.value)
+        if (number := self._numbers.get(task_id)) is None:
+            self._born += 1
+            number = self._numbers[task_id] = self._born
+        self._rows.execute("INSERT INTO records VALUES (?, ?, ?)", (number, message.offset, message.key))
+        self._rows.executemany(
+            "INSERT INTO said VALUES (?, ?, ?, ?, ?, ?)", [(number, message.offset, *page) for page in pages]
         )
-        return PageCounts(int(answered), failures, int(size_bytes), bounded(dict(reasons.fetchall())))
+
+    def _drop(self, task_id: str, told: Mapping[str, int]) -> list[bytes]:
+        which = self._numbers[task_id], told[task_id]
+        keys = [key for (key,) in self._rows.execute(_KEYS, which)]
+        for statement in _DELETE if keys else ():
+            self._rows.execute(statement, which)
+        if not self._rows.execute("SELECT 1 FROM records WHERE task = ? LIMIT 1", which[:1]).fetchone():
+            del self._numbers[task_id]
+        return keys
+
+    def _counts_of(self, task_id: str) -> PageCounts:
+        if (number := self._numbers.get(task_id)) is None:
+            return PageCounts()
+        self._rows.execute(_LAST_WORDS, (number,))
+        answered, failures, size_bytes = self._rows.execute(
+            "SELECT total(is_answered), count(reason), total(size_bytes) FROM words"
+        ).fetchone()
+        reasons = self._rows.execute(
+            "SELECT reason, count(*) FROM words WHERE reason IS NOT NULL GROUP BY reason"
+        ).fetchall()
+        self._rows.execute("DROP TABLE words")
+        return PageCounts(int(answered), failures, int(size_bytes), bounded(dict(reasons)))

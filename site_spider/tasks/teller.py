@@ -5,8 +5,8 @@ first, with the text of the event: the first one of a generation counts. Whoever
 then sends the event and notes that. A crash in between sends the same bytes once more; `task_id` and
 `generation` name an event.
 
-Before that the pages of the task are counted: the page log is read on a thread, once for all tasks that end
-meanwhile. All pages are in it, because no seed is complete before its pages are. If the control log says
+Before that the pages of the task are counted: the page log is read on on a thread, once for all tasks that
+end meanwhile. All pages are in it, because no seed is complete before its pages are. If the control log says
 more of the task when the pages are counted, they are counted again.
 """
 
@@ -16,7 +16,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ from site_spider.errors import LogUnavailable, SiteSpiderError
 from site_spider.tasks.control import Control
 from site_spider.tasks.counted_page import BadPages
 from site_spider.tasks.ending import EndTold, Noticed, TaskEnding
-from site_spider.tasks.page_counts import PageCounts, PageReading, read_pages
+from site_spider.tasks.page_counts import PageCounts, PageReading, PageTable
 from site_spider.tasks.topics import TaskTopics
 
 logger = logging.getLogger(__name__)
@@ -59,6 +59,8 @@ class Teller:
         self._busy: set[str] = set()  # tasks of which something is on its way
         self._over: set[str] = set()  # of these, those whose pages are to be counted
         self._is_counting = False
+        self._table: PageTable | None = None  # once something has ended here
+        self._said = 0
         self._has_topic = False
         self._loop = asyncio.get_running_loop()
 
@@ -68,7 +70,8 @@ class Teller:
         if self._over and not self._is_counting:
             self._is_counting = True
             self._background.start(self._tell_all(), "counting pages")
-        if not unfinished or not self._has_first():
+        if not self._has_first():
+            self._forget_pages()
             return
         for task_id in unfinished - self._busy:
             ending = self._control.get(task_id)
@@ -81,14 +84,27 @@ class Teller:
                 self._busy.add(task_id)
                 self._control.when_read(lambda task_id=task_id: self._over.add(task_id))  # type: ignore[misc]
 
+    def close(self) -> None:
+        """Release what pages were read with. Blocks for a moment."""
+        if self._table is not None:
+            self._table.close()
+
+    def _forget_pages(self) -> None:
+        if self._table is not None and not self._is_counting:
+            table, self._table = self._table, None
+            self._background.start(asyncio.to_thread(table.close), "closing the table of pages")
+
     async def _tell_all(self) -> None:
         """The log is read to its end, where the rule holds."""
         over, self._over = self._over, set()
         ends = {task_id: ending for task_id in over if (ending := self._is_over(task_id)) is not None}
         read_to = {task_id: ending.read_to for task_id, ending in ends.items()}
         self._busy -= over - ends.keys()
+        if self._table is None:
+            self._table = PageTable(self._log, self._topics.pages)
+        told = self._control.endings.pages_told()
         try:
-            reading = await asyncio.to_thread(self._read_pages, ends, self._control.endings.pages_told())
+            reading = await asyncio.to_thread(self._table.read, tuple(ends), told, self._skipped)
         except LogUnavailable as error:
             logger.warning("The pages of tasks cannot be counted now, trying again: %s", error)
             self._busy -= over
@@ -108,17 +124,10 @@ class Teller:
         ending = self._control.get(task_id)
         return ending if ending is not None and ending.is_over and not ending.is_told else None
 
-    def _read_pages(self, ends: Mapping[str, TaskEnding], told: Mapping[str, int]) -> PageReading:
-        skipped = 0
-
-        def skip(message: Message, error: BadPages) -> None:
-            nonlocal skipped
-            skipped += 1
-            if skipped <= _MOST_SAID:
-                logger.warning("Skipped in %s: offset %d: %s", self._topics.pages, message.offset, error)
-
-        wanted = {task_id: told.get(task_id, 0) for task_id in ends}
-        return read_pages(self._log, self._topics.pages, wanted, told, skip)
+    def _skipped(self, message: Message, error: BadPages) -> None:
+        self._said += 1
+        if self._said <= _MOST_SAID:
+            logger.warning("Skipped in %s: offset %d: %s", self._topics.pages, message.offset, error)
 
     def _tell(self, task_id: str, ending: TaskEnding, reading: PageReading) -> None:
         pages = pages_before(ending).plus(reading.counts[task_id])

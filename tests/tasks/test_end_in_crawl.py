@@ -15,12 +15,15 @@ import pytest
 from scrapy.crawler import Crawler
 
 from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.contracts.seed_log import TopicReader
 from site_spider.dead_letters.replay import Replay
 from site_spider.errors import ConfigError, SeedError
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.tasks.changes import declared, in_state
 from site_spider.tasks.closing import TaskProducer, make_control_log, read_endings
+from site_spider.tasks.control_follower import ControlFollower
 from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.ends import OverTasks
 from site_spider.tasks.put_back import PutBackTasks
 from site_spider.tasks.topics import TaskTopics
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
@@ -362,3 +365,33 @@ def test_the_control_log_has_one_partition_or_is_not_heard_of_yet(tmp_path: Path
     else:
         with pytest.raises(ConfigError, match=r"has 2 partitions.*SITE_TASK_TOPIC"):
             make_control_log(log, TOPICS)
+
+
+def test_a_cancelled_task_is_not_closed_again_by_who_has_not_read_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that takes over the first partition may be far behind with the control log."""
+    produce(tmp_path, closes=False)
+    declare(tmp_path, state="cancelled")
+    crawl(tmp_path, [], until=told(tmp_path))
+    may_read, looks = threading.Event(), 0
+    read, look = ControlFollower._read, OverTasks.look
+
+    def read_late(follower: ControlFollower, reader: TopicReader) -> None:
+        if may_read.wait(0.05):
+            read(follower, reader)
+
+    def counted_look(over: OverTasks) -> None:
+        nonlocal looks
+        before = over._look_at
+        look(over)
+        looks += over._look_at > before  # the first of a second or so
+        if looks > 1:
+            may_read.set()
+
+    monkeypatch.setattr(ControlFollower, "_read", read_late)
+    monkeypatch.setattr(OverTasks, "look", counted_look)
+    crawl(tmp_path, seeds(1, None), until=lambda _: looks > 2)
+    ending = read_endings(LocalSeedLog(tmp_path), TOPICS).get("t")
+    assert ending is not None
+    assert (ending.generation, len(events(tmp_path))) == (1, 1)

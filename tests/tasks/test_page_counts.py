@@ -18,7 +18,7 @@ from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable
 from site_spider.tasks import page_log
 from site_spider.tasks.counted_page import BadPages, CountedPage, key_of, read, task_of, written
-from site_spider.tasks.page_counts import PageCounts, bounded, read_pages
+from site_spider.tasks.page_counts import PageCounts, PageTable, bounded
 from site_spider.tasks.page_log import PageLog
 
 TOPIC = "seeds.tasks.pages"
@@ -38,26 +38,33 @@ records = st.lists(
 
 
 class Topic:
-    """A reader of what is given; `poll` hands out two records at a time."""
+    """A log with one topic; two messages are handed out at a time."""
 
     def __init__(self, messages: list[Message]) -> None:
         self.messages = messages
+        self.read_to = self.end = 0
 
     def reader(self, topic: str, *, compacted: bool) -> Topic:
         assert topic == TOPIC
         assert compacted
+        assert self.end == 0, "one reader is enough"
+        self.mark_end()
         return self
+
+    def mark_end(self) -> None:
+        self.end = len(self.messages)
 
     @property
     def is_at_end(self) -> bool:
-        return not self.messages
+        return self.read_to >= self.end
 
     def poll(self, timeout_seconds: float) -> list[Message]:
-        out, self.messages = self.messages[:2], self.messages[2:]
+        out = self.messages[self.read_to : self.read_to + 2]
+        self.read_to += len(out)
         return out
 
     def close(self) -> None:
-        pass
+        self.end = -1
 
 
 def message(offset: int, key: bytes | None, value: bytes | None) -> Message:
@@ -71,32 +78,53 @@ def messages(said: list[tuple[str, list[CountedPage]]]) -> list[Message]:
     ]
 
 
-def reading(found: list[Message], wanted: dict[str, int], told: dict[str, int] | None = None) -> Any:
+def reading(found: list[Message], wanted: list[str], told: dict[str, int] | None = None) -> Any:
     bad: list[int] = []
     log: Any = Topic(found)
-    read_now = read_pages(log, TOPIC, wanted, told or {}, lambda message, error: bad.append(message.offset))
-    return read_now, bad
+    with closing(PageTable(log, TOPIC)) as table:
+        return table.read(wanted, told or {}, lambda message, error: bad.append(message.offset)), bad
 
 
-@given(records, st.integers(0, 12))
-def test_the_last_word_on_each_page_counts(said: list[tuple[str, list[CountedPage]]], start: int) -> None:
-    found, bad = reading(messages(said), {"one": start, "two": 0, "none": 0})
-    assert bad == []
-    assert found.end == len(said)
-    assert found.counts["none"] == PageCounts()
-    for task_id, first in (("one", start), ("two", 0)):
-        last = {
-            page.page: page
-            for at, (of, those) in enumerate(said)
-            if of == task_id and at >= first
-            for page in those
-        }.values()
-        reasons = [page.reason for page in last if page.reason is not None]
-        counts = found.counts[task_id]
-        assert counts.pages == sum(page.is_answered for page in last)
-        assert counts.failures == len(reasons)
-        assert counts.size_bytes == sum(page.size_bytes for page in last)
-        assert counts.reasons == {reason: reasons.count(reason) for reason in reasons}
+def counted(said: list[tuple[str, list[CountedPage]]], task_id: str, start: int) -> PageCounts:
+    """By brute force."""
+    last = {
+        page.page: page
+        for at, (of, those) in enumerate(said)
+        if of == task_id and at >= start
+        for page in those
+    }.values()
+    reasons = [page.reason for page in last if page.reason is not None]
+    return PageCounts(
+        sum(page.is_answered for page in last),
+        len(reasons),
+        sum(page.size_bytes for page in last),
+        {reason: reasons.count(reason) for reason in reasons},
+    )
+
+
+@given(records, st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=4))
+def test_the_last_word_on_each_page_counts(
+    said: list[tuple[str, list[CountedPage]]], steps: list[tuple[int, int]]
+) -> None:
+    """Whenever it is read, and whatever was told of before."""
+    topic: Any = Topic([])
+    written_so_far, told = messages(said), {"one": 0}
+    deleted: list[bytes] = []
+    with closing(PageTable(topic, TOPIC)) as table:
+        for upto, ended in [*sorted(steps), (len(said), 0)]:
+            topic.messages = written_so_far[:upto]
+            told["one"] = max(told["one"], min(ended, upto))
+            found = table.read(["one", "two", "none"], told, lambda message, error: pytest.fail(str(error)))
+            deleted += found.stale
+            assert found.end == min(upto, len(said))
+            assert found.counts["none"] == PageCounts()
+            assert found.counts["one"] == counted(said[:upto], "one", told["one"])
+            assert found.counts["two"] == counted(said[:upto], "two", 0)
+    assert deleted == [
+        message.key
+        for message, (task_id, _) in zip(written_so_far, said, strict=True)
+        if task_id == "one" and message.offset < told["one"]
+    ]
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\x1f"), min_size=1), st.lists(pages))
@@ -117,7 +145,7 @@ def test_a_record_that_is_none_is_skipped_and_named(value: bytes) -> None:
     page = CountedPage(1, 10, True, None)
     keys = (key_of("one", "w", number) for number in range(3))
     said = [message(0, next(keys), written([page])), message(1, next(keys), value)]
-    found, bad = reading([*said, message(2, None, value), message(3, b"k", b"[]")], {"one": 0})
+    found, bad = reading([*said, message(2, None, value), message(3, b"k", b"[]")], ["one"])
     assert bad == [1, 3]
     assert found.counts["one"] == PageCounts(1, 0, 10, {})
     with pytest.raises(BadPages):
@@ -126,7 +154,7 @@ def test_a_record_that_is_none_is_skipped_and_named(value: bytes) -> None:
 
 def test_records_of_ends_that_were_told_are_stale() -> None:
     said = messages([("one", [CountedPage(1, 1, True, None)]), ("two", []), ("one", [])])
-    found, _ = reading([*said, message(3, key_of("one", "w", 0), None)], {"one": 2}, {"one": 2, "two": 1})
+    found, _ = reading([*said, message(3, key_of("one", "w", 0), None)], ["one"], {"one": 2, "two": 1})
     assert found.stale == [said[0].key]
     assert found.counts["one"].pages == 0
 
@@ -166,8 +194,10 @@ def test_nothing_is_counted_before_its_pages_are_durable(
     told: list[int] = []
 
     def stored() -> int:
-        found = read_pages(log, TOPIC, {"t": 0}, {}, lambda message, error: None)
-        return found.counts["t"].pages
+        with closing(PageTable(log, TOPIC)) as table:
+            found = table.read(["t"], {}, lambda message, error: None)
+        pages: int = found.counts["t"].pages
+        return pages
 
     async def write() -> None:
         with closing(log.producer()) as real:
@@ -188,3 +218,11 @@ def test_nothing_is_counted_before_its_pages_are_durable(
     assert len(told) == 8
     assert all(count >= min(number, 5) for number, count in enumerate(told[1:], 1))
     assert stored() == 5
+
+
+def test_a_table_that_is_closed_reads_no_more(tmp_path: Path) -> None:
+    table = PageTable(LocalSeedLog(tmp_path), TOPIC)
+    assert table.read(["t"], {}, lambda message, error: None).end == 0
+    table.close()
+    with pytest.raises(LogUnavailable):
+        table.read(["t"], {}, lambda message, error: None)

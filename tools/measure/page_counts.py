@@ -15,7 +15,7 @@ from pathlib import Path
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.tasks.counted_page import CountedPage, key_of, written
-from site_spider.tasks.page_counts import read_pages
+from site_spider.tasks.page_counts import PageTable
 
 TOPIC = "seeds.tasks.pages"
 IN_A_RECORD = 50
@@ -46,7 +46,7 @@ def main() -> None:
         log = LocalSeedLog(Path(folder))
         size = write(log, pages)
         cpu, began = time.process_time(), time.monotonic()
-        found = read_pages(log, TOPIC, {"task": 0}, {}, print)
+        found = PageTable(log, TOPIC).read(["task"], {}, print)
         seconds, cpu = time.monotonic() - began, time.process_time() - cpu
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
