@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
+from site_spider.contracts.seed_log import Message
 from tests.acceptance.test_main_job import Stored, check_dead_letters, mixed
 from tests.real_servers import SHARED_FOLDER, servers
 from tools.deployment import rights
@@ -94,6 +95,11 @@ def produce(deployment: Deployment, site: Site, count: int) -> set[str]:
     return set(paths)
 
 
+def origin(letter: Message) -> tuple[bytes, bytes]:
+    headers = dict(letter.headers)
+    return headers["origin_partition"], headers["origin_offset"]
+
+
 @pytest.mark.parametrize("login", ["password", "certificate"])
 def test_the_main_job_with_the_least_rights_over_a_kill(
     deployment: Deployment, site: Site, secured: dict[str, str], login: str
@@ -113,7 +119,8 @@ def test_the_main_job_with_the_least_rights_over_a_kill(
     second = deployment.start("--until-done", **settings)
     assert second.wait(150) == 0, second.text()[-3000:]
     assert Stored(deployment.documents()).mistakes(seeds) == []
-    check_dead_letters(deployment.dead_letters(), bad, deployment.topic)
+    letters = {origin(letter): letter for letter in deployment.dead_letters()}  # the dead one wrote some, too
+    check_dead_letters(list(letters.values()), bad, deployment.topic)
     assert deployment.statistics()
     for run in deployment.runs:
         assert "denied" not in run.text().lower()
