@@ -71,7 +71,7 @@ def test_four_troubles_each_fire_their_alert_and_clear(
     deployment.produce([(b"key", b"{}")])  # the topic is there
     run = deployment.start("-n", "2", "-s", "blocking", SITE_METRICS_ADDRESS=targets[0])
     with prometheus(tmp_path / "prometheus", targets) as server:
-        wait_until(lambda: run.text().count("Taking seeds") == 2, 60, "both processes")
+        wait_until(lambda: run.text().count("Taking seeds") >= 2, 150, "both processes")
         server.clears("SiteSpiderDown")
 
         _bad_seeds(server, deployment)
