@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
@@ -67,7 +67,7 @@ class PageReading:
 
     counts: Mapping[str, PageCounts]
     end: int
-    stale: list[bytes] = field(default_factory=list)
+    stale: list[bytes]
 
 
 def bounded(reasons: Mapping[str, int]) -> dict[str, int]:

@@ -5,9 +5,9 @@ first, with the text of the event: the first one of a generation counts. Whoever
 then sends the event and notes that. A crash in between sends the same bytes once more; `task_id` and
 `generation` name an event.
 
-Before that the pages of the task are counted: the page log is read on on a thread, once for all tasks that
-end meanwhile. All pages are in it, because no seed is complete before its pages are. If the control log says
-more of the task when the pages are counted, they are counted again.
+Before that the pages of the task are counted: a thread reads what is new in the page log, once for all tasks
+that end meanwhile. All pages are in it, because no seed is complete before its pages are. If the control log
+says more of the task when the pages are counted, they are counted again.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Teller:
             else:
                 self._busy.discard(task_id)
         for key in reading.stale:
-            with suppress(SiteSpiderError):  # the next reading finds them again
+            with suppress(SiteSpiderError):  # the next owner finds them again
                 self._producer.send(self._topics.pages, key, None)
 
     def _is_over(self, task_id: str) -> TaskEnding | None:
