@@ -208,6 +208,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         results,
         dead_letters,
         background,
+        control=records.highs,
         writes_cancelled=config.cancelled_results,
     )
     gate = build_gate(records, queues, leaving)

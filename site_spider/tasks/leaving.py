@@ -12,7 +12,7 @@ from site_spider import meta_keys
 from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected
 from site_spider.frontier.spill.spill import Spill
-from site_spider.frontier.waiter import Waiter
+from site_spider.frontier.waiter import Waiter, is_fenced, seed_entry
 from site_spider.frontier.waiting_link import WaitingLink, as_request
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.seed_queue import Waiting, seed_request
@@ -22,6 +22,7 @@ from site_spider.ledger.entry import Outcome
 from site_spider.page.url import host_of
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.results import Results
+from site_spider.tasks.control import Control
 from site_spider.tasks.parking import Parking
 from site_spider.tasks.state import TaskState
 from site_spider.tasks.states import CANCELLED
@@ -43,6 +44,7 @@ class Leaving:
         dead_letters: DeadLetters,
         background: Background,
         *,
+        control: Control | None,
         writes_cancelled: bool,
     ) -> None:
         self._spider = spider
@@ -53,7 +55,9 @@ class Leaving:
         self._results = results
         self._dead_letters = dead_letters
         self._guarded = background.guarded
+        self._control = control  # None: seeds are not counted
         self._writes_cancelled = writes_cancelled
+        self._cancelled: list[tuple[Waiter, TaskState]] = []  # they may have been counted before
         self._loop = asyncio.get_running_loop()
 
     # --- parked -----------------------------------------------------------------------------------
@@ -97,10 +101,33 @@ class Leaving:
 
     def cancel(self, waiter: Waiter, state: TaskState) -> None:
         """It ends here, and is counted."""
-        why = f"{CANCELLED}task {state.task.task_id} is {state.phase.name}"
         if not isinstance(waiter, Waiting):
             state.count_cancelled_link()
-        self._end(waiter, Outcome.CANCELLED, why if self._writes_cancelled else "")
+        if not self._writes_cancelled:
+            self._end(waiter, Outcome.CANCELLED, "")
+        elif self._control is None:
+            self._end(waiter, Outcome.CANCELLED, _why_cancelled(state))
+        else:
+            self._cancelled.append((waiter, state))
+            if len(self._cancelled) == 1:
+                self._control.when_read(self._end_cancelled)
+
+    def _end_cancelled(self) -> None:
+        """A seed that was counted and not committed comes again; its documents are there, and stay."""
+        cancelled, self._cancelled = self._cancelled, []
+        for waiter, state in cancelled:
+            if is_fenced(waiter):
+                self._room.drop(waiter)
+            else:
+                was_counted = self._was_counted(waiter, state.task.task_id)
+                self._end(waiter, Outcome.CANCELLED, "" if was_counted else _why_cancelled(state))
+
+    def _was_counted(self, waiter: Waiter, task_id: str) -> bool:
+        entry = seed_entry(waiter)
+        ending = None if self._control is None else self._control.get(task_id)
+        if entry is None or ending is None or (tally := ending.tallies.get(entry.partition)) is None:
+            return False
+        return tally.has_counted(entry.offset)
 
     def filter(self, waiter: Waiter, state: TaskState) -> None:
         """The rules of its task do not let it be fetched."""
@@ -143,3 +170,7 @@ class Leaving:
             return request
         assert isinstance(waiter, Request)
         return waiter
+
+
+def _why_cancelled(state: TaskState) -> str:
+    return f"{CANCELLED}task {state.task.task_id} is {state.phase.name}"

@@ -90,6 +90,9 @@ class PageTable:
         self._topic = topic
         self._turn = threading.Lock()
         self._stopping = threading.Event()
+        self._begin()
+
+    def _begin(self) -> None:
         self._reader: TopicReader | None = None
         self._end = 0
         self._numbers: dict[str, int] = {}
@@ -100,20 +103,32 @@ class PageTable:
     def read(self, wanted: Collection[str], told: Mapping[str, int], skipped: Skipped) -> PageReading:
         """Read on to the present end, drop the records of `told` below their offsets, and count.
 
-        Raises LogUnavailable.
+        Raises LogUnavailable, also when the temporary file cannot be written: the next call reads all anew.
         """
         with self._turn:
-            self._read_on(skipped)
-            stale = [key for task_id in told.keys() & self._numbers for key in self._drop(task_id, told)]
-            return PageReading({task_id: self._counts_of(task_id) for task_id in wanted}, self._end, stale)
+            try:
+                self._read_on(skipped)
+                stale = [key for task_id in told.keys() & self._numbers for key in self._drop(task_id, told)]
+                counts = {task_id: self._counts_of(task_id) for task_id in wanted}
+            except sqlite3.Error as error:
+                self._release()
+                self._begin()
+                raise LogUnavailable(
+                    f"the temporary SQLite file in which they are counted: {error} "
+                    "(the environment's SQLITE_TMPDIR names its folder)"
+                ) from error
+            return PageReading(counts, self._end, stale)
 
     def close(self) -> None:
         """Release everything; what reads meanwhile raises LogUnavailable."""
         self._stopping.set()
         with self._turn:
-            if self._reader is not None:
-                self._reader.close()
-            self._rows.close()
+            self._release()
+
+    def _release(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._rows.close()
 
     def _read_on(self, skipped: Skipped) -> None:
         if self._reader is None and not self._stopping.is_set():

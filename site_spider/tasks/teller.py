@@ -25,6 +25,7 @@ from typing import Any
 from site_spider.contracts.seed_log import Message, MessagePlace, Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable, SiteSpiderError
+from site_spider.outage import Outage
 from site_spider.tasks.control import Control
 from site_spider.tasks.counted_page import BadPages
 from site_spider.tasks.ending import EndTold, Noticed, TaskEnding
@@ -34,6 +35,7 @@ from site_spider.tasks.topics import TaskTopics
 logger = logging.getLogger(__name__)
 
 _MOST_SAID = 20  # records that cannot be read
+_PAUSE_SECONDS = 0.5  # while pages cannot be counted
 
 
 class Teller:
@@ -61,6 +63,7 @@ class Teller:
         self._is_counting = False
         self._table: PageTable | None = None  # once something has ended here
         self._said = 0
+        self._away = Outage(logger, "The pages of tasks cannot be counted, trying again", "They are counted")
         self._has_topic = False
         self._loop = asyncio.get_running_loop()
 
@@ -106,11 +109,13 @@ class Teller:
         try:
             reading = await asyncio.to_thread(self._table.read, tuple(ends), told, self._skipped)
         except LogUnavailable as error:
-            logger.warning("The pages of tasks cannot be counted now, trying again: %s", error)
+            self._away.goes_on(error)
+            await asyncio.sleep(_PAUSE_SECONDS)
             self._busy -= over
             return
         finally:
             self._is_counting = False
+        self._away.is_over()
         for task_id, ending in ends.items():
             if ending.read_to == read_to[task_id] and self._is_over(task_id) is ending:
                 self._tell(task_id, ending, reading)

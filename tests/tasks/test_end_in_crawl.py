@@ -152,6 +152,19 @@ def test_a_cancelled_task_ends_as_cancelled_without_a_close(tmp_path: Path) -> N
     ]
 
 
+def test_a_cancel_leaves_the_documents_of_seeds_that_were_counted(tmp_path: Path) -> None:
+    """As after a death between count and commit: the seeds come again, and their task is cancelled."""
+    declare(tmp_path)
+    produce(tmp_path, closes=False)
+    before = crawl(tmp_path, []).documents
+    declare(tmp_path, state="cancelled")
+    settings = {"SITE_CANCELLED_RESULTS": True, "SITE_CONSUMER_GROUP": "with no commits"}
+    after = crawl(tmp_path, [], until=told(tmp_path), **settings)
+    assert after.documents == before
+    [event] = events(tmp_path)
+    assert (event["seeds"], event["pages"], event["failures"]) == ({"result": 5, "total": 5}, 5, 0)
+
+
 def test_a_paused_task_does_not_end_before_its_parked_seeds_are_done(tmp_path: Path) -> None:
     declare(tmp_path, state="paused")
     produce(tmp_path)

@@ -226,3 +226,16 @@ def test_a_table_that_is_closed_reads_no_more(tmp_path: Path) -> None:
     table.close()
     with pytest.raises(LogUnavailable):
         table.read(["t"], {}, lambda message, error: None)
+
+
+def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
+    log = LocalSeedLog(tmp_path)
+    page = CountedPage(0, 1, True, None)
+    with closing(log.producer()) as producer, closing(PageTable(log, TOPIC)) as table:
+        for number in range(3):
+            those = [page._replace(page=1_000 * number + each) for each in range(1_000)]
+            producer.send(TOPIC, key_of("t", "w", number), written(those)).result()
+        table._rows.execute("PRAGMA max_page_count = 8")
+        with pytest.raises(LogUnavailable, match=r"disk is full.*SQLITE_TMPDIR"):
+            table.read(["t"], {}, lambda message, error: None)
+        assert table.read(["t"], {}, lambda message, error: None).counts["t"].pages == 3_000
