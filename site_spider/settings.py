@@ -4,6 +4,8 @@ Precedence: command line (`-s NAME=value`) > environment variable of the same na
 `custom_settings` of the spider > this file. Lists may be comma lists, dicts are JSON.
 """
 
+from scrapy.settings import default_settings as _scrapy
+
 # --- Scrapy: classes ---------------------------------------------------------------
 BOT_NAME = "site_spider"
 SPIDER_MODULES = ["site_spider.spiders"]
@@ -16,6 +18,11 @@ DOWNLOADER = "site_spider.engine.cancellation.SafeDownloader"
 ITEM_PROCESSOR = "site_spider.results.pipeline.PlacedItemProcessor"
 DUPEFILTER_CLASS = "site_spider.dupefilter.dupefilter.SeenDupeFilter"
 TWISTED_DNS_RESOLVER = "site_spider.download.resolver.PublicHostResolver"
+EXTENSIONS_BASE = {
+    name: order
+    for name, order in _scrapy.EXTENSIONS_BASE.items()
+    if name != "scrapy.extensions.remote_control.RemoteControl"
+} | {"site_spider.engine.remote_control.LateRemoteControl": 0}  # instead: imported where it is switched on
 EXTENSIONS = {
     "scrapy.extensions.corestats.CoreStats": None,
     "site_spider.engine.stats.QuickCoreStats": 0,  # instead: counts without signals

@@ -173,6 +173,7 @@ main() {
     prepare_venv requirements.txt requirements-dev.txt
     install_programs
     export PATH=$venv/bin:$PATH VIRTUAL_ENV=$venv
+    python -m compileall -q site_spider tests tools # hundreds of processes start, also where PYTHONDONTWRITEBYTECODE is set
     # Elasticsearch starts sooner, and indexes slower, which matters little for the amounts of tests.
     export SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS=${SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS:--XX:TieredStopAtLevel=1}
     export SITE_SERVERS_START_TIMEOUT_SECONDS=${SITE_SERVERS_START_TIMEOUT_SECONDS:-300}
