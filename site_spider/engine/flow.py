@@ -210,7 +210,7 @@ class EngineFlow:
         slot.queue.pop()  # nothing waits: it is being scraped from here on
         slot.active.add(request)
         try:
-            if not self._turns.has_time():
+            if not self._turns.is_free():
                 await self._late_turn()
             if isinstance(result, Failure) or self._outputs is None or request.callback is None:
                 await scraper._scrape(result, request)

@@ -6,8 +6,9 @@ milliseconds; a hundred that arrive together would hold up the loop for a second
 has a budget of time. Work that finds it spent waits for a later turn, in the order of arrival,
 and work that takes long asks again after each step of some milliseconds.
 
-While the budget lasts nothing waits and nothing is scheduled but one callback a turn. Each turn
-lets at least one waiter go on, so none waits for ever. Used on the event loop's thread only.
+While the budget lasts nothing waits and nothing is scheduled but one callback a turn. Each turn wakes some
+waiters. The first of them goes on in any case, so none waits for ever; each other one looks whether those
+before it have left time, and else waits on, before all that came later. Used on the event loop's thread only.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from weakref import WeakKeyDictionary
 T = TypeVar("T")
 
 _BUDGET_SECONDS = 0.02  # a turn in which much is ready ends soon after it
+_MOST_WOKEN = 32  # in one turn: what wakes in vain takes some microseconds
 
 
 class Turns:
@@ -36,7 +38,8 @@ class Turns:
         self._clock = clock
         self._until = 0.0  # when the budget of this turn is spent
         self._is_open = False  # the budget is that of this turn, and ends with it
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[bool]] = deque()
+        self._woken_in_vain: deque[asyncio.Future[bool]] = deque()  # they go before the others
 
     @classmethod
     def of_running_loop(cls) -> Turns:
@@ -54,19 +57,28 @@ class Turns:
             return True
         return self._clock() < self._until
 
+    def is_free(self) -> bool:
+        """Whether this turn has time left, and nobody waits for it."""
+        return not self._waiting and not self._woken_in_vain and self.has_time()
+
     async def time(self) -> None:
-        """Return at once while this turn has time left, else in a later one."""
-        if not self._waiting and self.has_time():
+        """Return at once while this turn has time left and nobody waits, else in a later one."""
+        if self.is_free() or await self._woken(self._waiting):
             return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
+        while not self.has_time() and not await self._woken(self._woken_in_vain):
+            pass
+
+    async def _woken(self, line: deque[asyncio.Future[bool]]) -> bool:
+        """Whether it goes on in any case, as the first of its turn."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        line.append(waiter)
         if not self._is_open:
             self._open()
-        await waiter
+        return await waiter
 
     async def run(self, steps: Generator[object, None, T]) -> T:
         """Take steps while a turn has time, then in later ones; returns what they return."""
-        if self._waiting or not self.has_time():
+        if not self.has_time():
             await self.time()
         while True:
             try:
@@ -83,13 +95,16 @@ class Turns:
 
     def _next(self) -> None:
         """The next turn has come."""
-        while self._waiting:
-            waiter = self._waiting.popleft()
+        woken = 0
+        while woken < _MOST_WOKEN and (line := self._woken_in_vain or self._waiting):
+            waiter = line.popleft()
             if not waiter.done():
-                waiter.set_result(None)
-                self._open()
-                return
-        self._is_open = False
+                waiter.set_result(woken == 0)
+                woken += 1
+        if woken:
+            self._open()
+        else:
+            self._is_open = False
 
 
 def run_through(steps: Generator[object, None, T]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -187,3 +188,20 @@ def test_no_more_is_downloaded_at_a_time_than_asked_for(tmp_path: Path) -> None:
     engine.ANSWERS.update({f"/{n}": counting for n in range(12)})
     crawl(tmp_path, [{"url": f"http://h.test/{n}"} for n in range(12)], CONCURRENT_REQUESTS=3)
     assert max(at_once) == 3
+
+
+def test_pages_do_not_pile_up_before_the_spider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Downloads are faster than the reading of pages: they wait for it, not pages in memory."""
+    most = 0
+
+    async def answer(handler: Any, request: Request) -> Response:
+        nonlocal most
+        most = max(most, len(handler.crawler.engine.scraper.slot.active))
+        await asyncio.sleep(0.002)
+        if request.url.endswith("00"):
+            time.sleep(0.05)  # as a collection of garbage may: many pages come at once
+        return page(request, "<p>a page of some words" * 200)
+
+    monkeypatch.setattr(engine.ScriptedHandler, "download_request", answer)
+    crawl(tmp_path, [{"url": f"http://host{number % 50}.test/{number}"} for number in range(2_000)])
+    assert 0 < most < 150

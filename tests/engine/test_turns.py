@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
 
 from site_spider.engine.turns import Turns
+
+BUDGET_MS = 20
 
 
 class Clock:
@@ -18,10 +22,10 @@ class Clock:
         return self.now
 
 
-def run(scenario: Callable[[Turns, Clock], Awaitable[None]]) -> None:
+def run(scenario: Callable[[Turns, Clock], Awaitable[None]], budget: float = 0.02) -> None:
     async def main() -> None:
         clock = Clock()
-        await scenario(Turns(0.02, clock), clock)
+        await scenario(Turns(budget, clock), clock)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
@@ -77,6 +81,62 @@ def test_those_who_wait_go_on_in_their_order_one_a_turn() -> None:
         assert [name for _, name in order] == [0, *[0, 1, 2, 3, 4], *[0, 1, 2, 3, 4], *[1, 2, 3, 4]]
         turns_used = [number for number, _ in order]
         assert len(set(turns_used)) == len(turns_used), "two pieces of work in one turn"
+
+    run(scenario)
+
+
+def in_turns(costs_ms: list[int]) -> list[list[int]]:
+    """By brute force: a turn takes pieces of work until its budget is spent."""
+    turns: list[list[int]] = []
+    left = 0
+    for number, cost in enumerate(costs_ms):
+        if left <= 0:
+            turns.append([])
+            left = BUDGET_MS
+        turns[-1].append(number)
+        left -= cost
+    return turns
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=80))
+def test_a_turn_takes_as_many_as_it_has_time_for(costs_ms: list[int]) -> None:
+    async def scenario(turns: Turns, clock: Clock) -> None:
+        done: dict[int, list[int]] = {}
+        turns.has_time()
+        clock.now += 1
+        of_turn = 0
+
+        async def work(number: int) -> None:
+            await turns.time()
+            clock.now += costs_ms[number]
+            done.setdefault(of_turn, []).append(number)
+
+        working = [asyncio.ensure_future(work(number)) for number in range(len(costs_ms))]
+        while not all(task.done() for task in working):
+            of_turn += 1
+            await turn()
+        assert list(done.values()) == in_turns(costs_ms)
+
+    run(scenario, BUDGET_MS)
+
+
+def test_whose_turn_it_is_does_not_wait_again_behind_others() -> None:
+    async def scenario(turns: Turns, clock: Clock) -> None:
+        turns.has_time()
+        clock.now += 1
+        order: list[str] = []
+
+        def steps(name: str) -> Iterator[None]:
+            order.append(name)
+            yield
+
+        async def work(name: str) -> None:
+            await turns.time()
+            await turns.run(steps(name))  # type: ignore[arg-type]
+            order.append(name)
+
+        await asyncio.gather(*(work(name) for name in "abc"))
+        assert order == list("aabbcc")
 
     run(scenario)
 
