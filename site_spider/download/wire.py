@@ -45,7 +45,7 @@ class Wire(asyncio.Protocol):
         self._answer: HttpAnswer | None = None
         self._heard = False  # something of the answer has come
         self._on_head: Callable[[HttpAnswer], None] | None = None
-        self._on_more: Callable[[HttpAnswer], None]
+        self._on_more: Callable[[HttpAnswer], None] = _nobody
         self._waiter: asyncio.Future[None] | None = None
         self._holds = 0
         self._unread: bytes | memoryview = b""  # came in a turn that had no time for it
@@ -111,7 +111,7 @@ class Wire(asyncio.Protocol):
 
     def fail(self, error: BaseException) -> None:
         """End what is under way, and the connection with it."""
-        waiter, self._waiter, self._answer = self._waiter, None, None
+        waiter = self._forget()
         if waiter is not None and not waiter.done():
             waiter.set_exception(error)
         self.abort()
@@ -279,8 +279,18 @@ class Wire(asyncio.Protocol):
         return has_input(self._fileno)
 
     def _finish(self, answer: HttpAnswer) -> None:
-        waiter, self._waiter, self._answer = self._waiter, None, None
+        waiter = self._forget()
         if not answer.is_reusable:
             self.abort()
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    def _forget(self) -> asyncio.Future[None] | None:
+        """Of what was asked nothing stays, not even in a circle for the collector; returns who waits for it."""
+        waiter, self._waiter, self._answer = self._waiter, None, None
+        self._on_head, self._on_more = None, _nobody
+        return waiter
+
+
+def _nobody(_answer: HttpAnswer) -> None:
+    """Nothing is asked."""

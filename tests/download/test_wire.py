@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -274,3 +276,36 @@ def test_tls_says_no_more_to_a_server_that_does_not_listen(tmp_path: Path) -> No
         assert not wire.is_open
 
     run(scenario)
+
+
+class Asker:
+    """Knows the connection that tells it of the answer."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.told = 0
+
+    def tell(self, _answer: HttpAnswer) -> None:
+        self.told += 1
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_connection_forgets_who_has_asked(is_kept: bool) -> None:
+    """Else both would wait for the collector, with the request, which costs more than a tenth of a page."""
+
+    async def scenario() -> None:
+        async with connected() as (wire, (_, writer)):
+            asker = Asker(wire)
+            asked = wire.ask(REQUEST, HttpAnswer(), asker.tell, asker.tell)
+            writer.write(WHOLE if is_kept else WHOLE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            await asked
+            assert asker.told == 2
+            left = weakref.ref(asker)
+            del asker, asked
+            assert left() is None
+
+    gc.disable()
+    try:
+        run(scenario)
+    finally:
+        gc.enable()
