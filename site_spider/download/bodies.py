@@ -22,8 +22,11 @@ from collections.abc import Callable
 
 from scrapy import Request
 
+from site_spider.download.large_blocks import give_back_large_blocks
+
 LARGE_BYTES = 200_000  # of a body, from which on it counts
 _WEIGHT = 4
+_MANY_BYTES = 32_000_000  # of the sum, from which on the process gives back memory sooner
 _LONGEST_TURN_SECONDS = 10.0
 
 Pause = Callable[[bool], None]
@@ -54,6 +57,7 @@ class Bodies:
         self._waiting: deque[tuple[Request, asyncio.Future[None]]] = deque()
         self._reading: Request | None = None
         self._reading_since = 0.0
+        self._have_been_many = False
 
     @property
     def has_room(self) -> bool:
@@ -77,6 +81,9 @@ class Bodies:
         weight = _WEIGHT * size_bytes
         self.bytes += weight - self._sizes.get(request, 0)
         self._sizes[request] = weight
+        if self.bytes > _MANY_BYTES and not self._have_been_many:
+            self._have_been_many = True
+            give_back_large_blocks(beside_large_bodies=True)
         self._steer()
 
     def arrived(self, request: Request) -> None:

@@ -286,7 +286,7 @@ class Wire(asyncio.Protocol):
             waiter.set_result(None)
 
     def _forget(self) -> asyncio.Future[None] | None:
-        """Of what was asked nothing stays, not even in a circle for the collector; returns who waits for it."""
+        """Of what was asked nothing stays, not even for the collector; returns who waits for it."""
         waiter, self._waiter, self._answer = self._waiter, None, None
         self._on_head, self._on_more = None, _nobody
         return waiter

@@ -20,6 +20,7 @@ from scrapy.utils.defer import maybe_deferred_to_future
 
 from site_spider import options
 from site_spider.download import descriptors
+from site_spider.download.large_blocks import give_back_large_blocks
 from site_spider.download.resolver import guard_reactor
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine import hooks as engine_hooks
@@ -31,7 +32,6 @@ from site_spider.service import exit_code, plugins
 from site_spider.service.announcement import say_idle_processes, say_what_has_no_effect, where_results_go
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
-from site_spider.service.large_blocks import give_back_large_blocks
 from site_spider.service.parts import Parts, Stores
 from site_spider.service.process_metrics import ProcessMetrics
 from site_spider.service.stop import Stop
@@ -104,7 +104,7 @@ class SeedService:
     async def _open(self) -> None:
         settings, ending = self._crawler.settings, self._ending
         descriptors.raise_limit()
-        give_back_large_blocks()
+        give_back_large_blocks(beside_large_bodies=False)
         config = ServiceSettings.read(settings)
         say_what_has_no_effect(settings)
         self._stop = stop = Stop(config.stop_grace_seconds, lambda: ending.exit_code)

@@ -203,6 +203,17 @@ def test_a_site_may_not_be_so_slow_that_downloads_time_out(capsys: pytest.Captur
     assert "--flat-minutes 10 needs 1920 pages" in capsys.readouterr().err
 
 
+def test_a_flat_race_can_be_one_of_another_workload(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--folder", "unused", "--flat", "--workload", "small", "tls", "--flat-pages", "20,40"]
+    found = read_options([*arguments, "--flat-hosts", "10"]).workloads
+    assert [(each.name, each.total, each.hosts) for each in found] == [
+        ("small", 20, 10), ("small", 40, 10), ("tls", 20, 10), ("tls", 40, 10)
+    ]  # fmt: skip
+    with pytest.raises(SystemExit):
+        read_options([*arguments, "--flat-hosts", "10000"])
+    assert "--workload tls has 250 hosts at most" in capsys.readouterr().err
+
+
 def test_with_one_core_the_race_is_run_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {3})
     cores = Cores.of_this_machine()

@@ -76,7 +76,7 @@ def race(options: Options) -> list[str]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # site and crawlers: connections to many hosts
     with ExitStack() as stack:
         servers = equipped(stack, options, say)
-        track = stack.enter_context(Track(options.folder, cores))
+        track = stack.enter_context(Track(options.folder, cores, options.workloads))
         track.servers = servers
         say(cores.note)
         run = Race(options, track, cores)

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import product
 from pathlib import Path
 
 from tools.race.contestant import CONCURRENCY
@@ -15,6 +16,7 @@ from tools.race.workload import WORKLOADS, Workload
 QUICK_PAGES = 400
 PACED_PAGES = 60 * CONCURRENCY // 10  # a minute at the least: an answer is kept back for 10 s at most
 FLAT_PAGES, FLAT_HOSTS = (10_000, 100_000), (10, 10_000)
+MOST_TLS_HOSTS = 250  # all of them are in one certificate, which every server sends
 CORES_PAGES, CORES_HOSTS = 6_400, 64  # many hosts, so that both members have a like share of them
 DESCRIPTION = """\
 Crawls the same pages with this project and with others, and prints what a page costs each of them.
@@ -81,7 +83,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     workloads, peers = [one.name for one in WORKLOADS], list(CONTESTANTS)
     add = parser.add_argument
-    add("--workload", nargs="+", choices=workloads, metavar="NAME", help=f"of {', '.join(workloads)} (all)")
+    add(
+        "--workload",
+        nargs="+",
+        choices=workloads,
+        metavar="NAME",
+        help=f"of {', '.join(workloads)} (all; small with --flat, links with --cores)",
+    )
     add("--peers", type=_names(peers), metavar="LIST", help=f"of {','.join(peers)} ({','.join(RACERS)})")
     add("--runs", type=_whole(1, 100), metavar="N", help="of each, alternating (5; 1 with --flat)")
     add("--pages", type=_whole(20, 10_000_000), metavar="N", help="of each workload (480 to 4,000)")
@@ -109,6 +117,8 @@ def read_options(arguments: Sequence[str]) -> Options:
     given = parser.parse_args(arguments)
     if (fewest := given.flat_minutes * PACED_PAGES) > min(given.flat_pages):
         parser.error(f"--flat-minutes {given.flat_minutes} needs {fewest} pages: else they wait too long")
+    if given.flat and "tls" in (given.workload or ()) and max(given.flat_hosts) > MOST_TLS_HOSTS:
+        parser.error(f"--workload tls has {MOST_TLS_HOSTS} hosts at most: name fewer with --flat-hosts")
     mode = Mode.FLAT if given.flat else Mode.CORES if given.cores else Mode.RACE
     return Options(
         mode=mode,
@@ -124,10 +134,8 @@ def _workloads(mode: Mode, given: argparse.Namespace) -> Iterator[Workload]:
     pages = given.pages or (QUICK_PAGES if given.quick else None)
     known = {workload.name: workload for workload in WORKLOADS}
     if mode is Mode.FLAT:
-        for total in given.flat_pages:
-            for hosts in given.flat_hosts:
-                paced = replace(known["small"], minutes=given.flat_minutes)
-                yield replace(paced, total=total, hosts=min(hosts, total))
+        for name, total, hosts in product(given.workload or ("small",), given.flat_pages, given.flat_hosts):
+            yield replace(known[name], total=total, hosts=min(hosts, total), minutes=given.flat_minutes)
     elif mode is Mode.CORES:
         for name in given.workload or ("links",):
             yield replace(known[name], hosts=CORES_HOSTS).scaled(pages or CORES_PAGES)

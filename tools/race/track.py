@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -32,8 +33,8 @@ class State(NamedTuple):
 class Track:
     """Starts the site; ends it with the `with`."""
 
-    def __init__(self, folder: Path, cores: Cores) -> None:
-        tls_hosts = max(workload.hosts for workload in WORKLOADS if workload.tls)
+    def __init__(self, folder: Path, cores: Cores, workloads: Sequence[Workload] = WORKLOADS) -> None:
+        tls_hosts = max(workload.hosts for workload in (*WORKLOADS, *workloads) if workload.tls)
         addresses = [WORKLOADS[0].host(number) for number in range(tls_hosts)]
         self.authority, site_certificate = certificate.make(folder, addresses)
         module = [sys.executable, "-m", "tools.race.site", str(site_certificate)]
