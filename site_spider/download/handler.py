@@ -47,6 +47,7 @@ from site_spider.download.wires import Server, Wires
 from site_spider.engine.http_bounds import OversizedAnswer
 from site_spider.engine.parts import part_of
 from site_spider.engine.signals import is_heard
+from site_spider.frontier.waiting_room import WaitingRoom
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,6 @@ _URL = re.compile(
 _VALUE = re.compile(rb"[^\x00\r\n]*")
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OURS = frozenset((b"Host", b"Connection", b"Proxy-Connection", b"Content-Length", b"Transfer-Encoding"))
-_META = ("proxy", "bindaddress")
 _CACHED_BYTES = 200  # of a header: most requests have the same few
 
 
@@ -91,11 +91,13 @@ class PlainDownloadHandler(BaseDownloadHandler):
         self._odd: BoundedDict[Server, None] = BoundedDict(_MOST_ODD)
         self._patient: PublicHTTP11DownloadHandler | None = None
         self._warned_of_loss = False
+        self._is_direct = True  # no request has had a proxy: that is to look up the names, not we
 
     async def download_request(self, request: Request) -> Response:
         """Download. Raises Scrapy's errors of downloads, and PrivateHostError."""
         plan = None if self._leaves_all or self._is_listened_to() else plan_of(request)
         if plan is None or plan.server in self._odd:
+            self._is_direct = self._is_direct and not request.meta.get("proxy")
             return await self._download_patiently(request)
         try:
             return await self._download(request, plan)
@@ -146,11 +148,19 @@ class PlainDownloadHandler(BaseDownloadHandler):
         while True:
             watch.has_waited(await self._wires.places.take())
             try:
-                return await self._open_once(server, watch)
+                wire = await self._open_once(server, watch)
             except Exception as error:
                 if not is_shortage(error):
                     raise
                 self._wires.places.ran_out()
+            else:
+                self._look_ahead()
+                return wire
+
+    def _look_ahead(self) -> None:
+        room = part_of(self.crawler, WaitingRoom)
+        if room is not None and self._is_direct:
+            self._wires.names.look_ahead(room.next_host())
 
     async def _open_once(self, server: Server, watch: DownloadWatch) -> Wire:
         try:
@@ -223,7 +233,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
 def plan_of(request: Request) -> Plan | None:
     """None for a request that is not plain."""
     meta = request.meta
-    if request.method not in ("GET", "HEAD") or request.body or any(meta.get(key) for key in _META):
+    if request.method not in ("GET", "HEAD") or request.body or meta.get("proxy") or meta.get("bindaddress"):
         return None
     found = _URL.fullmatch(request.url)
     if found is None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
@@ -28,6 +29,8 @@ from site_spider.engine.turns import Turns
 
 _STEP_BYTES = 16_384  # of the network; as records of a byte each, they take 3 ms
 _MOST_WAITING_BYTES = 65_536  # of what TLS says by itself, to a server that does not listen
+
+_address_of = lru_cache(maxsize=1_024)(ip_address)
 
 
 class NothingCame(Exception):
@@ -63,7 +66,7 @@ class Wire(asyncio.Protocol):
     def address(self) -> IPv4Address | IPv6Address:
         """Of the server."""
         if self._address is None:
-            self._address = ip_address(self._peer)
+            self._address = _address_of(self._peer)
         return self._address
 
     @property

@@ -21,6 +21,7 @@ from scrapy.exceptions import CannotResolveHostError
 from site_spider.bounded_dict import BoundedDict
 from site_spider.download.address import is_address, is_metadata_name, is_public
 from site_spider.download.descriptors import for_connections
+from site_spider.download.names import HostNames
 from site_spider.download.places import Places
 from site_spider.download.resolver import PrivateHostError, addresses_of, is_refused
 from site_spider.download.tls_stream import TlsClient
@@ -62,6 +63,7 @@ class Wires:
         self._open: set[Wire] = set()
         self._without_sessions: BoundedDict[Server, None] = BoundedDict(_MOST_WITHOUT_SESSIONS)
         self._sweeper: asyncio.TimerHandle | None = None
+        self.names = HostNames(addresses_of)
         self.places = Places(for_connections, self._close_longest_idle)
 
     def take_idle(self, server: Server) -> Wire | None:
@@ -146,7 +148,7 @@ class Wires:
     async def _addresses(self, server: Server) -> list[str]:
         if not self._allow_private and is_metadata_name(server.host):
             raise PrivateHostError.of(server.host)
-        found = [server.host] if is_address(server.host) else await addresses_of(server.host)
+        found = [server.host] if is_address(server.host) else await self.names.addresses(server.host)
         if not found:
             if is_refused(server.host):
                 raise PrivateHostError.of(server.host)
@@ -161,6 +163,7 @@ class Wires:
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
+        self.names.close()
         for wire in list(self._open):
             wire.abort()
 

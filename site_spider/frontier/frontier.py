@@ -89,6 +89,11 @@ class Frontier(Generic[T]):
         lane = self._hosts.next_lane(now)
         return None if lane is None else self._serve(lane, now)
 
+    def peek(self) -> T | None:
+        """What `pop` probably gives next, as far as one look tells. Nothing changes."""
+        lane = self._hosts.first_lane()
+        return None if lane is None else lane.queues[lane.best(-inf, inf)[0]][0].value
+
     def forgo(self, now: float) -> None:
         """What `pop` gave last is not sent: it has taken no turn of its host, and needs no `release`."""
         self._give_up_turn(self._last_turn(), now)

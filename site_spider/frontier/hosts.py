@@ -92,6 +92,14 @@ class Hosts(Generic[T]):
             self._flows.leave()
         return None
 
+    def first_lane(self) -> Lane[T] | None:
+        """The one at the top of the first flow; None when that cannot be served."""
+        flow = self._flows.first()
+        if flow is None or not flow.ready:
+            return None
+        version, lane = flow.ready[0][-2:]
+        return cast("Lane[T]", lane) if version == lane.version and lane.host.is_ready else None
+
     def charge(self, flow: Flow[Any], then: float, now: float) -> None:
         """One of a flow was served at the time `then`."""
         self._flows.charge(flow)

@@ -13,6 +13,7 @@ from site_spider.frontier.waiting_link import WaitingLink
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger import lineage
 from site_spider.ledger.entry import Entry
+from site_spider.page.plain_url import plain_url
 from site_spider.page.url import host_of
 
 Waiter = Request | Waiting | WaitingLink
@@ -47,7 +48,10 @@ def host_name(waiter: Waiter) -> str:
     """What politeness goes by, of whatever waits."""
     if isinstance(waiter, Waiting):
         return host_of(waiter.seed.url)
-    return urlsplit(waiter.url).hostname or "" if isinstance(waiter, WaitingLink) else host_key(waiter)
+    if not isinstance(waiter, WaitingLink):
+        return host_key(waiter)
+    plain = plain_url(waiter.url)
+    return plain.host if plain else urlsplit(waiter.url).hostname or ""
 
 
 def is_fenced(waiter: Waiter) -> bool:
@@ -59,4 +63,7 @@ def is_fenced(waiter: Waiter) -> bool:
 def host_key(request: Request) -> str:
     """What politeness goes by: the host, or the download slot that a request names."""
     slot = request.meta.get(meta_keys.DOWNLOAD_SLOT)
-    return slot if isinstance(slot, str) else urlparse_cached(request).hostname or ""
+    if isinstance(slot, str):
+        return slot
+    plain = plain_url(request.url)
+    return plain.host if plain else urlparse_cached(request).hostname or ""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from scrapy import Request
 
 from site_spider import meta_keys
+from site_spider.engine.requests import quick_request
 from site_spider.ledger.lineage import Job
 
 _REFERER = "Referer"
@@ -58,13 +59,13 @@ def as_link(request: Request, job: Job) -> WaitingLink | None:
 
 def as_request(link: WaitingLink) -> tuple[Request, Job]:
     """The request of a link, with a job of its own in its meta."""
-    request = Request(
+    request = quick_request(
         link.url,
+        verbatim=True,  # it stood in a Request already
         headers=None if link.referer is None else {_REFERER: link.referer},
-        meta={"depth": link.depth, meta_keys.VERBATIM_URL: True},  # it stood in a Request already
+        meta={"depth": link.depth},
         priority=link.priority,
     )
-    del request.meta[meta_keys.VERBATIM_URL]
     job = Job(request, link.parent)
     request.meta[meta_keys.JOB] = job
     return request, job
