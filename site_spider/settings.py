@@ -52,6 +52,7 @@ SPIDER_MIDDLEWARES = {
     "scrapy.spidermiddlewares.depth.DepthMiddleware": None,
     "site_spider.tasks.depth.TaskDepth": 900,  # instead: tasks have limits, pages of one list one depth
 }
+REFERRER_POLICY = "site_spider.engine.requests.QuickReferrerPolicy"  # Scrapy's default, at less cost
 ITEM_PIPELINES = {"site_spider.results.pipeline.ResultPipeline": 900}
 
 # --- Scrapy: speed -------------------------------------------------------------------

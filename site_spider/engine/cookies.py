@@ -6,6 +6,8 @@ in Scrapy's cookies middleware, under the seed's ledger entry, and goes when the
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
@@ -28,7 +30,7 @@ class SeedCookies(SeedListener):
 
     def for_request(self, request: Request, entry: Entry) -> dict[str, str]:
         """The cookies that would go out with a request of this seed."""
-        middleware = self._crawler.get_downloader_middleware(CookiesMiddleware)
+        middleware = self._middleware
         if middleware is None or entry not in middleware.jars:
             return {}
         asked = request.copy()
@@ -47,6 +49,9 @@ class SeedCookies(SeedListener):
         self._forget(entry)
 
     def _forget(self, entry: Entry) -> None:
-        middleware = self._crawler.get_downloader_middleware(CookiesMiddleware)
-        if middleware is not None:
-            middleware.jars.pop(entry, None)
+        if self._middleware is not None:
+            self._middleware.jars.pop(entry, None)
+
+    @cached_property
+    def _middleware(self) -> CookiesMiddleware | None:
+        return self._crawler.get_downloader_middleware(CookiesMiddleware)

@@ -6,13 +6,12 @@ spider opens, and provides them here. Everything else gets its parts by construc
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
-from weakref import WeakKeyDictionary
+from typing import Final, TypeVar, cast
 
 from scrapy.crawler import Crawler
 
 T = TypeVar("T")
-_parts: WeakKeyDictionary[Crawler, dict[type, object]] = WeakKeyDictionary()
+_PARTS: Final = "site_spider_parts"  # an attribute of the crawler: they are looked up five times a page
 
 
 class _Purpose:
@@ -31,9 +30,11 @@ def takes_seeds(crawler: Crawler) -> bool:
 
 def provide(crawler: Crawler, *parts: object) -> None:
     """Make parts known under their classes and the bases of these."""
-    _parts.setdefault(crawler, {}).update({kind: part for part in parts for kind in type(part).__mro__})
+    known: dict[type, object] = vars(crawler).setdefault(_PARTS, {})
+    known.update({kind: part for part in parts for kind in type(part).__mro__})
 
 
 def part_of(crawler: Crawler, kind: type[T]) -> T | None:
     """The part of this class; None before the spider has opened, and for a spider without seeds."""
-    return cast("T | None", _parts.get(crawler, {}).get(kind))
+    known: dict[type, object] | None = getattr(crawler, _PARTS, None)
+    return None if known is None else cast("T | None", known.get(kind))

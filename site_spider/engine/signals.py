@@ -22,11 +22,11 @@ _ANY_SENDER = id(dispatcher.Any)
 
 def is_heard(sender: Any, signal: Any) -> bool:
     """Whether there may be a receiver."""
-    for key in (id(sender), _ANY_SENDER):
-        connected = dispatcher.connections.get(key)
-        if connected and (signal in connected or dispatcher.Any in connected):
-            return True
-    return False
+    connected = dispatcher.connections.get(id(sender))
+    if connected and (signal in connected or dispatcher.Any in connected):
+        return True
+    connected = dispatcher.connections.get(_ANY_SENDER)
+    return bool(connected) and (signal in connected or dispatcher.Any in connected)
 
 
 class QuickSignals(SignalManager):

@@ -14,6 +14,7 @@ from scrapy import Request, Spider
 
 from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message
+from site_spider.engine.requests import quick_request
 from site_spider.intake.own_requests import OwnRequests
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Root
@@ -81,24 +82,19 @@ def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
     if waiting.request is not None:
         request = waiting.request.copy()
         return request, Root(request, waiting.entry, seed, waiting.message)
-    request = Request(
+    request = quick_request(
         seed.url,
+        verbatim=seed.encoding == "utf-8" and is_safe(seed.url),
+        headers=_headers(seed),
         callback=getattr(spider, seed.callback) if seed.callback else None,
         method=seed.method,
-        headers=_headers(seed),
         body=seed.body,
-        cookies=_cookies(seed) or None,  # type: ignore[arg-type]
-        meta={
-            "depth": seed.depth,
-            **seed.directives,
-            **_attempts(seed),
-            meta_keys.VERBATIM_URL: seed.encoding == "utf-8" and is_safe(seed.url),
-        },
+        cookies=_cookies(seed) or None,
+        meta={"depth": seed.depth, **seed.directives, **_attempts(seed)},
         encoding=seed.encoding,
         priority=seed.priority,
         dont_filter=seed.dont_filter,
     )
-    del request.meta[meta_keys.VERBATIM_URL]  # it was about the URL of this one
     return request, Root(request, waiting.entry, seed, waiting.message)
 
 

@@ -52,56 +52,62 @@ class SeedListener:
         """The group has committed these, or had when they were assigned; that stays so over a restart."""
 
 
+_EVENTS = tuple(name for name in vars(SeedListener) if not name.startswith("_"))
+
+
 class Lifecycle(SeedListener):
-    """Tells all listeners."""
+    """Tells those listeners that override what is told, which is one or two of nine."""
 
     def __init__(self) -> None:
-        self._listeners: list[SeedListener] = []
+        self._told: dict[str, list[Any]] = {event: [] for event in _EVENTS}
 
     def add(self, *listeners: SeedListener) -> None:
         """From now on these hear of seeds, too."""
-        self._listeners += listeners
+        for listener in listeners:
+            for event, told in self._told.items():
+                if getattr(type(listener), event) is not getattr(SeedListener, event):
+                    told.append(getattr(listener, event))
 
     def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:
         """As in SeedListener."""
-        for listener in self._listeners:
-            listener.arrived(entry, message, seed)
+        for tell in self._told["arrived"]:
+            tell(entry, message, seed)
 
     def may_begin(self, entry: Entry) -> bool:
         """Whether no listener objects."""
-        return all(listener.may_begin(entry) for listener in self._listeners)
+        return all(ask(entry) for ask in self._told["may_begin"])
 
     def began(self, root: Root) -> None:
         """As in SeedListener."""
-        for listener in self._listeners:
-            listener.began(root)
+        for tell in self._told["began"]:
+            tell(root)
 
     def unwritten(self, job: Job) -> None:
         """As in SeedListener."""
-        for listener in self._listeners:
-            listener.unwritten(job)
+        for tell in self._told["unwritten"]:
+            tell(job)
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """As in SeedListener."""
-        for listener in self._listeners:
-            listener.written(job, document)
+        for tell in self._told["written"]:
+            tell(job, document)
 
     def last_hold(self, entry: Entry) -> None:
         """As in SeedListener."""
-        for listener in self._listeners:
-            listener.last_hold(entry)
+        for tell in self._told["last_hold"]:
+            tell(entry)
 
     def ended(self, entry: Entry) -> None:
         """As in SeedListener."""
-        for listener in self._listeners:
-            listener.ended(entry)
+        for tell in self._told["ended"]:
+            tell(entry)
 
     def fenced(self, entry: Entry) -> None:
         """As in SeedListener."""
-        for listener in self._listeners:
-            listener.fenced(entry)
+        for tell in self._told["fenced"]:
+            tell(entry)
 
     def committed(self, positions: Mapping[Partition, Position | None]) -> None:
         """As in SeedListener."""
-        for listener in self._listeners:
-            listener.committed(positions)
+        for tell in self._told["committed"]:
+            tell(positions)

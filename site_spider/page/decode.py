@@ -15,6 +15,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Generator
+from functools import lru_cache
 from typing import NamedTuple
 
 from chardetng_py import EncodingDetector
@@ -118,6 +119,7 @@ def python_codec(encoding: str) -> str:
     return PYTHON_CODECS.get(name, name)
 
 
+@lru_cache(maxsize=128)  # a crawl meets a few
 def media_type(content_type: str | None) -> str:
     """Lower-case `type/subtype` of a Content-Type header, empty if there is none or it is none."""
     name = (content_type or "").partition(";")[0].partition(",")[0].strip().lower()
@@ -126,14 +128,18 @@ def media_type(content_type: str | None) -> str:
 
 def is_text(body: bytes, content_type: str | None = None) -> bool:
     """Whether a body is worth decoding: by its type, or by its first bytes where the type says nothing."""
-    name = media_type(content_type)
-    if _BINARY_TYPE.fullmatch(name):
-        return False
-    if _TEXT_TYPE.fullmatch(name):
-        return True
+    by_type = _is_text_type(media_type(content_type))
+    if by_type is not None:
+        return by_type
     if (_header_encoding(content_type) or "").startswith("utf-16"):
         return True
     return not _looks_binary(body[:SNIFF_BYTES])
+
+
+@lru_cache(maxsize=128)
+def _is_text_type(name: str) -> bool | None:
+    """None for a type that says nothing."""
+    return False if _BINARY_TYPE.fullmatch(name) else True if _TEXT_TYPE.fullmatch(name) else None
 
 
 def is_html(body: bytes, content_type: str | None = None) -> bool:
@@ -160,6 +166,7 @@ def _named(label: str) -> str | None:
     return "gb18030" if name == "gbk" else name
 
 
+@lru_cache(maxsize=128)
 def _header_encoding(content_type: str | None) -> str | None:
     found = _HEADER_CHARSET.search(content_type[:SNIFF_BYTES]) if content_type else None
     return _named(found[1]) if found else None

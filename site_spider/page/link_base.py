@@ -131,13 +131,22 @@ def _is_plain(href: str) -> bool:
 
 def _plain_url(origin: str, folder: str, href: str) -> str | None:
     """The URL of a trimmed link that does not begin with a query, or None if it needs more care."""
+    up = href.startswith("../") and bool(folder)
+    if up:
+        folder, href = _parent(origin, folder), href[3:]
     if not _is_plain(href):
         return None
     if href[0] == "/":
-        return origin + href if origin and href[1:2] != "/" else None
+        return origin + href if origin and href[1:2] != "/" and not up else None
     if href[0] in ".?" or ":" in href:
-        return href if _PLAIN_ABSOLUTE.fullmatch(href) else None
+        return href if not up and _PLAIN_ABSOLUTE.fullmatch(href) else None
     return folder + href if folder else None
+
+
+def _parent(origin: str, folder: str) -> str:
+    """The folder above; of the topmost, itself."""
+    end = folder.rfind("/", len(origin), -1)
+    return folder if end < 0 else folder[: end + 1]
 
 
 @lru_cache(maxsize=16_384)  # about 15 MB

@@ -40,14 +40,16 @@ _TEXT_ONLY = "script|style|title|textarea|xmp|noembed|noframes"
 
 # Every alternative is settled by its first character, so that nothing is tried twice; at
 # most so many values, because each pass of a group costs memory until the match is over.
+# Classes name both cases: one that ignores case is called for each character.
 _CANDIDATE = re.compile(
-    rf"""<(?=[a-zA-Z/!?])(?!/[a-z0-9]*+>|[a-z][a-z0-9]?+>)(?:
-      (?P<wanted>{_WANTED})(?=[\s/>])
+    rf"""(?-i:<(?!/[a-zA-Z0-9]*+>|[a-zA-Z][a-zA-Z0-9]?+>)(?=[a-zA-Z/!?]))(?:
+      (?-i:(?=[abfimABFIM]))(?P<wanted>{_WANTED})(?=[\s/>])
       (?P<written>[^=>]*+(?:=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+|(?=>))[^=>]*+){{0,100}})>
-    | (?P<text>{_TEXT_ONLY}|plaintext)(?=[\s/>])
+    | (?-i:(?=[npstxNPSTX]))(?P<text>{_TEXT_ONLY}|plaintext)(?=[\s/>])
     | (?P<comment>!--)
-    | (?!/?[a-z][^<>"']*+(?:(?:"[^"<>]*+"|'[^'<>]*+')[^<>"']*+){{0,40}}>|[!?][^<>]*+>|/[^a-z<>][^<>]*+>)
-      (?P<other>/?[!?a-z]?)
+    | (?-i:(?!/?[a-zA-Z][^<>"']*+(?:(?:"[^"<>]*+"|'[^'<>]*+')[^<>"']*+){{0,40}}>
+           |[!?][^<>]*+>|/[^a-zA-Z<>][^<>]*+>)
+      (?P<other>/?[!?a-zA-Z]?))
     )""",
     re.IGNORECASE | re.ASCII | re.VERBOSE,
 )

@@ -20,6 +20,7 @@ from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.proxies.middlewares import proxied_by
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine.parts import part_of
+from site_spider.engine.requests import quick_request
 from site_spider.engine.turns import Turns, run_through
 from site_spider.frontier.links_in_hand import LinksInHand
 from site_spider.frontier.retry.descriptions import describe_exception, describe_retries, describe_status
@@ -27,6 +28,7 @@ from site_spider.frontier.sourced import source_of
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.lineage import Job, job_of
 from site_spider.page.body import BodyLimits
+from site_spider.page.plain_url import is_safe
 from site_spider.page.reading import Page, read_page
 from site_spider.page.url import SCOPES, host_of, in_scope, site_of
 from site_spider.results.callbacks import gives_page_result
@@ -187,7 +189,7 @@ class SeedSpider(Spider):
             limits=self.body_limits,
         )
         if len(response.body) < LARGE_BYTES:
-            return await Turns.of_running_loop().run(steps)
+            return await self._turns.run(steps)
         return await asyncio.to_thread(run_through, steps)
 
     async def _turn(self, response: Response) -> None:
@@ -225,17 +227,22 @@ class SeedSpider(Spider):
         return completion.keep_open(job.entry)
 
     @cached_property
+    def _turns(self) -> Turns:
+        return Turns.of_running_loop()
+
+    @cached_property
     def _links_in_hand(self) -> LinksInHand | None:
         return part_of(self.crawler, LinksInHand)
 
     async def _follow(self, links: Iterable[list[str]], anchor: str, job: Job | None) -> list[Request]:
         """A request for each link to follow; others have the event loop between the slices."""
-        turns, scope = Turns.of_running_loop(), self._scope_of(job)
+        turns, scope = self._turns, self._scope_of(job)
         requests: list[Request] = []
         for some in links:
             if not turns.has_time():
                 await turns.time()
-            requests += map(Request, self._new_pages(in_scope(scope, anchor, some), job))
+            found = self._new_pages(in_scope(scope, anchor, some), job)
+            requests += [quick_request(url, verbatim=is_safe(url)) for url in found]
         return requests
 
     def _new_pages(self, links: Iterable[str], job: Job | None) -> Iterable[str]:

@@ -12,6 +12,8 @@ from site_spider.page.decode import media_type
 from site_spider.page.reading import Page
 from site_spider.results.result import Result
 
+_TYPE_BYTES = 1_000  # of a Content-Type; no type is longer
+
 
 def describe_response(result: Result, response: Response, page: Page) -> None:
     """Fill in what the answer says."""
@@ -46,4 +48,4 @@ def headers_json(headers: Headers) -> str:
 def content_type_of(response: Response) -> str | None:
     """The header Content-Type, if there is one."""
     value = response.headers.get("Content-Type") if response.headers else None
-    return None if value is None else value.decode("latin-1")
+    return None if value is None else value[:_TYPE_BYTES].decode("latin-1")

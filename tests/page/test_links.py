@@ -264,6 +264,11 @@ def test_anything_is_survived_and_urls_are_sound(markup: str, base: str, follow_
     st.sampled_from([BASE, "https://x.test:1/a/b/"]),
 )
 @example("http://a.b:80/c", BASE)
+@example("../a", "https://x.test:1/")
+@example("..//a", BASE)
+@example("../http://a/b", BASE)
+@example("../../a", BASE)
+@example("../?a", BASE)
 def test_the_short_way_of_joining_gives_what_the_long_way_gives(href: str, base: str) -> None:
     """Plain links are only joined faster."""
     page = LinkBase.parse(base, "utf-8")
