@@ -7,10 +7,12 @@ from functools import lru_cache
 from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 
+from site_spider.engine.requests import QuickHeaders
+
 
 def headers_of(lines: list[tuple[bytes, bytes]]) -> Headers:
     """As `Headers(lines)` makes them, which spells every name once more."""
-    headers = Headers()
+    headers = QuickHeaders()
     for name, value in lines:
         dict.setdefault(headers, name.title(), []).append(value)
     return headers
