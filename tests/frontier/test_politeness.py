@@ -80,12 +80,12 @@ def test_autothrottle_sets_the_delay_in_the_frontier(tmp_path: Path, log: Log) -
         assert service is not None
         active.append(len(crawler.engine.downloader.active))
         return (
-            service.parts.completion.ledger.consumed == 36 and service.parts.completion.ledger.in_flight == 0
+            service.parts.completion.ledger.consumed == 30 and service.parts.completion.ledger.in_flight == 0
         )
 
     found = crawl(
         tmp_path,
-        [*seeds("slow.test", 6), *seeds("fast.test", 30)],
+        [*seeds("slow.test", 10), *seeds("fast.test", 20)],
         until=until,
         CONCURRENT_REQUESTS=3,
         AUTOTHROTTLE_ENABLED=True,
@@ -93,7 +93,7 @@ def test_autothrottle_sets_the_delay_in_the_frontier(tmp_path: Path, log: Log) -
         AUTOTHROTTLE_TARGET_CONCURRENCY=1.0,
         DOWNLOAD_DELAY_JITTER=0,
     )
-    assert len(found.documents) == 36
+    assert len(found.documents) == 30
     assert log.gaps("slow.test")[0] < 0.19  # the delay to begin with
     assert min(log.gaps("slow.test")[-2:]) >= 0.37  # the latency
     assert sum(log.gaps("fast.test")[-5:]) < sum(log.gaps("fast.test")[:5])
