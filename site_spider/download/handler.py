@@ -48,6 +48,7 @@ from site_spider.engine.http_bounds import OversizedAnswer
 from site_spider.engine.parts import part_of
 from site_spider.engine.signals import is_heard
 from site_spider.frontier.waiting_room import WaitingRoom
+from site_spider.ledger.lineage import Unattributed
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +166,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
     async def _open_once(self, server: Server, watch: DownloadWatch) -> Wire:
         try:
             async with asyncio.timeout(watch.seconds_left()):
-                return await self._wires.open(server)
+                with Unattributed():  # an idle connection outlives the request
+                    return await self._wires.open(server)
         except TimeoutError as error:
             raise watch.timed_out() from error
         except ssl.SSLCertVerificationError as error:

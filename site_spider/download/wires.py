@@ -13,6 +13,7 @@ import asyncio
 import socket
 import ssl
 from collections import OrderedDict
+from contextvars import Context
 from typing import Any, NamedTuple
 
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -91,7 +92,7 @@ class Wires:
         if len(self._idle_order) > _MOST_IDLE:
             self._close_longest_idle()
         if self._sweeper is None:
-            self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep)
+            self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep, context=Context())
 
     async def open(self, server: Server) -> Wire:
         """A new connection, for the place that was taken before; it is given back when there is none.

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 from scrapy import Request
 
@@ -31,7 +31,7 @@ class Job:
     """One document to be written, and the requests that serve it."""
 
     __slots__ = (
-        "_url_id", "depth", "error", "method", "page", "parent", "requests", "root", "status", "url",
+        "_root", "_url_id", "depth", "error", "method", "page", "parent", "requests", "status", "url",
         "written",
     )  # fmt: skip
 
@@ -41,7 +41,7 @@ class Job:
         self.url = request.url
         self.method = request.method
         self.parent = parent
-        self.root: Root = parent.root if parent is not None else self  # type: ignore[assignment]
+        self._root = None if parent is None else parent.root
         self.depth: int = request.meta.get("depth", 0 if parent is None else parent.depth + 1)
         self.requests = 0  # accepted and not ended
         self.written = False  # a result was handed to the sinks
@@ -56,6 +56,11 @@ class Job:
         job = cls(request, parent)
         job.error = error
         return job
+
+    @property
+    def root(self) -> Root:
+        """The job of the seed. It does not keep itself, or it would wait for the collector."""
+        return self._root or cast(Root, self)
 
     @property
     def entry(self) -> Entry:
@@ -152,6 +157,22 @@ def first_request(request: Request, job: Job) -> Request:
 def work_on(request: Request | None) -> None:
     """From here on, in this context, what happens is done for `request`."""
     _working_on.set(request)
+
+
+class Unattributed:
+    """A context manager: within it nothing is done for a request. What outlives the request is made there.
+
+    Transports and tasks keep the context that they are made in, and with it the request and its seed.
+    """
+
+    __slots__ = ("_request",)
+
+    def __enter__(self) -> None:
+        self._request = _working_on.get()
+        _working_on.set(None)
+
+    def __exit__(self, *_: object) -> None:
+        _working_on.set(self._request)
 
 
 def current_job() -> Job | None:

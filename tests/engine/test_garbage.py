@@ -1,0 +1,81 @@
+"""What pages leave behind: cycles wait for a full collection, ten thousands of pages later."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from site_spider.ledger.lineage import Root
+from site_spider.service.service import SeedService
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page
+
+EACH = 60  # seeds of a sort
+
+
+def linking(request: Request) -> Response:
+    return page(request, "".join(f'<a href="{request.url}/{n}">link</a>' for n in range(3)))
+
+
+def moved(request: Request) -> Response:
+    return page(request, status=301, Location=f"{request.url}/there")
+
+
+def absent(request: Request) -> Response:
+    return page(request, status=404)
+
+
+def failing(request: Request) -> Response:
+    return page(request, status=503)
+
+
+def unanswered(request: Request) -> Response:
+    raise OSError(f"{request.url} does not answer")
+
+
+@pytest.fixture(autouse=True)
+def _the_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    sorts = (page, linking, moved, absent, failing, unanswered)
+    answers = {f"/{sort.__name__}/{n}": sort for sort in sorts for n in range(EACH)}
+    monkeypatch.setattr(engine, "ANSWERS", answers)
+    yield
+    gc.set_debug(0)
+    gc.garbage.clear()
+    gc.enable()
+
+
+@pytest.mark.parametrize("sort", ["page", "linking", "moved", "absent", "failing", "unanswered"])
+def test_no_page_waits_for_the_collector(tmp_path: Path, sort: str) -> None:
+    left: Counter[str] = Counter()
+
+    def until(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        assert service is not None
+        ledger = service.parts.completion.ledger
+        if gc.isenabled():
+            gc.collect()  # what the start of the crawl has left
+            gc.disable()
+        if ledger.consumed < EACH or ledger.in_flight:
+            return False
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left.update(type(one).__name__ for one in gc.garbage)
+        gc.garbage.clear()
+        left["alive"] = sum(isinstance(one, Root | Request) for one in gc.get_objects())
+        return True
+
+    found = crawl(
+        tmp_path,
+        [{"url": f"http://{n}.test/{sort}/{n}", "meta": {"url_id": f"{n}"}} for n in range(EACH)],
+        until=until,
+        SITE_STATS_TO="",
+    )
+    assert len(found.documents) >= EACH
+    assert {name: count for name, count in left.items() if count >= EACH / 3} == {}
