@@ -38,6 +38,7 @@ from site_spider.download.answer_errors import NoAnswer, OddAnswer
 from site_spider.download.bodies import Bodies
 from site_spider.download.descriptors import is_shortage
 from site_spider.download.fallback import CertificateError, PublicHTTP11DownloadHandler
+from site_spider.download.names import HostNames
 from site_spider.download.response import class_of, headers_of
 from site_spider.download.tls import tls_context
 from site_spider.download.tls_stream import TlsClient
@@ -78,8 +79,10 @@ class PlainDownloadHandler(BaseDownloadHandler):
         super().__init__(crawler)
         settings = crawler.settings
         most_of_server = options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN")
+        self._names = HostNames.of(crawler)
         self._wires = Wires(
             TlsClient(tls_context(settings), most_of_server),
+            self._names,
             allow_private=options.boolean(settings, "SITE_ALLOW_PRIVATE_HOSTS"),
             most_idle_of_server=most_of_server,
         )
@@ -92,13 +95,13 @@ class PlainDownloadHandler(BaseDownloadHandler):
         self._odd: BoundedDict[Server, None] = BoundedDict(_MOST_ODD)
         self._patient: PublicHTTP11DownloadHandler | None = None
         self._warned_of_loss = False
-        self._is_direct = True  # no request has had a proxy: that is to look up the names, not we
 
     async def download_request(self, request: Request) -> Response:
         """Download. Raises Scrapy's errors of downloads, and PrivateHostError."""
         plan = None if self._leaves_all or self._is_listened_to() else plan_of(request)
         if plan is None or plan.server in self._odd:
-            self._is_direct = self._is_direct and not request.meta.get("proxy")
+            if request.meta.get("proxy"):
+                self._names.leave_to_proxy()
             return await self._download_patiently(request)
         try:
             return await self._download(request, plan)
@@ -160,8 +163,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
 
     def _look_ahead(self) -> None:
         room = part_of(self.crawler, WaitingRoom)
-        if room is not None and self._is_direct:
-            self._wires.names.look_ahead(room.next_host())
+        if room is not None:
+            self._names.look_ahead(room.next_host())
 
     async def _open_once(self, server: Server, watch: DownloadWatch) -> Wire:
         try:

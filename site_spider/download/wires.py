@@ -24,7 +24,7 @@ from site_spider.download.address import is_address, is_metadata_name, is_public
 from site_spider.download.descriptors import for_connections
 from site_spider.download.names import HostNames
 from site_spider.download.places import Places
-from site_spider.download.resolver import PrivateHostError, addresses_of, is_refused
+from site_spider.download.resolver import PrivateHostError, is_refused
 from site_spider.download.tls_stream import TlsClient
 from site_spider.download.wire import Wire
 
@@ -55,8 +55,11 @@ class _SessionRefused(Exception):
 class Wires:
     """All connections of a crawl. On the event loop's thread only."""
 
-    def __init__(self, tls: TlsClient, *, allow_private: bool, most_idle_of_server: int) -> None:
+    def __init__(
+        self, tls: TlsClient, names: HostNames, *, allow_private: bool, most_idle_of_server: int
+    ) -> None:
         self._tls = tls
+        self._names = names
         self._allow_private = allow_private
         self._most_idle_of_server = max(1, most_idle_of_server)
         self._idle: dict[Server, list[Wire]] = {}
@@ -64,7 +67,6 @@ class Wires:
         self._open: set[Wire] = set()
         self._without_sessions: BoundedDict[Server, None] = BoundedDict(_MOST_WITHOUT_SESSIONS)
         self._sweeper: asyncio.TimerHandle | None = None
-        self.names = HostNames(addresses_of)
         self.places = Places(for_connections, self._close_longest_idle)
 
     def take_idle(self, server: Server) -> Wire | None:
@@ -149,7 +151,7 @@ class Wires:
     async def _addresses(self, server: Server) -> list[str]:
         if not self._allow_private and is_metadata_name(server.host):
             raise PrivateHostError.of(server.host)
-        found = [server.host] if is_address(server.host) else await self.names.addresses(server.host)
+        found = [server.host] if is_address(server.host) else await self._names.addresses(server.host)
         if not found:
             if is_refused(server.host):
                 raise PrivateHostError.of(server.host)
@@ -164,7 +166,7 @@ class Wires:
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
-        self.names.close()
+        self._names.close()
         for wire in list(self._open):
             wire.abort()
 

@@ -36,12 +36,12 @@ class QuickHeaders(Headers):
         return [value.encode(self.encoding)] if isinstance(value, str) else super().normvalue(value)
 
     def get(self, key: str | bytes, def_val: Any = None) -> bytes | None:
-        """As Scrapy's."""
+        """As Scrapy's, which also refuses a wrong default where there is a value."""
         values: list[bytes] | None = dict.get(self, self.normkey(key))
         return values[-1] if values else super().get(key, def_val)
 
     def setdefault(self, key: str | bytes, def_val: Any = None) -> Any:
-        """As Scrapy's."""
+        """As Scrapy's, with the same difference."""
         name = self.normkey(key)
         values = dict.get(self, name)
         return dict.setdefault(self, name, self.normvalue(def_val)) if values is None else values
@@ -72,7 +72,7 @@ class QuickReferrerPolicy(DefaultReferrerPolicy):
     """Scrapy's default, which parses three URLs for each link."""
 
     def referrer(self, response_url: str, request_url: str) -> str | None:
-        """As Scrapy's."""
+        """As Scrapy's, for URLs that a Request may have."""
         if response_url.startswith("http://") or (
             response_url.startswith("https://") and request_url.startswith("https://")
         ):

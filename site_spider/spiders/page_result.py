@@ -12,7 +12,7 @@ from site_spider.page.decode import media_type
 from site_spider.page.reading import Page
 from site_spider.results.result import Result
 
-_TYPE_BYTES = 1_000  # of a Content-Type; no type is longer
+_TYPE_BYTES = 1_024  # of a Content-Type; no type is longer
 
 
 def describe_response(result: Result, response: Response, page: Page) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from scrapy import Request
+from scrapy import Request, Spider
+from scrapy.utils.test import get_crawler
 
-from site_spider.download import names, wires
+from site_spider.download import names
 from site_spider.download.names import HostNames
+from site_spider.ledger import lineage
 from tests.download.test_many_servers import serving
 from tests.in_process.engine import crawl
 
@@ -64,17 +67,45 @@ def test_downloads_of_one_host_share_its_lookup() -> None:
 def test_what_was_looked_up_ahead_is_for_who_comes_next() -> None:
     async def test(made: HostNames, resolver: Resolver) -> None:
         resolver.go.set()
-        for host in ("a.test", "a.test", "127.0.0.1", "::1", "", None):
+        for host in ("a.test", "a.test", "127.0.0.1", "::1", "metadata.google.internal", "", None):
             made.look_ahead(host)
         assert await made.addresses("a.test") == ["a.test"]
         made.look_ahead("bad.test")
         await asyncio.sleep(0.01)
-        with pytest.raises(OSError, match="no descriptor"):
-            await made.addresses("bad.test")
-        with pytest.raises(OSError, match="no descriptor"):
+        with pytest.raises(OSError, match="no descriptor"):  # its own: the other one may be over
             await made.addresses("bad.test")
 
     assert trial(test) == ["a.test", "bad.test", "bad.test"]
+
+
+def test_a_lookup_that_never_ends_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resolver that gets no thread says nothing; the next download asks anew."""
+    monkeypatch.setattr(names, "_LOOKUP_SECONDS", 0.02)
+
+    async def test(made: HostNames, resolver: Resolver) -> None:
+        with pytest.raises(TimeoutError):
+            await made.addresses("a.test")
+        resolver.go.set()
+        assert await made.addresses("a.test") == ["a.test"]
+
+    assert trial(test) == ["a.test", "a.test"]
+
+
+def test_a_lookup_keeps_no_request_alive() -> None:
+    """What was looked up ahead is kept for who comes next, which may be long."""
+
+    async def test(made: HostNames, resolver: Resolver) -> None:
+        resolver.go.set()
+        request = Request("http://a.test/")
+        lineage.work_on(request)
+        made.look_ahead("b.test")
+        lineage.work_on(None)
+        left = weakref.ref(request)
+        del request
+        await asyncio.sleep(0.01)
+        assert left() is None
+
+    assert trial(test) == ["b.test"]
 
 
 def test_nothing_is_looked_up_ahead_beside_another_lookup() -> None:
@@ -117,6 +148,13 @@ def test_an_end_leaves_no_lookup_behind() -> None:
     assert trial(test) == ["a.test"]
 
 
+def test_all_handlers_of_a_crawl_share_them() -> None:
+    """There is one for each scheme: what has a proxy concerns the other, too."""
+    crawler = get_crawler(Spider)
+    assert HostNames.of(crawler) is HostNames.of(crawler)
+    assert HostNames.of(crawler) is not HostNames.of(get_crawler(Spider))
+
+
 class ProxyForFirst:
     """A middleware of a user's."""
 
@@ -147,7 +185,7 @@ def test_a_crawl_looks_up_the_next_host_while_it_waits_for_a_page(
             b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
         )
 
-    monkeypatch.setattr(wires, "addresses_of", look_up)
+    monkeypatch.setattr(names, "addresses_of", look_up)
     with serving(answer) as (port,):
         found = crawl(
             tmp_path,

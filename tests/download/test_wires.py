@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
@@ -11,20 +10,24 @@ from scrapy.exceptions import CannotResolveHostError
 from scrapy.settings import Settings
 
 from site_spider.download import wires
-from site_spider.download.resolver import PrivateHostError
+from site_spider.download.names import HostNames
+from site_spider.download.resolver import PrivateHostError, addresses_of
 from site_spider.download.tls import tls_context
 from site_spider.download.tls_stream import TlsClient
 from site_spider.download.wires import Server, Wires
 
 
-def opened(host: str, *, allow_private: bool = True) -> str:
-    """The address that a connection to a listener at 127.0.0.2 leads to."""
+def opened(host: str, *addresses: str, allow_private: bool = True) -> str:
+    """The address that a connection to a listener at 127.0.0.2 leads to, where a name has these."""
+
+    async def found(_host: str) -> list[str]:
+        return list(addresses)
 
     async def main() -> str:
         listener = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.2", 0)
         port = listener.sockets[0].getsockname()[1]
         tls = TlsClient(tls_context(Settings()), 1)
-        made = Wires(tls, allow_private=allow_private, most_idle_of_server=1)
+        made = Wires(tls, HostNames(found), allow_private=allow_private, most_idle_of_server=1)
         try:
             wire = await made.open(Server("http", host, port))
             return str(wire.address)
@@ -35,31 +38,21 @@ def opened(host: str, *, allow_private: bool = True) -> str:
     return asyncio.run(main())
 
 
-def resolving(*addresses: str) -> Callable[[str], Awaitable[list[str]]]:
-    async def found(_host: str) -> list[str]:
-        return list(addresses)
-
-    return found
-
-
 @pytest.mark.parametrize("addresses", [["127.0.0.2"], ["127.0.0.1", "127.0.0.2"], ["::1", "127.0.0.2"]])
-def test_one_address_or_the_first_that_answers(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_address_or_the_first_that_answers(addresses: list[str]) -> None:
     """Nobody listens at the others."""
-    monkeypatch.setattr(wires, "addresses_of", resolving(*addresses))
-    assert opened("h.test") == "127.0.0.2"
+    assert opened("h.test", *addresses) == "127.0.0.2"
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["127.0.0.1", "127.0.0.3"]])
-def test_where_nobody_listens(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nobody_listens(addresses: list[str]) -> None:
     """The error is the same for one address and for several."""
-    monkeypatch.setattr(wires, "addresses_of", resolving(*addresses))
     with pytest.raises(ConnectionRefusedError):
-        opened("h.test")
+        opened("h.test", *addresses)
 
 
-def test_an_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_is_not_looked_up() -> None:
     """But one in another spelling is, and it passes the guard all the same."""
-    monkeypatch.setattr(wires, "addresses_of", resolving())
     assert opened("127.0.0.2") == "127.0.0.2"
     with pytest.raises(CannotResolveHostError):
         opened("127.2")
@@ -81,7 +74,8 @@ def test_idle_connections_of_all_servers_are_bounded(monkeypatch: pytest.MonkeyP
     async def main() -> list[bool]:
         listener = await asyncio.start_server(_until_the_end, "0.0.0.0", 0)
         port = listener.sockets[0].getsockname()[1]
-        made = Wires(TlsClient(tls_context(Settings()), 1), allow_private=True, most_idle_of_server=1)
+        tls, names = TlsClient(tls_context(Settings()), 1), HostNames(addresses_of)
+        made = Wires(tls, names, allow_private=True, most_idle_of_server=1)
         servers = [Server("http", f"127.0.0.{number}", port) for number in range(1, 8)]
         opened = [await made.open(server) for server in servers]
         for server, wire in zip(servers, opened, strict=True):
