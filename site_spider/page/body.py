@@ -50,7 +50,9 @@ class KeptText:
     """Takes a text piece by piece, until what is kept of it and what is read of it are there."""
 
     def __init__(self, limits: BodyLimits, read_chars: int) -> None:
-        self._left_bytes = limits.max_bytes or -1  # for what is kept; negative: no limit
+        self._max_bytes = limits.max_bytes  # for what is kept; 0: no limit
+        self._most_bytes = 0  # that the pieces can have
+        self._weighed, self._left_bytes = 0, limits.max_bytes  # pieces, and what they leave
         self._left_chars = read_chars
         self._pieces: list[str] = []
         self._cut: tuple[int, str] | None = None  # the piece that does not fit, and what fits of it
@@ -62,16 +64,21 @@ class KeptText:
 
     def add(self, piece: str) -> None:
         """The next piece."""
-        if self._cut is None and self._left_bytes >= 0:
-            self._weigh(piece)
-        self._left_chars -= len(piece)
         self._pieces.append(piece)
+        self._left_chars -= len(piece)
+        self._most_bytes += len(piece) * LONGEST_CHARACTER_BYTES
+        if self._max_bytes and self._most_bytes > self._max_bytes:
+            self._weigh()
 
-    def _weigh(self, piece: str) -> None:
-        encoded = piece.encode("utf-8", "replace")
-        if len(encoded) > self._left_bytes:
-            self._cut = len(self._pieces), encoded[: self._left_bytes].decode("utf-8", "ignore")
-        self._left_bytes -= min(len(encoded), self._left_bytes)
+    def _weigh(self) -> None:
+        """Encode what was not yet, which few texts are long enough for."""
+        for piece in self._pieces[self._weighed :] if self._cut is None else ():
+            encoded = piece.encode("utf-8", "replace")
+            if len(encoded) > self._left_bytes:
+                self._cut = self._weighed, encoded[: self._left_bytes].decode("utf-8", "ignore")
+                break
+            self._weighed += 1
+            self._left_bytes -= len(encoded)
 
     def body(self, *, is_whole: bool) -> KeptBody:
         """What is kept; `is_whole` when all pieces of the text were added."""
