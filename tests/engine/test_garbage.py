@@ -40,6 +40,11 @@ def unanswered(request: Request) -> Response:
     raise OSError(f"{request.url} does not answer")
 
 
+def alive() -> int:
+    """Seeds and requests, of other tests as well."""
+    return sum(isinstance(one, Root | Request) for one in gc.get_objects())
+
+
 @pytest.fixture(autouse=True)
 def _the_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sorts = (page, linking, moved, absent, failing, unanswered)
@@ -60,15 +65,16 @@ def test_no_page_waits_for_the_collector(tmp_path: Path, sort: str) -> None:
         assert service is not None
         ledger = service.parts.completion.ledger
         if gc.isenabled():
-            gc.collect()  # what the start of the crawl has left
+            gc.collect()  # what the start of the crawl has left, and other tests
             gc.disable()
+            left["alive"] = -alive()
         if ledger.consumed < EACH or ledger.in_flight:
             return False
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         left.update(type(one).__name__ for one in gc.garbage)
         gc.garbage.clear()
-        left["alive"] = sum(isinstance(one, Root | Request) for one in gc.get_objects())
+        left["alive"] += alive()
         return True
 
     found = crawl(
