@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from scrapy import Request
 
-from site_spider.download import wires
+from site_spider.download import names
 from tests.download.authority import Signed, Wish, authority, server_context, signed
 from tests.download.handler_trials import handler_of
 from tests.download.raw_answers import Case, RawServer
@@ -42,7 +42,7 @@ def resolve(patch: pytest.MonkeyPatch, address: str = "127.0.0.1") -> None:
     async def found(_host: str) -> list[str]:
         return [address]
 
-    patch.setattr(wires, "addresses_of", found)
+    patch.setattr(names, "addresses_of", found)
 
 
 def outcome(tls: ssl.SSLContext, host: str, **settings: Any) -> str:
