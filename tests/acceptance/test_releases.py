@@ -6,8 +6,9 @@ import itertools
 import json
 import os
 import signal
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,12 @@ class Waves:
             lambda: len(self._site.entries()) >= fetched + SINGLES // 2, 60, "the middle of a wave of seeds"
         )
 
+    def begin_until(self, condition: Callable[[], bool]) -> None:
+        """One after the other, for a minute at most."""
+        until = time.monotonic() + 60
+        while not condition() and time.monotonic() < until:
+            self.begin()
+
     def _tree(self, at: int, name: str) -> tuple[bytes, bytes]:
         """Its pages link to its first one, which therefore has the id that links get."""
         return name.encode(), json.dumps({"url": self._site.url(f"/graph/{name}/0/0", at % HOSTS)}).encode()
@@ -126,11 +133,13 @@ def test_processes_are_replaced_one_by_one_by_those_of_the_other_release(
     versions, waves = Versions(deployment, older), Waves(deployment, site)
     fleet = [versions.start(older=order[0]), versions.start(older=order[0])]
     repeated = []
-    for of_older, _ in itertools.product(order[1:], range(len(fleet))):
+    for of_older, replaced in itertools.product(order[1:], range(len(fleet))):
         waves.begin()
         leave(fleet.pop(0), how)
         fleet.append(versions.start(older=of_older))
         repeated.append(waves.repeated())
+        if replaced == 0:  # one process of each release
+            waves.begin_until(lambda: crossings(deployment.documents()) >= {(OLDER, NEWER), (NEWER, OLDER)})
     wait_until(deployment.is_done, 60, "the end of the lag")
     for run in fleet:
         run.terminate()
