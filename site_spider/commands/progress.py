@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 
 from scrapy import Spider
 
 from site_spider import options
 from site_spider.commands.output import add_format_option, print_json, print_table, show
-from site_spider.commands.progress_report import Report, document, line
+from site_spider.commands.progress_report import Report, document, line, without_owner
 from site_spider.commands.progress_task import TaskReport
 from site_spider.commands.progress_watch import Lines, LiveLine, Voice, Watch
 from site_spider.commands.site_command import SiteCommand
@@ -78,14 +79,15 @@ class Command(SiteCommand):
                 self._show_task(log, opts.topic or Tiers.of(self.options).main, group, opts)
                 return
             look = partial(Report.taken, log, topics, group)
+            owners = partial(log.unowned, topics, group)
             if opts.until_done:
                 # of crawl_spider.sh: nothing is done by a crawl that cannot start
                 if processes_of() and self.spider_class is not Spider:
                     check_crawl(self.options, self.spider_class)
-                Watch(look, self.complain, _voice(opts.format)).run()
+                Watch(look, self.complain, _voice(opts.format), owners=owners).run()
             else:
                 log.check(_CHECK_SECONDS)
-                self._show_once(look, opts.format)
+                self._show_once(look, owners, opts.format)
 
     def _show_task(self, log: SeedLog, topic: str, group: str, opts: argparse.Namespace) -> None:
         log.check(_CHECK_SECONDS)
@@ -102,12 +104,15 @@ class Command(SiteCommand):
                 return
             time.sleep(_TASK_SECONDS)
 
-    def _show_once(self, look: Callable[[Rate], Report], form: str) -> None:
+    def _show_once(
+        self, look: Callable[[Rate], Report], owners: Callable[[], frozenset[Partition] | None], form: str
+    ) -> None:
         rate = Rate()
         report = look(rate)
         if not report.total.is_done:  # a rate takes two looks
             time.sleep(_MEASURE_SECONDS)
             report = look(rate)
+        report = replace(report, unowned=owners())
         if form == "json":
             print_json(document(report))
             return
@@ -116,6 +121,8 @@ class Command(SiteCommand):
         whole = report.total
         print_table(_COLUMNS, [*rows, ["total", whole.done, whole.in_flight, whole.lag, None]])
         print(line(report))
+        if said := without_owner(report):
+            self.complain(said)
 
 
 def _label(which: int | Partition) -> int | str:

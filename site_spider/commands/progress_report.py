@@ -22,6 +22,9 @@ class Report:
     partitions: tuple[tuple[int | Partition, Progress], ...]  # by number, or by name too
     rate: float | None
     seconds_left: float | None
+    unowned: frozenset[Partition] | None = (
+        None  # partitions that no process has; None: not asked, or not known
+    )
 
     @classmethod
     def taken(cls, log: SeedLog, topics: Topics, group: str, rate: Rate) -> Report:
@@ -35,7 +38,12 @@ class Report:
         whole = total(part for _, part in partitions)
         rate.add(time.monotonic(), whole.passed)
         return cls(
-            ",".join(names), group, log.address, partitions, rate.per_second, rate.seconds_left(whole.lag)
+            topic=",".join(names),
+            group=group,
+            address=log.address,
+            partitions=partitions,
+            rate=rate.per_second,
+            seconds_left=rate.seconds_left(whole.lag),
         )
 
     @property
@@ -61,6 +69,19 @@ def line(report: Report) -> str:
     return ", ".join(parts)
 
 
+def without_owner(report: Report) -> str:
+    """A sentence about partitions that no process has; empty when nothing waits for one."""
+    if not report.unowned or report.total.is_done:
+        return ""
+    if len(report.unowned) == len(report.partitions):
+        return f"No process of group {report.group} has a partition: nothing is crawled until one is started."
+    names = ", ".join(f"{one.topic}/{one.number}" for one in sorted(report.unowned))
+    return (
+        f"No process of group {report.group} has these partitions, so their seeds wait: {names}. The group "
+        "should assign them within a minute; if not, start one more process."
+    )
+
+
 def document(report: Report) -> dict[str, Any]:
     """All of it for programs; what is not known is null."""
     whole = report.total
@@ -73,6 +94,9 @@ def document(report: Report) -> dict[str, Any]:
         "deleted_unread": whole.deleted,
         "rate": None if report.rate is None else round(report.rate, 3),
         "seconds_left": None if report.seconds_left is None else round(report.seconds_left, 1),
+        "partitions_without_owner": None
+        if report.unowned is None
+        else [{"topic": one.topic, "partition": one.number} for one in sorted(report.unowned)],
         "partitions": [
             {
                 **_named(which),

@@ -11,14 +11,17 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
-from site_spider.commands.progress_report import Report, line
+from site_spider.commands.progress_report import Report, line, without_owner
+from site_spider.contracts.seed_log import Partition
 from site_spider.errors import LogUnavailable
 from site_spider.escape import cut
 from site_spider.observe.progress import Rate
 
 _LOOK_SECONDS = 0.5
+_OWNER_SECONDS = 15.0  # between two questions which partitions nobody has
 _SAY_SECONDS = 5.0  # between two lines when they are not drawn over each other
 
 
@@ -44,12 +47,16 @@ class Watch:
         complain: Callable[[str], None],
         voice: Voice,
         pause_seconds: float = _LOOK_SECONDS,
+        owners: Callable[[], frozenset[Partition] | None] = frozenset,
     ) -> None:
         self._ask = look
         self._complain = complain
         self._voice = voice
         self._pause_seconds = pause_seconds
         self._rate = Rate()
+        self._owners = owners  # partitions that no process has
+        self._ask_owners_at = time.monotonic() + _OWNER_SECONDS
+        self._without_owner = ""  # as it was said last
 
     def run(self) -> None:
         """Return when nothing is left. Raises TopicMissing."""
@@ -60,9 +67,23 @@ class Watch:
                 self._voice.end(report)
                 return
             self._voice.show(report)
+            self._look_for_owners(report)
             before = report if report.total.is_done else None
             if before is None:
                 time.sleep(self._pause_seconds)
+
+    def _look_for_owners(self, report: Report) -> None:
+        """A rebalance takes a moment: what is said has been so for two looks."""
+        if time.monotonic() < self._ask_owners_at:
+            return
+        self._ask_owners_at = time.monotonic() + _OWNER_SECONDS
+        try:
+            said = without_owner(replace(report, unowned=self._owners()))
+        except LogUnavailable:
+            return  # the next look says so
+        if said and said == self._without_owner:
+            self._say(said)
+        self._without_owner = said
 
     def _look(self) -> Report:
         """The next report; waits while the log does not answer."""

@@ -257,6 +257,12 @@ class SeedLog(Protocol):
 
         Raises LogUnavailable, TopicMissing."""
 
+    def unowned(self, topics: Topics, group: str) -> frozenset[Partition] | None:
+        """Partitions that no member of the group has; all of them when it has no member.
+
+        None when the log cannot tell, as while members share the partitions out. Raises LogUnavailable.
+        """
+
     def partitions(self, topic: str) -> int:
         """How many the topic has, 0 while it does not exist. Raises LogUnavailable."""
 

@@ -1,19 +1,23 @@
 """Another process at a seed log, to be killed: run as a module, it prints a line for each event.
 
-Arguments: `consume`, `close`, `close_late` or `produce`, the dotted path of the seed log's class, its
-settings as JSON, topic, group (or what the values begin with).
+Arguments: `consume`, `close`, `close_late`, `produce` or `SIGNAL_MOMENT` (see both), the dotted path of the
+seed log's class, its settings as JSON, topics with commas between, group (or what the values begin with).
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 
+from site_spider.adapters.kafka.assignment import KafkaAssignment
 from site_spider.adapters.kafka.closing import ClientClosing
 from site_spider.contracts.seed_log import Partition, Position, SeedLog
 
@@ -43,10 +47,49 @@ def say(what: str, count: int) -> None:
 
 
 def consume(log: SeedLog, topic: str, group: str) -> None:
-    consumer = log.consumer(topic, group, Printer())
-    while True:
-        if messages := consumer.poll(0.1, 100):
+    """SIGTERM: gives its partitions up and leaves, as a crawl does."""
+    stops: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: stops.append(number))
+    consumer = log.consumer(topic.split(","), group, Printer())
+    while not stops:
+        messages = consumer.poll(0.1, 100)
+        for message in messages:
+            say(f"at:{message.partition.topic}:{message.partition.number}", message.offset)
+        if messages:
             say("taken", len(messages))
+    consumer.close(for_good=True)
+
+
+# moment of a rebalance -> the method, which call of it, and whether the signal comes before or after it
+MOMENTS = {
+    "joining": ("_subscribe", 1, "after"),
+    "first_assigning": ("_on_assign", 1, "before"),
+    "first_assigned": ("_on_assign", 1, "after"),
+    "revoking": ("_on_revoke", 1, "before"),
+    "revoked": ("_on_revoke", 1, "after"),
+    "assigning": ("_on_assign", 2, "before"),
+    "assigned": ("_on_assign", 2, "after"),
+}
+SIGNALS = {"dies": signal.SIGKILL, "stops": signal.SIGTERM, "stalls": signal.SIGSTOP}
+
+
+def consume_until(number: int, moment: str, log: SeedLog, topic: str, group: str) -> None:
+    """Consumes, and sends itself that signal at that moment."""
+    name, which, when = MOMENTS[moment]
+    method = getattr(KafkaAssignment, name)
+    calls: list[str] = []
+
+    def act(self: KafkaAssignment, *arguments: Any) -> None:
+        calls.append(name)
+        is_it = len(calls) == which
+        if is_it and when == "before":
+            os.kill(os.getpid(), number)
+        method(self, *arguments)
+        if is_it and when == "after":
+            os.kill(os.getpid(), number)
+
+    setattr(KafkaAssignment, name, act)
+    consume(log, topic, group)
 
 
 def close(log: SeedLog, topic: str, group: str) -> None:
@@ -112,9 +155,13 @@ def main() -> None:
     work, path, settings, topic, group = sys.argv[1:]
     module, _, name = path.rpartition(".")
     log = getattr(import_module(module), name).from_settings(json.loads(settings))
-    {"consume": consume, "close": close, "close_late": close_late, "produce": produce}[work](
-        log, topic, group
-    )
+    works = {"consume": consume, "close": close, "close_late": close_late, "produce": produce}
+    works |= {
+        f"{what}_{moment}": partial(consume_until, number, moment)
+        for what, number in SIGNALS.items()
+        for moment in MOMENTS
+    }
+    works[work](log, topic, group)
 
 
 if __name__ == "__main__":

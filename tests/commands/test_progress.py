@@ -61,6 +61,23 @@ def watched(*outcomes: Report | Exception) -> tuple[CountingVoice, list[str]]:
     return voice, said
 
 
+def test_partitions_that_nobody_has_are_said_while_something_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When two looks in a row say so: a rebalance takes a moment."""
+    monkeypatch.setattr("site_spider.commands.progress_watch._OWNER_SECONDS", 0)
+    said: list[str] = []
+    nobodys = iter([{Partition("seeds", 1)}, set(), None, {Partition("seeds", 1)}, {Partition("seeds", 1)}])
+    lags = [report(9, 10, 4)] * 5 + [report(0, 10, 4)] * 2
+    watch = Watch(
+        looks(*lags),
+        said.append,
+        CountingVoice(),
+        pause_seconds=0,
+        owners=lambda: next(nobodys, frozenset()),  # type: ignore[arg-type]
+    )
+    watch.run()
+    assert [text.count("seeds/1") for text in said] == [1]
+
+
 def test_two_looks_without_lag_end_the_watch() -> None:
     """What was shown before and how it ended."""
     voice, said = watched(report(5), report(1), report(0), report(0))
@@ -155,6 +172,7 @@ def test_the_command_shows_partitions_and_their_sum(project: Project) -> None:
     assert lines[0].startswith("Group site_spider on topic seeds at ")
     assert lines[-2].split() == ["total", "0", "0", "2", "-"]
     assert lines[-1] == "done 0, in flight 0, lag 2, rate 0.0/s, time left -"
+    assert "No process of group site_spider has a partition" in ran.stderr
 
 
 def test_the_command_writes_json(project: Project) -> None:
@@ -165,6 +183,7 @@ def test_the_command_writes_json(project: Project) -> None:
     assert (found["topic"], found["group"], found["done"], found["lag"]) == ("mine", "other", 0, 1)
     assert sum(part["end"] for part in found["partitions"]) == 1
     assert found["seconds_left"] is None
+    assert [part["partition"] for part in found["partitions_without_owner"]] == [0, 1, 2, 3]
 
 
 def test_until_done_ends_when_nothing_is_left(project: Project) -> None:

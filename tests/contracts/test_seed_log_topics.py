@@ -16,6 +16,7 @@ from tests.contracts.seed_logs import (
     Case,
     case,
     kafka_producer,
+    poll_until,
     wait_until,
 )
 
@@ -248,3 +249,17 @@ def test_a_reader_waits_for_a_topic_that_does_not_exist(case: Case) -> None:
         producer.send(case.topic, b"k", b"v").result(PATIENCE_SECONDS)
         producer.close()
         assert [message.value for message in taken(reader, 1)] == [b"v"]
+
+
+def test_partitions_that_no_member_has_are_told(case: Case) -> None:
+    """All before anybody joins and when everybody has left, none while members have them."""
+    case.produce(1)
+    everything = frozenset(Partition(case.topic, number) for number in range(PARTITIONS))
+    wait_until(lambda: case.log.unowned(case.topic, case.group) == everything)
+    first, second = case.member(), case.member()
+    poll_until([first, second], lambda: len(first.owned) == len(second.owned) == PARTITIONS / 2)
+    poll_until([first, second], lambda: case.log.unowned(case.topic, case.group) == frozenset())
+    for member in (first, second):
+        member.consumer.close(for_good=True)
+        case.members.remove(member)
+    wait_until(lambda: case.log.unowned([case.topic], case.group) == everything)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from site_spider.adapters.kafka.closing import ClientClosing
+from site_spider.adapters.kafka.group_assignment import listed
 from site_spider.adapters.kafka.topic_ids import TopicIds
 from site_spider.contracts.seed_log import Listener, Partition, Position
 from site_spider.errors import LogUnavailable
@@ -51,6 +52,7 @@ class KafkaAssignment:
         self._ids = ids
         self._commit = commit
         self._client: Consumer | None = None
+        self._topics: Sequence[str] = ()
         self._closing: ClientClosing | None = None
         self._owned: dict[Partition, int] = {}  # with the number of the assignment, to tell two of them apart
         self._begun_at: dict[Partition, int | None] = {}
@@ -59,15 +61,32 @@ class KafkaAssignment:
         self._unlearned_since = 0.0
         self._ends: dict[Partition, int] = {}
         self._is_revoked = False
+        self._owes_join = False
         self._failure: Exception | None = None
+        self.is_to_rejoin = False  # what the group has assigned is not the listener's
 
-    def subscribe(self, client: Consumer, topics: Sequence[str]) -> None:
-        """Join the group and follow its rebalances."""
+    def subscribe(self, client: Consumer, topics: Sequence[str], *, owes_join: bool) -> None:
+        """Join the group and follow its rebalances.
+
+        Who owes a join takes part only to be taken in, so that it can leave: `is_to_rejoin` says when.
+        """
         self._client = client
         self._closing = ClientClosing(client)
+        self._owes_join = owes_join
+        self._topics = topics
+        self._subscribe(client)
+
+    def _subscribe(self, client: Consumer) -> None:
         client.subscribe(
-            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            list(self._topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
+
+    def rejoin(self) -> None:
+        """Leave the group and join again, which makes it rebalance; what is owned is given up before."""
+        self.is_to_rejoin = self._owes_join = False
+        if self._client is not None:
+            self.unsubscribe()
+            self._subscribe(self._client)
 
     def unsubscribe(self) -> None:
         """Leave the group: its other members hear of it at once. To be called when all is given up."""
@@ -155,6 +174,11 @@ class KafkaAssignment:
         if self._closing is not None and self._closing.has_begun:
             self._closing.stay_if_late()
             client.incremental_assign(raw)  # nobody hears of it
+            return
+        if self._owes_join:
+            client.incremental_assign(raw)  # as above
+            client.pause(raw)
+            self.is_to_rejoin = True
             return
         try:
             positions = self._committed(client, raw, _LEARN_TIMEOUT_SECONDS) if raw else {}
@@ -244,11 +268,6 @@ class KafkaAssignment:
 def to_ours(raw: Iterable[TopicPartition]) -> list[Partition]:
     """The client's partitions as ours."""
     return [Partition(one.topic, one.partition) for one in raw]
-
-
-def listed(partitions: Iterable[Partition]) -> str:
-    """Partitions for a message to people."""
-    return ", ".join(f"{partition.topic}/{partition.number}" for partition in partitions)
 
 
 def _begun(raw: Iterable[TopicPartition], former: Container[Partition]) -> list[TopicPartition]:

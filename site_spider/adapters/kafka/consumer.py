@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
-from site_spider.adapters.kafka.assignment import KafkaAssignment, listed
+from site_spider.adapters.kafka.assignment import KafkaAssignment
 from site_spider.adapters.kafka.certificates import Certificates
 from site_spider.adapters.kafka.commits import Answered, KafkaCommits
 from site_spider.adapters.kafka.complaints import Complaints
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.gaps import Gaps, start_of
+from site_spider.adapters.kafka.group_assignment import OwnerWatch, listed
 from site_spider.adapters.kafka.health import BrokerHealth, TopicQuestion, is_fatal
 from site_spider.adapters.kafka.member_slot import MemberSlot
 from site_spider.adapters.kafka.messages import to_message
@@ -60,18 +61,20 @@ class KafkaConsumer:
         transactions: Transactions | None = None,
     ) -> None:
         self._topics = topics
+        self._is_classic = config.group_protocol == "classic"
         self._group = group
         self._complaints = Complaints(group, topics)
         self.session_seconds = config.session_seconds
         self._commits = KafkaCommits(group)
         self._ids = TopicIds(config)
+        self._owners = OwnerWatch(self._ids.client, group, topics, rejoins=self._is_classic)
         self._assignment = KafkaAssignment(listener, self._ids, self.commit)
         self._config = config
-        who, is_static = f"the consumer of {', '.join(topics)}", config.group_protocol == "classic"
+        who = f"the consumer of {', '.join(topics)}"
         self._certificates = Certificates(config, who)
         self._question = TopicQuestion(config, topics[0])
         self._health = BrokerHealth(config.brokers, who, self._question)
-        self._slot = MemberSlot.try_claim(group, config.member_name) if is_static else None
+        self._slot = MemberSlot.try_claim(group, config.member_name) if self._is_classic else None
         self._rejoins = Rejoins()
         self._gaps = Gaps(lambda partition: start_of(self._client, partition), listener.deleted)
         self._begin_transactions = transactions
@@ -85,6 +88,7 @@ class KafkaConsumer:
 
     def _join(self) -> None:
         instance = self._slot.instance_id if self._slot else None
+        owes_join = instance is not None and self._owners.owes_join(instance)
         try:
             config = self._config.member(self._group, instance, self._health.on_error)
             self._client = Consumer({**config, "on_commit": self._commits.on_commit})
@@ -94,7 +98,7 @@ class KafkaConsumer:
         if self._begin_transactions is not None:
             identity = f"{self._group}-{instance or uuid.uuid4().hex}"
             self._transactions = self._begin_transactions(identity, self._client)
-        self._assignment.subscribe(self._client, self._topics)
+        self._assignment.subscribe(self._client, self._topics, owes_join=owes_join)
 
     def _join_again(self, ended: _Ended) -> None:
         """Raises what ended it when that has happened too often."""
@@ -147,6 +151,7 @@ class KafkaConsumer:
         self._gather(0, limit)  # also when enough waits here: the client answers rebalances in it
         while True:
             self._health.look()
+            self._see_to_owners()
             self._assignment.learn_late()
             if not self._health.away and self._assignment.unlearned_seconds() > _LEARN_SECONDS:
                 raise _Ended(f"Kafka does not tell group {self._group} what is committed.")
@@ -158,6 +163,15 @@ class KafkaConsumer:
             if remaining <= 0:
                 return []
             self._gather(min(remaining, _STEP_SECONDS), limit)
+
+    def _see_to_owners(self) -> None:
+        if self._assignment.is_to_rejoin:
+            self._assignment.rejoin()
+        elif self._owners.is_to_rejoin(self._client.memberid(), time.monotonic()):
+            self._assignment.announce_ends(self._prefetch)
+            self._assignment.give_up_all()
+            self._assignment.rejoin()
+            self._assignment.raise_failure()
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
         """See `site_spider.contracts.seed_log.Consumer`. Takes up to 10 s when the coordinator is away."""

@@ -25,6 +25,7 @@ from site_spider import options
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.facts import facts
+from site_spider.adapters.kafka.group_assignment import Question
 from site_spider.adapters.kafka.items import Topics as ItemTopics
 from site_spider.adapters.kafka.messages import before_ends
 from site_spider.adapters.kafka.producer import KafkaProducer
@@ -151,6 +152,14 @@ class KafkaSeedLog:
         """See `site_spider.contracts.seed_log.SeedLog`."""
         self._partitions(topic)
         return facts(self._admin, self._config, topic, group, offsets)
+
+    def unowned(self, topics: Topics, group: str) -> frozenset[Partition] | None:
+        """See `site_spider.contracts.seed_log.SeedLog`."""
+        try:
+            found = Question(self._admin, group, each_topic(topics), _ANSWER_SECONDS).answer()
+        except KafkaException as error:
+            raise self._unavailable(error) from error
+        return None if found is None or (found.owned and not found.is_settled) else found.unowned
 
     def partitions(self, topic: str) -> int:
         """See `site_spider.contracts.seed_log.SeedLog`."""

@@ -75,7 +75,7 @@ class TopicIds:
         if self._ids and not self._answers and now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             with suppress(KafkaException):  # a machine without a thread to spare, say
-                self._answers = _asked(self._client(), self._ids, LOOK_SECONDS)
+                self._answers = _asked(self.client(), self._ids, LOOK_SECONDS)
         return False
 
     def positions(
@@ -114,7 +114,7 @@ class TopicIds:
         if self._is_silent:
             return {}
         try:
-            return ask_ids(self._client(), topics, _WAIT_SECONDS)
+            return ask_ids(self.client(), topics, _WAIT_SECONDS)
         except KafkaException:
             self._admin = None  # measured: after an outage it may go on failing
             self._is_silent = True
@@ -132,7 +132,8 @@ class TopicIds:
         topic_id = self._ids.get(topic)
         return Position(position.offset, f"{topic_id}|{position.metadata}") if topic_id else position
 
-    def _client(self) -> AdminClient:
+    def client(self) -> AdminClient:
+        """For questions of this member besides; another one after an outage. Raises KafkaException."""
         if self._admin is None:
             self._admin = AdminClient(self._config.admin(lambda _error: None))
         return self._admin

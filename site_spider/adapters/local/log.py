@@ -21,6 +21,7 @@ from site_spider.adapters.local.log_file import (
     message_id,
     offset_of,
 )
+from site_spider.adapters.local.log_members import without_owner
 from site_spider.adapters.local.log_producer import LocalProducer, make_topic
 from site_spider.adapters.local.log_reader import LocalTopicReader
 from site_spider.adapters.local.store import keep_seconds
@@ -123,6 +124,11 @@ class LocalSeedLog:
                 "SELECT count(*) FROM members WHERE consumer_group = ? AND topic = ?", (group, topic)
             )
         return LogFacts(members=int(members), retention_seconds=None, written_at=written_at)
+
+    def unowned(self, topics: Topics, group: str) -> frozenset[Partition]:
+        """See `site_spider.contracts.seed_log.SeedLog`."""
+        with closing(LogFile(self._folder)) as file:
+            return frozenset(one for topic in each_topic(topics) for one in without_owner(file, group, topic))
 
     def partitions(self, topic: str) -> int:
         """See `site_spider.contracts.seed_log.SeedLog`."""

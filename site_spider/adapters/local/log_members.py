@@ -200,6 +200,19 @@ class Membership:
             connection.execute(_UPSERT_POSITION, (self._group, identifier, *position))
 
 
+def without_owner(file: LogFile, group: str, topic: str) -> list[Partition]:
+    """Partitions that no member has claimed that is alive. Raises LogUnavailable."""
+    rows = file.query(
+        "SELECT number, process, seen_at_seconds FROM partitions"
+        " LEFT JOIN claims ON partition_id = partitions.id AND claims.consumer_group = ?"
+        " LEFT JOIN members ON members.id = claims.member WHERE partitions.topic = ? ORDER BY number",
+        (group, topic),
+    )
+    return [
+        Partition(topic, number) for number, *life in rows if life[0] is None or _is_dead(life[0], life[1])
+    ]
+
+
 def _is_dead(process: str, seen_at_seconds: float) -> bool:
     silence = time.monotonic() - seen_at_seconds
     ended = has_ended(process)

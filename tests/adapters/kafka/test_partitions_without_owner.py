@@ -1,0 +1,227 @@
+"""Each partition has an owner that lives, whenever in a rebalance a process dies, stops or stands still.
+
+A static member that is killed between its revocation and its next join, and is started again at once, gets
+its old assignment without a rebalance: what it had given up would belong to nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from site_spider.contracts.seed_log import Producer
+from tests.adapters import seed_log_process
+from tests.adapters.kafka.cases import lock_folder
+from tests.contracts.seed_logs import QUICK_KAFKA, kafka_producer, make_kafka_topic
+
+__all__ = ["kafka_producer", "lock_folder"]
+
+PARTITIONS = 4
+PROMISED_SECONDS = 60.0  # after any sequence of such events
+SIDE_BY_SIDE = 5  # fleets
+
+
+class Fleet:
+    """Processes of one group, and who hands out what."""
+
+    def __init__(self, brokers: str, producer: Producer, topics: tuple[str, ...]) -> None:
+        self.group = f"group-{uuid.uuid4().hex}"
+        self.topics = tuple(f"{name}-{uuid.uuid4().hex}" for name in topics)
+        self._settings = {"SITE_KAFKA_BROKERS": brokers, "SITE_KAFKA_OPTIONS": QUICK_KAFKA}
+        self._producer = producer
+        self._lines: queue.Queue[tuple[int, str]] = queue.Queue()
+        self._running: list[subprocess.Popen[str]] = []
+        self._listeners: list[threading.Thread] = []
+        for topic in self.topics:
+            make_kafka_topic(brokers, topic, PARTITIONS)
+
+    def start(self, work: str = "consume") -> subprocess.Popen[str]:
+        """Another process."""
+        log = "site_spider.adapters.kafka.seed_log.KafkaSeedLog"
+        arguments = [work, log, json.dumps(self._settings), ",".join(self.topics), self.group]
+        process = subprocess.Popen(
+            [sys.executable, "-m", seed_log_process.__name__, *arguments], stdout=subprocess.PIPE, text=True
+        )
+        self._running.append(process)
+        self._listeners.append(threading.Thread(target=self._listen, args=[process]))
+        self._listeners[-1].start()
+        return process
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                self._lines.put((process.pid, line))
+
+    def wait_for(self, what: str, process: subprocess.Popen[str]) -> None:
+        """For such a line of that process."""
+        self._until(lambda pid, line: pid == process.pid and line.startswith(what), what)
+
+    def everything_is_consumed(self) -> float:
+        """Seconds until each partition's next message was handed out; fails when one is not."""
+        began = time.monotonic()
+        keys = [(topic, number) for topic in self.topics for number in range(PARTITIONS)]
+        mark = uuid.uuid4().hex
+        places = set()
+        for topic, number in keys:
+            # of each partition: keys are tried until all have one
+            attempt = 0
+            while (topic, number) not in {(one.partition.topic, one.partition.number) for one in places}:
+                key = f"{mark}-{attempt}".encode()
+                places.add(self._producer.send(topic, key, b"seed").result(30))
+                attempt += 1
+        waiting = {f"at:{one.partition.topic}:{one.partition.number} {one.offset}" for one in places}
+
+        def taken(pid: int, line: str) -> bool:
+            if pid in {process.pid for process in self._running if process.poll() is None}:
+                waiting.discard(line.strip())
+            return not waiting
+
+        self._until(taken, waiting)
+        return time.monotonic() - began
+
+    def _until(self, found: Callable[[int, str], bool], what: object) -> None:
+        deadline = time.monotonic() + PROMISED_SECONDS
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                pytest.fail(f"not within {PROMISED_SECONDS} s: {what}")
+            if found(*line):
+                return
+
+    def close(self) -> None:
+        for process in self._running:
+            process.kill()
+            process.wait()
+        for listener in self._listeners:
+            listener.join()
+
+
+Fleets = Callable[..., Fleet]
+
+
+@pytest.fixture
+def fleets(kafka_brokers: str, kafka_producer: Producer, lock_folder: None) -> Iterator[Fleets]:
+    """Makes fleets."""
+    made: list[Fleet] = []
+
+    def make(*topics: str) -> Fleet:
+        made.append(Fleet(kafka_brokers, kafka_producer, topics or ("seeds",)))
+        return made[-1]
+
+    yield make
+    for fleet in made:
+        fleet.close()
+
+
+def dies_as_another_joins(fleet: Fleet, moment: str) -> None:
+    """Its supervisor starts it again at once."""
+    dying = fleet.start(f"dies_{moment}")
+    fleet.wait_for("assigned", dying)
+    fleet.start()
+    dying.wait(PROMISED_SECONDS)
+    fleet.start()
+
+
+def dies_as_it_joins(fleet: Fleet, moment: str) -> None:
+    """As do all that are started again while the others let go."""
+    fleet.wait_for("assigned", fleet.start())
+    fleet.start(f"dies_{moment}").wait(PROMISED_SECONDS)
+    fleet.start()
+
+
+def both_die(fleet: Fleet, moment: str) -> None:
+    """And both are started again."""
+    dying = fleet.start(f"dies_{moment}")
+    fleet.wait_for("assigned", dying)
+    joining = fleet.start()
+    dying.wait(PROMISED_SECONDS)
+    joining.kill()
+    for _ in range(2):
+        fleet.start()
+
+
+def one_of_three_dies(fleet: Fleet, moment: str) -> None:
+    """A third one joins while it is started again."""
+    dying = fleet.start(f"dies_{moment}")
+    fleet.wait_for("assigned", dying)
+    fleet.start()
+    dying.wait(PROMISED_SECONDS)
+    for _ in range(2):
+        fleet.start()
+
+
+def dies_and_stays_away(fleet: Fleet, moment: str) -> None:
+    """The group waits for the session timeout."""
+    dying = fleet.start(f"dies_{moment}")
+    fleet.wait_for("assigned", dying)
+    fleet.start()
+    dying.wait(PROMISED_SECONDS)
+
+
+def stops_as_another_joins(fleet: Fleet, moment: str) -> None:
+    """SIGTERM."""
+    stopping = fleet.start(f"stops_{moment}")
+    fleet.wait_for("assigned", stopping)
+    fleet.start()
+    stopping.wait(PROMISED_SECONDS)
+
+
+def stalls_as_another_joins(fleet: Fleet, moment: str) -> None:
+    """SIGSTOP until the group has gone on without it."""
+    stalling = fleet.start(f"stalls_{moment}")
+    fleet.wait_for("assigned", stalling)
+    fleet.start()
+    fleet.everything_is_consumed()
+    stalling.send_signal(signal.SIGCONT)
+
+
+STORIES = [
+    *((dies_as_another_joins, moment) for moment in ("revoking", "revoked", "assigning", "assigned")),
+    *((dies_as_it_joins, moment) for moment in ("joining", "first_assigning", "first_assigned")),
+    *((both_die, moment) for moment in ("revoking", "revoked", "assigned")),
+    *((one_of_three_dies, moment) for moment in ("revoked", "assigned")),
+    *((dies_and_stays_away, moment) for moment in ("revoked", "assigning")),
+    *((stops_as_another_joins, moment) for moment in ("revoking", "revoked", "assigned")),
+    *((stalls_as_another_joins, moment) for moment in ("revoking", "revoked", "assigned")),
+]
+
+
+@pytest.mark.servers
+def test_a_member_that_dies_in_its_revocation_leaves_nothing_to_nobody(fleets: Fleets) -> None:
+    """Twenty rounds."""
+
+    def story(_round: int) -> None:
+        fleet = fleets()
+        dies_as_another_joins(fleet, "revoked")
+        fleet.everything_is_consumed()
+
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        list(pool.map(story, range(20)))
+
+
+@pytest.mark.servers
+def test_whatever_happens_in_a_rebalance_each_partition_has_an_owner(fleets: Fleets) -> None:
+    """In one tier, and in three."""
+
+    def story(told: tuple[Callable[[Fleet, str], None], str], topics: tuple[str, ...]) -> None:
+        fleet = fleets(*topics)
+        told[0](fleet, told[1])
+        seconds = fleet.everything_is_consumed()
+        print(f"{told[0].__name__} {told[1]} {len(topics)}: {seconds:.1f} s")
+
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        one = pool.map(story, STORIES, [("seeds",)] * len(STORIES))
+        three = pool.map(story, STORIES[:8:2], [("urgent", "seeds", "bulk")] * 4)
+        list(one), list(three)
