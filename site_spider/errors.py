@@ -38,6 +38,10 @@ class LogSilent(LogUnavailable):
     """The seed log did not answer at all, so other members may own our partitions by now."""
 
 
+class GroupRebalances(LogUnavailable):
+    """A commit was refused because of a rebalance; soon it will be accepted, or the partitions are lost."""
+
+
 class CommitInDoubt(LogUnavailable):
     """A transaction was sent off and its end is not known; the seed log has to be asked for it."""
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, Producer, SeedLog
 from site_spider.contracts.sink import Record
-from site_spider.errors import LogSilent, LogUnavailable
+from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.lineage import Job
 from site_spider.results.commits import Member, Tell, ThreadCommits
@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 _COMMIT_SECONDS = 0.15  # from one to the next, if there is news
 _RETRY_SECONDS = 0.5
+_REBALANCE_SECONDS = 30.0  # more than members have to give partitions up
 
 
 class _First(NamedTuple):
@@ -61,6 +62,7 @@ class OffsetCommits:
         self._committed: dict[Partition, Position] = {}
         self._silence = Silence()
         self._failed = False
+        self._refused_since = 0.0  # monotonic; 0: the last commit was none that was refused
         self._is_under_way = False  # one commit at a time
         self._firsts: SimpleQueue[_First] = SimpleQueue()
         self._first: _First | None = None
@@ -209,6 +211,7 @@ class OffsetCommits:
 
     def _note_committed(self, positions: Mapping[Partition, Position]) -> None:
         self._committed.update(positions)
+        self._refused_since = 0.0
         self._tally.succeeded()
         self._tell(self._completion.committed, positions)
         if self._failed:
@@ -216,6 +219,11 @@ class OffsetCommits:
             self._failed = False
 
     def _say_failed(self, error: LogUnavailable) -> None:
+        now = time.monotonic()
+        self._refused_since = self._refused_since or now
+        # a rebalance is no trouble, unless it does not end
+        if isinstance(error, GroupRebalances) and now - self._refused_since < _REBALANCE_SECONDS:
+            return
         self._tally.failed()
         if not self._failed:
             logger.warning("Offsets cannot be committed for now, trying again: %s", error)

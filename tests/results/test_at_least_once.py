@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from site_spider.contracts.seed_log import Partition, Position
-from site_spider.errors import LogUnavailable
+from site_spider.errors import GroupRebalances, LogUnavailable
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.entry import Outcome
 from site_spider.ledger.ledger import Ledger
@@ -34,6 +34,7 @@ class Scene:
         self.mine: set[Partition] = set()
         self.committed: list[tuple[Partition, int]] = []
         self.is_away = False
+        self.error: LogUnavailable = LogUnavailable("away")
         self.answers: list[Callable[[], None]] = []
 
     def begin_commit(
@@ -41,7 +42,7 @@ class Scene:
     ) -> None:
         if not self.is_away:
             self.committed += [(partition, position.offset) for partition, position in positions.items()]
-        self.answers.append(partial(answered, LogUnavailable("away") if self.is_away else None))
+        self.answers.append(partial(answered, self.error if self.is_away else None))
 
     def assign(self, partition: Partition, offset: int) -> None:
         """The group gives a partition, and the loop hears of it."""
@@ -130,3 +131,33 @@ def test_partitions_that_stay_are_committed_on(scene: Scene) -> None:
     scene.reach_the_loop()
     scene.commits.tick()
     assert scene.look() == [(Q, 1)]
+
+
+@pytest.mark.parametrize(
+    ("error", "patience", "warnings"),
+    [
+        (GroupRebalances("the group is rebalancing"), 30.0, 0),
+        (GroupRebalances("the group is rebalancing"), 0.0, 1),
+        (LogUnavailable("not authorized"), 30.0, 1),
+    ],
+)
+def test_a_rebalance_is_no_warning_unless_it_does_not_end(
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: LogUnavailable,
+    patience: float,
+    warnings: int,
+) -> None:
+    """Every start of a process refuses some commits of the others."""
+    monkeypatch.setattr("site_spider.results.at_least_once._REBALANCE_SECONDS", patience)
+    scene.assign(P, 0)
+    scene.reach_the_loop()
+    scene.do(P, 0)
+    scene.commits.tick()
+    scene.is_away, scene.error = True, error
+    for _ in range(3):
+        scene.look()
+    scene.is_away = False
+    assert scene.look() == [(P, 1)]
+    assert [record.levelname for record in caplog.records].count("WARNING") == warnings

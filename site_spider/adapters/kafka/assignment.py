@@ -25,7 +25,7 @@ from site_spider.adapters.kafka.closing import ClientClosing
 from site_spider.adapters.kafka.group_assignment import listed
 from site_spider.adapters.kafka.topic_ids import TopicIds
 from site_spider.contracts.seed_log import Listener, Partition, Position
-from site_spider.errors import LogUnavailable
+from site_spider.errors import GroupRebalances, LogUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +36,6 @@ _COMMIT_PAUSE_SECONDS = 0.3
 _UNSUBSCRIBE_SECONDS = 2.0  # for the client to take part in its own revocation
 _UNSUBSCRIBE_STEP_SECONDS = 0.05
 _LAST_COMMIT_SECONDS = 15.0  # before the client closes: a rebalance waits for dead members (session timeout)
-
-
-class GroupRebalances(LogUnavailable):
-    """A commit was refused because of a rebalance; soon it will be accepted, or the partitions are lost."""
 
 
 class KafkaAssignment:

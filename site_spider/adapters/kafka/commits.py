@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from site_spider.adapters.kafka.assignment import GroupRebalances
 from site_spider.contracts.seed_log import Partition, Position
-from site_spider.errors import LogSilent, LogUnavailable
+from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
 
 LATE_SECONDS = 2.0  # then the servers are asked something before a thread waits for them
 

@@ -1,0 +1,59 @@
+"""An ordinary start, a crawl and a stop log no warning, with any number of processes and every sink."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.acceptance.test_deaths import seeds
+from tools.deployment.deployment import Deployment, opened, wait_until
+from tools.site.handle import Site
+
+PARTITIONS = 4
+PAGES = 60
+PROBLEMS = ("WARNING:", "ERROR:", "CRITICAL:", "Traceback")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path / "record.jsonl", hosts=8) as site:
+        yield site
+
+
+@pytest.fixture
+def deployment(
+    tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str, hbase_address: str
+) -> Iterator[Deployment]:
+    """Kafka, and all four sinks."""
+    name = uuid.uuid4().hex[:10]
+    host, _, port = hbase_address.rpartition(":")
+    servers = {
+        "SITE_KAFKA_BROKERS": kafka_brokers,
+        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
+        "SITE_HBASE_HOST": host,
+        "SITE_HBASE_PORT": port,
+        "SITE_HBASE_TABLE": f"results_{name}",
+        "SITE_RESULTS_TOPIC": f"results-{name}",
+        "SITE_SINKS": "local,elasticsearch,hbase,kafka",
+    }
+    for made in opened(tmp_path, servers):
+        admin = AdminClient({"bootstrap.servers": kafka_brokers})
+        admin.create_topics([NewTopic(made.topic, PARTITIONS, 1)])[made.topic].result()
+        yield made
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+def test_an_ordinary_start_logs_no_warning(deployment: Deployment, site: Site, processes: int) -> None:
+    """Seeds wait already, so that processes crawl while others join."""
+    deployment.produce(seeds(site, [f"/page/{number}" for number in range(PAGES)]))
+    run = deployment.start("-n", str(processes))
+    wait_until(lambda: run.text().count("Assigned: ") >= processes, 60, "all members")
+    wait_until(deployment.is_done, 60, "the end of the crawl")
+    run.terminate()
+    assert run.wait(60) == 0
+    assert [line for line in run.text().splitlines() if any(word in line for word in PROBLEMS) and "analysis-common" not in line] == []
