@@ -33,10 +33,14 @@ class Quotes(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = QUOTES.format(next="/page/2/" if self.path == "/" else "")
+        kind = "text/html; charset=utf-8"
         if self.path.startswith("/author/"):
             body = f"<h3>{self.path.rpartition('/')[2]}</h3>"
+        elif self.path == "/sitemap.xml":
+            site, kind = f"http://{self.headers['Host']}", "application/xml"
+            body = f"<urlset><url><loc>{site}/author/hopper</loc></url><url><loc>{site}/</loc></url></urlset>"
         self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body.encode())
@@ -143,6 +147,7 @@ def test_every_block_runs(printed: dict[str, str], reader: Reader) -> None:
         ("titles", [{"title": "Quotes", "task": "spring", "colour": "red"}]),
         ("details", [{"name": "dijkstra"}, {"name": "hopper"}]),
         ("rules", [{"name": "dijkstra"}, {"name": "hopper"}]),
+        ("maps", [{"name": "hopper"}]),
         ("long_quotes", [{"text": "Simplicity is a great virtue.", "author": "Dijkstra"}]),
     ],
 )
@@ -150,7 +155,8 @@ def test_the_other_spiders_do_what_the_text_says(
     spider: str, expected: list[dict[str, Any]], printed: dict[str, str], reader: Reader, site: str
 ) -> None:
     """Each with a topic of its own."""
-    seed = json.dumps({"url": f"{site}/last", "meta": {"task_id": "spring", "colour": "red"}})
+    url = f"{site}/sitemap.xml" if spider == "maps" else f"{site}/last"
+    seed = json.dumps({"url": url, "meta": {"task_id": "spring", "colour": "red"}})
     reader.run(
         f"echo '{seed}' | .venv/bin/scrapy seed - --topic of-{spider}\n"
         f"./task_shell/crawl_spider.sh -s {spider} -t of-{spider} -g g --until-done -- -s DEPTH_LIMIT=1"

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from scrapy import Spider
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
 from site_spider import options
@@ -25,6 +26,7 @@ _WITHOUT_EFFECT: Final = (
     "SCHEDULER_MEMORY_QUEUE",
     "SCHEDULER_DISK_QUEUE",
 )
+_STARTS: Final = ("start_urls", "start_requests", "sitemap_urls")  # of a spider
 
 
 def where_results_go(settings: BaseSettings) -> str:
@@ -46,6 +48,35 @@ def say_what_has_no_effect(settings: BaseSettings) -> None:
             "Remove it from the settings.",
             ", ".join(given),
         )
+
+
+def say_starts_without_seeds(spider: Spider) -> None:
+    """One line for what a spider would begin with in Scrapy, and has no effect here or less than there."""
+    if not is_first_process():
+        return
+    if not _begins_with_seeds(type(spider)):
+        logger.warning(
+            "start of spider %s: each process fetches what it yields at each start, beside the seeds and "
+            "without their promise; items that it yields are dropped. Produce seeds instead: "
+            "scrapy seed --spider %s",
+            spider.name,
+            spider.name,
+        )
+    elif given := [name for name in _STARTS if getattr(spider, name, None)]:
+        logger.warning(
+            "%s of spider %s: no effect, as it begins with seeds alone. Produce these URLs with "
+            "`scrapy seed --spider %s`, and remove %s from the spider.",
+            ", ".join(given),
+            spider.name,
+            spider.name,
+            "it" if len(given) == 1 else "them",
+        )
+
+
+def _begins_with_seeds(spider: type[Spider]) -> bool:
+    """Whether `start` is that of the class which takes seeds, and nobody's own."""
+    owner = next(kind for kind in spider.__mro__ if "start" in vars(kind))
+    return "takes_seeds" in vars(owner)
 
 
 def say_idle_processes(topics: Sequence[str], partitions: int) -> None:

@@ -29,7 +29,12 @@ from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
 from site_spider.outage import Outage, until_there
 from site_spider.service import exit_code, plugins
-from site_spider.service.announcement import say_idle_processes, say_what_has_no_effect, where_results_go
+from site_spider.service.announcement import (
+    say_idle_processes,
+    say_starts_without_seeds,
+    say_what_has_no_effect,
+    where_results_go,
+)
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
 from site_spider.service.parts import Parts, Stores
@@ -107,6 +112,8 @@ class SeedService:
         give_back_large_blocks(beside_large_bodies=False)
         config = ServiceSettings.read(settings)
         say_what_has_no_effect(settings)
+        assert self._crawler.spider is not None
+        say_starts_without_seeds(self._crawler.spider)
         self._stop = stop = Stop(config.stop_grace_seconds, lambda: ending.exit_code)
         stop.catch_signals()
         if stop.owns_process:

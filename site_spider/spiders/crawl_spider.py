@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import cached_property
@@ -13,12 +14,14 @@ from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
+from scrapy.spiders import SitemapSpider
 from twisted.python.failure import Failure
 
 from site_spider import options
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.proxies.middlewares import proxied_by
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
+from site_spider.engine import hooks as engine_hooks
 from site_spider.engine.parts import part_of
 from site_spider.engine.requests import quick_request
 from site_spider.engine.turns import Turns, run_through
@@ -44,7 +47,7 @@ from site_spider.sources.extraction import Extracted
 from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
-from site_spider.spiders import by_source
+from site_spider.spiders import by_source, sitemaps
 from site_spider.spiders.page_result import content_type_of, describe_response
 from site_spider.tasks.states import rules_of
 
@@ -68,7 +71,7 @@ class SeedSpider(Spider):
         # "CONCURRENT_REQUESTS": 64,
     }
     takes_seeds = True
-    seed_callbacks: ClassVar[tuple[str, ...]] = ("parse",)  # what a seed's `callback` may name
+    seed_callbacks: tuple[str, ...] = ("parse",)  # what a seed's `callback` may name
     page_results = True  # False: items alone are written, and the results of pages that failed
     exit_code = 0  # of `scrapy crawl`; set when the crawl could not start or go on
 
@@ -86,6 +89,8 @@ class SeedSpider(Spider):
         check_names(crawler.settings)
         check_scrapy_settings(crawler.settings)
         spider = super().from_crawler(crawler, *args, **kwargs)
+        if isinstance(spider, SitemapSpider):  # so that links of a long sitemap can be spilled
+            spider.seed_callbacks = (*spider.seed_callbacks, *sitemaps.callback_names(spider))
         spider.link_scope = options.choice(crawler.settings, "SITE_LINK_SCOPE", SCOPES)
         site_of("example.com")  # reads the list of suffixes now, and not while crawling
         spider.follow_nofollow = options.boolean(crawler.settings, "SITE_FOLLOW_NOFOLLOW")
@@ -106,6 +111,13 @@ class SeedSpider(Spider):
         return
         yield
 
+    @property
+    def default_callback(self) -> Callable[..., Any]:
+        """What gets the response to a request without a callback, such as a seed's."""
+        if isinstance(self, SitemapSpider):
+            return self._parse_page_or_sitemap
+        return engine_hooks.default_callback(self)
+
     @gives_page_result
     async def parse(self, response: Response) -> list[Any]:
         """One result, and a request for each link to follow."""
@@ -122,7 +134,7 @@ class SeedSpider(Spider):
         result = self._result(response.request, job)
         describe_response(result, response, page)
         anchor = _anchor_host(response, job)
-        requests = await self._follow(page.links, anchor, job) if page.links else []
+        requests = await self._follow_found(page.links, anchor, job) if page.links else []
         items: list[Any] = []
         if source is not None and result.description is None and page.encoding is not None:
             found = await self._extracted(source, response, wants_links=wants_links)
@@ -162,6 +174,22 @@ class SeedSpider(Spider):
         job = None if response.request is None else job_of(response.request)
         follow = follow and (job is None or not job.root.seed.not_extract)
         return super().parse_with_rules(response, callback, cb_kwargs, follow)  # type: ignore[misc]
+
+    async def _parse_page_or_sitemap(self, response: Response) -> Any:
+        is_sitemap = sitemaps.is_sitemap(response)
+        output = (self._parse_sitemap if is_sitemap else engine_hooks.default_callback(self))(response)
+        return await output if inspect.isawaitable(output) else output
+
+    async def _parse_sitemap(self, response: Response) -> list[Request]:
+        """SitemapSpider's, where this is mixed with it: NotExtract holds, a large one is read in a thread."""
+        assert response.request is not None
+        if not self._wants_links(response, job_of(response.request)):
+            return []
+        read = super()._parse_sitemap  # type: ignore[misc]
+        if not sitemaps.is_large(response):
+            return list(read(response))
+        await self._turn(response)
+        return await asyncio.to_thread(lambda: list(read(response)))
 
     async def page_result(self, response: Response) -> Result | None:
         """The result of a page whose callback does not give it; None for a page that needs none.
@@ -234,7 +262,7 @@ class SeedSpider(Spider):
     def _links_in_hand(self) -> LinksInHand | None:
         return part_of(self.crawler, LinksInHand)
 
-    async def _follow(self, links: Iterable[list[str]], anchor: str, job: Job | None) -> list[Request]:
+    async def _follow_found(self, links: Iterable[list[str]], anchor: str, job: Job | None) -> list[Request]:
         """A request for each link to follow; others have the event loop between the slices."""
         turns, scope = self._turns, self._scope_of(job)
         requests: list[Request] = []

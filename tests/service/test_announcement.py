@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from scrapy import Request
 from scrapy.settings import Settings
+from scrapy.spiders import SitemapSpider
 
-from site_spider.service.announcement import say_idle_processes, say_what_has_no_effect, where_results_go
+from site_spider import SeedSpider
+from site_spider.service.announcement import (
+    say_idle_processes,
+    say_starts_without_seeds,
+    say_what_has_no_effect,
+    where_results_go,
+)
 from site_spider.service.log_lines import PROCESSES, SLOT
 
 
@@ -41,6 +49,51 @@ def test_settings_of_scrapy_that_seeds_do_not_go_by_are_said(
 ) -> None:
     say_what_has_no_effect(settings(**given))
     assert [message.partition(", which")[0] for message in caplog.messages] == said
+
+
+class Sitemaps(SeedSpider, SitemapSpider):
+    name = "shop"
+    sitemap_urls = ("http://h.test/sitemap.xml",)
+
+
+class Urls(SeedSpider):
+    name = "shop"
+    start_urls = ["http://h.test/"]  # noqa: RUF012
+
+    def start_requests(self) -> list[Request]:
+        return []
+
+
+class Own(SeedSpider):
+    name = "shop"
+
+    async def start(self) -> Any:
+        yield Request("http://h.test/")
+
+
+class Swapped(SitemapSpider, SeedSpider):
+    """Its `start` is that of SitemapSpider."""
+
+    name = "shop"
+
+
+@pytest.mark.parametrize(
+    ("spider", "said"),
+    [
+        (SeedSpider, []),
+        (Sitemaps, ["sitemap_urls of spider shop: no effect"]),
+        (Urls, ["start_urls, start_requests of spider shop: no effect"]),
+        (Own, ["start of spider shop: each process fetches"]),
+        (Swapped, ["start of spider shop: each process fetches"]),
+    ],
+)
+def test_what_a_spider_would_begin_with_in_scrapy_is_said(
+    caplog: pytest.LogCaptureFixture, spider: type[SeedSpider], said: list[str]
+) -> None:
+    """With the command that makes seeds of it."""
+    say_starts_without_seeds(spider())
+    assert [message[: len(words)] for message, words in zip(caplog.messages, said, strict=True)] == said
+    assert all("scrapy seed --spider shop" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize(

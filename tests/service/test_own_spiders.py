@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from scrapy import Request
 from scrapy.http import HtmlResponse, Response, TextResponse
 from scrapy.linkextractors import LinkExtractor
-from scrapy.spiders import CrawlSpider, CSVFeedSpider, Rule, XMLFeedSpider
+from scrapy.spiders import CrawlSpider, CSVFeedSpider, Rule, SitemapSpider, XMLFeedSpider
 
 from site_spider import SeedSpider, page_of
 from tests.in_process import engine
@@ -170,6 +171,78 @@ def test_csv_feed_spider_gives_its_rows(tmp_path: Path) -> None:
     engine.ANSWERS["/csv"] = lambda request: TextResponse(request.url, body=b"id,name\n7,seven\n8,eight\n")
     found = crawl(tmp_path, [{"url": "http://h.test/csv"}], TableSpider)
     assert {key: item["name"] for key, item in found.items.items()} == {"7": "seven", "8": "eight"}
+
+
+class ShopSpider(SeedSpider, SitemapSpider):
+    name = "shop"
+    sitemap_rules = [("/product/", "parse_product"), ("/list", "parse")]  # noqa: RUF012
+    sitemap_follow = ["/products"]  # noqa: RUF012
+
+    def parse_product(self, response: Response) -> dict[str, Any]:
+        return {"item_id": response.url.rpartition("/")[2]}
+
+
+class SwappedShopSpider(SitemapSpider, SeedSpider):
+    name = "swapped"
+    sitemap_rules = ShopSpider.sitemap_rules
+    sitemap_follow = ShopSpider.sitemap_follow
+    parse_product = ShopSpider.parse_product
+
+
+def sitemap(root: str, *paths: str) -> bytes:
+    tag = {"urlset": "url", "sitemapindex": "sitemap"}[root]
+    entries = "".join(f"<{tag}><loc>http://h.test{path}</loc></{tag}>" for path in paths)
+    return f'<?xml version="1.0"?><!-- of the shop --><{root} xmlns="s">{entries}</{root}>'.encode()
+
+
+def serve_sitemaps() -> None:
+    def answer(body: bytes) -> Any:
+        return lambda request: TextResponse(request.url, body=body)
+
+    engine.ANSWERS["/robots.txt"] = answer(b"Sitemap: http://h.test/sitemap_index.xml")
+    engine.ANSWERS["/sitemap_index.xml"] = answer(sitemap("sitemapindex", "/products.xml.gz", "/news.xml"))
+    products = sitemap("urlset", "/product/1", "/product/2", "/list", "/other")
+    engine.ANSWERS["/products.xml.gz"] = lambda request: Response(request.url, body=gzip.compress(products))
+    engine.ANSWERS["/list"] = lambda request: page(request, "<a href=/leaf>x</a>")
+
+
+@pytest.mark.parametrize("spider", [ShopSpider, SwappedShopSpider])
+def test_a_seed_that_names_sitemaps_leads_to_the_pages_of_their_rules(
+    tmp_path: Path, spider: type[SeedSpider]
+) -> None:
+    """By an index and a packed sitemap; other entries are left out, and each page has its result."""
+    serve_sitemaps()
+    found = crawl(tmp_path, [{"url": "http://h.test/robots.txt"}], spider, DEPTH_LIMIT=0)
+    assert set(found.items) == {"1", "2"}
+    paths = {document["url"].removeprefix("http://h.test") for document in found.documents.values()}
+    sitemaps = {"/robots.txt", "/sitemap_index.xml", "/products.xml.gz"}
+    assert paths == {*sitemaps, "/product/1", "/product/2", "/list", "/leaf"}
+    assert {document["description"] for document in found.documents.values()} == {None}
+
+
+def test_a_seed_that_is_no_sitemap_is_parsed_as_ever(tmp_path: Path) -> None:
+    """And a sitemap whose seed says NotExtract leads nowhere."""
+    serve_sitemaps()
+    seeds = [
+        {"url": "http://h.test/list", "meta": {"url_id": "list"}},
+        {"url": "http://h.test/sitemap_index.xml", "meta": {"url_id": "map", "NotExtract": True}},
+        {"url": "http://h.test/missing.xml", "meta": {"url_id": "missing"}},
+    ]
+    engine.ANSWERS["/missing.xml"] = lambda request: page(request, sitemap("urlset", "/p").decode(), 404)
+    found = crawl(tmp_path, seeds, ShopSpider)
+    assert {document["url"].rpartition("/")[2] for document in found.documents.values()} == {
+        *("list", "leaf", "sitemap_index.xml", "missing.xml")
+    }
+
+
+def test_pages_of_a_long_sitemap_can_leave_as_seeds(tmp_path: Path) -> None:
+    """With the callback of their rule, so that memory stays bounded; it is read beside the event loop."""
+    paths = [f"/product/{number}" for number in range(40)]
+    body = sitemap("urlset", *paths) + b" " * 300_000
+    engine.ANSWERS["/long.xml"] = lambda request: TextResponse(request.url, body=body)
+    found = crawl(tmp_path, [{"url": "http://h.test/long.xml"}], ShopSpider, SITE_LINKS_TO="kafka")
+    assert len(found.items) == 40
+    assert found.seeds["consumed"] == 41
 
 
 # --- seeds that are no URL ---------------------------------------------------------------------------
