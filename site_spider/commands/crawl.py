@@ -17,8 +17,9 @@ from site_spider.engine.crawl_command import CrawlCommand
 from site_spider.errors import ConfigError
 from site_spider.secrets import Redaction
 from site_spider.service import addon, exit_code
+from site_spider.service.check import check_takes_seeds
 from site_spider.service.environment import apply_environment
-from site_spider.service.log_lines import own_log_lines, shorten_start
+from site_spider.service.log_lines import own_log_lines, processes_of, shorten_start
 from site_spider.service.redaction import redact_logs
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class Command(CrawlCommand):
 
     _has_opened = False
     _is_scrapys = False  # a spider of another project that takes no seeds: nothing is changed
+    _spider: type[Spider] | None = None  # None while it is not known that there is such a one
     _redaction = Redaction(())
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -51,7 +53,7 @@ class Command(CrawlCommand):
         super().process_options(args, opts)
         assert self.settings is not None
         loader = get_spider_loader(self.settings)
-        spider = loader.load(args[0]) if args and args[0] in loader.list() else None
+        self._spider = spider = loader.load(args[0]) if args and args[0] in loader.list() else None
         takes_seeds = getattr(spider, "takes_seeds", False)
         self._is_scrapys = not takes_seeds and not addon.has_settings(self.settings)
         if self._is_scrapys:
@@ -71,6 +73,12 @@ class Command(CrawlCommand):
             super().run(args, opts)
             return
         name = self._spider_name(args)
+        if processes_of() and self._spider is not None:  # it would be started again and again
+            try:
+                check_takes_seeds(self._spider)
+            except ConfigError as error:
+                self._refuse(error)
+                return
         assert self.crawler_process is not None
         crawler = self.crawler_of(name)
         self._redaction = redact_logs(crawler.settings)

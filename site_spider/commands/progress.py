@@ -20,8 +20,10 @@ from site_spider.commands.progress_watch import Lines, LiveLine, Voice, Watch
 from site_spider.commands.site_command import SiteCommand
 from site_spider.commands.table import Column
 from site_spider.contracts.seed_log import Partition, SeedLog
+from site_spider.errors import ConfigError
 from site_spider.observe.progress import Rate
 from site_spider.seed.tiers import Tiers
+from site_spider.service import exit_code
 from site_spider.service import plugins as parts
 from site_spider.service.check import check_crawl
 from site_spider.service.log_lines import processes_of
@@ -83,7 +85,12 @@ class Command(SiteCommand):
             if opts.until_done:
                 # of crawl_spider.sh: nothing is done by a crawl that cannot start
                 if processes_of() and self.spider_class is not Spider:
-                    check_crawl(self.options, self.spider_class)
+                    try:
+                        check_crawl(self.options, self.spider_class)
+                    except ConfigError as error:
+                        self.complain(str(error))
+                        self.end_with(exit_code.CONFIG)
+                        return
                 Watch(look, self.complain, _voice(opts.format), owners=owners).run()
             else:
                 log.check(_CHECK_SECONDS)

@@ -211,6 +211,28 @@ def test_a_projects_own_spider_crawls_from_kafka(project: Project, url: str, kaf
     assert documents.keys() == {url, *(f"{url}{n}" for n in range(1, PAGES))}
 
 
+def test_several_processes_crawl_until_done(project: Project, url: str) -> None:
+    """A process that dies is started again, and the spider that `genspider` makes is crawled the same way."""
+    project.add_on()
+    assert project.run("genspider", "-t", "seed", "leaflets", "127.0.0.1").returncode == 0
+    shown = project.run("settings", "--spider", "books", "--get", "DOWNLOAD_DELAY").stdout
+    assert shown == "0\n"
+    for spider in ("books", "leaflets"):
+        own = {"SITE_SEED_TOPIC": spider, "SITE_CONSUMER_GROUP": spider}
+        assert project.run("seed", *seeds(project, url), **own).returncode == 0
+        ran = project.run("service", spider, "-n", "2", "--until-done", "-s", "DOWNLOAD_DELAY=0", **own)
+        assert ran.returncode == 0, ran.stderr
+        assert "[1] " in ran.stderr
+    rows = project.run("results", "--format", "json").stdout.splitlines()
+    assert {document["url"] for document in map(json.loads, rows)} == {
+        url,
+        *(f"{url}{n}" for n in range(1, PAGES)),
+    }
+    refused = project.run("service", "plain")
+    assert refused.returncode == 78
+    assert "Spider plain takes no seeds" in refused.stderr
+
+
 def test_a_spider_without_seeds_behaves_as_without_the_add_on(project: Project, url: str) -> None:
     """The same settings, parts and items; the environment has no say in them."""
     arguments = "crawl", "plain", "-a", f"url={url}", "-s", "ROBOTSTXT_OBEY=False", "-s", "LOG_LEVEL=WARNING"

@@ -51,6 +51,18 @@ def test_a_server_that_is_away_at_the_start_is_exit_code_69(project: Project) ->
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [("crawl", "plain"), ("progress", "--until-done", "--spider", "plain"), ("service", "plain")]
+)
+def test_a_spider_that_takes_no_seeds_is_not_kept_running(project: Project, command: tuple[str, ...]) -> None:
+    """Under crawl_spider.sh it would begin again and again; its watcher would wait for a topic."""
+    modules = "SPIDER_MODULES=tests.commands.plain_spider"
+    ran = project.scrapy(*command, "--nolog", "-s", modules, CRAWL_SPIDER_PROCESSES="2")
+    assert ran.returncode == 78
+    assert "Spider plain takes no seeds: `class PlainSpider(SeedSpider)` would" in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
+
+
 def test_an_error_of_its_own_at_the_start_is_exit_code_71(project: Project) -> None:
     """With the traceback, once."""
     ran = project.scrapy("crawl", "crawl_spider", "-s", "STATS_CLASS=no.such.Class")

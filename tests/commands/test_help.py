@@ -13,7 +13,18 @@ from scrapy.settings import Settings
 from site_spider.commands.site_command import SiteCommand
 from tests.commands.project import Project
 
-MODULES = ["seed", "dead_letters", "results", "progress", "demo", "frontier", "console", "top", "kibana"]
+MODULES = [
+    "seed",
+    "dead_letters",
+    "results",
+    "progress",
+    "demo",
+    "frontier",
+    "console",
+    "top",
+    "kibana",
+    "service",
+]
 
 
 def help_of(module: str) -> tuple[SiteCommand, str]:

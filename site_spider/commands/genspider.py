@@ -1,0 +1,30 @@
+"""`scrapy genspider` of Scrapy: makes a spider, which takes seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scrapy.commands.genspider import Command as ScrapyCommandOfThatName
+from scrapy.settings import SETTINGS_PRIORITIES
+
+from site_spider.resources import resource
+from site_spider.service import addon
+
+
+class Command(ScrapyCommandOfThatName):
+    """As Scrapy's, with templates of this project; a project with the add-on has `-t seed` as well."""
+
+    @property
+    def templates_dir(self) -> str:
+        """As Scrapy asks."""
+        assert self.settings is not None
+        has_own = (self.settings.getpriority("TEMPLATES_DIR") or 0) > SETTINGS_PRIORITIES["default"]
+        if has_own or not addon.has_settings(self.settings):
+            return super().templates_dir
+        return str(resource("templates") / "spiders")
+
+    def _find_template(self, template: str) -> Path | None:
+        assert self.settings is not None
+        if template == "seed" and addon.is_enabled(self.settings):
+            return resource("templates") / "spiders" / "basic.tmpl"
+        return super()._find_template(template)

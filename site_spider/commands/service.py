@@ -1,0 +1,139 @@
+"""`scrapy service`: keeps crawler processes running, or checks what they would run with."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from scrapy import Spider
+
+from site_spider.commands.site_command import SiteCommand
+from site_spider.errors import ConfigError
+from site_spider.seed.tiers import Tiers
+from site_spider.service import exit_code, supervisor
+from site_spider.service.check import check_crawl
+
+
+class Command(SiteCommand):
+    """Becomes the supervisor, which needs less memory than a process with Scrapy in it."""
+
+    description = (
+        "Runs crawlers of a spider, members of one consumer group, in the foreground. A process that dies is "
+        "started again with growing pauses. The first SIGTERM or SIGINT (Ctrl-C) stops all gracefully, the "
+        "second kills them. Other options are those of `scrapy crawl`. The exit code is 0 when stopped or "
+        "done, 1 if completion cannot be determined, 69 if a server is away at the start, 71 if no process "
+        "could take seeds, 78 if a setting cannot be used."
+    )
+    spider_help = "as the argument"
+    max_arguments = 1
+    examples = """
+        scrapy service shop
+        scrapy service shop -n 4 --until-done
+        scrapy service shop -n 4 -s DOWNLOAD_DELAY=1 --logfile crawl-%p.log
+        scrapy service shop --scale 8      from another terminal; 0: all stop
+    """
+
+    def syntax(self) -> str:
+        """As Scrapy asks."""
+        return "[options] [SPIDER]"
+
+    def short_desc(self) -> str:
+        """As Scrapy asks."""
+        return "Keep crawlers of a spider running"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As Scrapy asks."""
+        super().add_options(parser)
+        parser.add_argument("-n", metavar="PROCESSES", type=_count, default=1, help="number of processes (1)")
+        parser.add_argument(
+            "--until-done", action="store_true", help="end when the group has no lag and nothing is in flight"
+        )
+        parser.add_argument(
+            "--scale",
+            metavar="N",
+            type=_count_or_none,
+            help="have the `scrapy service` that runs with this spider, topic and group keep N processes",
+        )
+        for flag, what in (("-a", "NAME=VALUE"), ("-o", "FILE"), ("-O", "FILE")):
+            parser.add_argument(
+                flag,
+                dest=f"crawl{flag}",
+                metavar=what,
+                action="append",
+                default=[],
+                help="as of scrapy crawl",
+            )
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        """As Scrapy asks; the log options are for the crawlers."""
+        if args and not args[0].startswith("-"):
+            opts.spider = args[0]
+        super().process_options(args, opts)
+        self.options.set("LOG_FILE", None, priority="cmdline")
+
+    def work(self, opts: argparse.Namespace) -> None:
+        """Supervise. Raises SiteSpiderError."""
+        try:
+            self._check(is_started=opts.scale is None)
+        except ConfigError as error:
+            self.complain(str(error))
+            self.end_with(exit_code.CONFIG)
+            return
+        sys.stdout.flush()
+        become_supervisor([*self._supervision(opts), "--", *_crawl_options(opts)])
+
+    def _check(self, *, is_started: bool) -> None:
+        if self.spider_class is Spider:
+            raise ConfigError("No spider takes seeds, or several do: name one, as `scrapy list` shows them.")
+        if is_started:
+            check_crawl(self.options, self.spider_class)
+
+    def _supervision(self, opts: argparse.Namespace) -> Iterator[str]:
+        group, topics = str(self.options["SITE_CONSUMER_GROUP"]), ",".join(Tiers.of(self.options).topics)
+        yield "--name=scrapy service"
+        for word in (sys.executable, "-m", "scrapy"):
+            yield f"--program={word}"
+        for key in (str(Path.cwd()), self.spider_class.name, group, topics):
+            yield f"--key={key}"
+        yield f"--spider={self.spider_class.name}"
+        yield f"--processes={opts.n}"
+        if opts.until_done:
+            yield "--until-done"
+        if opts.scale is not None:
+            yield f"--scale={opts.scale}"
+
+
+def become_supervisor(arguments: list[str]) -> NoReturn:
+    """In this process, without Scrapy."""
+    os.execv(sys.executable, [sys.executable, "-I", "-S", supervisor.__file__, *arguments])  # noqa: S606
+
+
+def _crawl_options(opts: argparse.Namespace) -> Iterator[str]:
+    for value in opts.set:
+        yield from ("-s", value)
+    for flag in ("-a", "-o", "-O"):
+        for value in getattr(opts, f"crawl{flag}"):
+            yield from (flag, value)
+    if opts.logfile:
+        yield f"--logfile={opts.logfile}"
+    if opts.loglevel:
+        yield f"--loglevel={opts.loglevel}"
+    if opts.nolog:
+        yield "--nolog"
+
+
+def _count(text: str) -> int:
+    number = _count_or_none(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {supervisor.MOST_PROCESSES}")
+    return number
+
+
+def _count_or_none(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > supervisor.MOST_PROCESSES:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {supervisor.MOST_PROCESSES}")
+    return int(text)

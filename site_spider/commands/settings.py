@@ -1,0 +1,31 @@
+"""`scrapy settings` of Scrapy: shows a setting."""
+
+from __future__ import annotations
+
+import argparse
+
+from scrapy.commands.settings import Command as ScrapyCommandOfThatName
+from scrapy.spiderloader import get_spider_loader
+
+from site_spider.service import addon
+from site_spider.service.environment import apply_environment
+
+
+class Command(ScrapyCommandOfThatName):
+    """As Scrapy's, with what the add-on and the environment say, and with those of a spider."""
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As Scrapy asks."""
+        super().add_options(parser)
+        parser.add_argument("--spider", metavar="NAME", help="with the custom_settings of this spider")
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        """As Scrapy asks; a project without the add-on has its own settings alone."""
+        super().process_options(args, opts)
+        assert self.settings is not None
+        if addon.is_enabled(self.settings):
+            addon.apply_settings(self.settings)
+        if opts.spider:
+            get_spider_loader(self.settings).load(opts.spider).update_settings(self.settings)
+        if addon.has_settings(self.settings):
+            apply_environment(self.settings)

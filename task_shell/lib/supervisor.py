@@ -1,0 +1,1 @@
+../../site_spider/service/supervisor.py

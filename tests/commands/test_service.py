@@ -1,0 +1,127 @@
+"""`scrapy service`: what it has the supervisor run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from scrapy.commands import ScrapyCommand
+from scrapy.settings import Settings
+
+from site_spider.commands import service
+from site_spider.service import exit_code, supervisor
+
+
+class Became(Exception):
+    """The process would be the supervisor now."""
+
+
+@pytest.fixture
+def words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """What the supervisor was told."""
+    found: list[str] = []
+
+    def become(arguments: list[str]) -> None:
+        found.extend(arguments)
+        raise Became
+
+    monkeypatch.setattr(service, "become_supervisor", become)
+    monkeypatch.setenv("SITE_DATA_DIR", str(tmp_path))
+    return found
+
+
+def run(*arguments: str) -> ScrapyCommand:
+    command = service.Command()
+    command.settings = Settings()
+    command.settings.setmodule("site_spider.settings", priority="project")
+    parser = argparse.ArgumentParser(conflict_handler="resolve")
+    command.add_options(parser)
+    opts, rest = parser.parse_known_args(arguments)
+    command.process_options(rest, opts)
+    command.run(rest, opts)
+    return command
+
+
+def test_options_of_a_crawl_are_those_of_every_process(words: list[str]) -> None:
+    given = [
+        "-s",
+        "A_B=1",
+        "-a",
+        "city=Oslo",
+        "-o",
+        "items.jsonl",
+        "--logfile=crawl-%p.log",
+        "--loglevel=INFO",
+    ]
+    with pytest.raises(Became):
+        run("crawl_spider", "-n", "4", "--until-done", *given)
+    plan = supervisor.Supervision("x", [sys.executable, "-m", "scrapy"], "crawl_spider", given, 4)
+    at = words.index("--")
+    assert words[at + 1 :] == given
+    assert {"--processes=4", "--until-done", "--spider=crawl_spider"} <= set(words[:at])
+    assert plan.crawler[3:] == ["crawl", "crawl_spider", *given]
+    assert plan.watcher[3:] == ["progress", "--until-done", "-s", "A_B=1"]
+
+
+def test_scale_reaches_the_one_of_the_same_spider_topic_and_group(words: list[str]) -> None:
+    with pytest.raises(Became):
+        run("-n", "2", "-s", "SITE_SEED_TOPIC=mine")
+    started = [word for word in words if word.startswith("--key=")]
+    assert started == [f"--key={key}" for key in (Path.cwd(), "crawl_spider", "site_spider", "mine")]
+    words.clear()
+    with pytest.raises(Became):
+        run("--scale", "3", "-s", "SITE_SEED_TOPIC=mine")
+    assert [word for word in words if word.startswith("--key=")] == started
+    assert "--scale=3" in words
+
+
+def test_a_wrong_setting_starts_nothing(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("-s", "SITE_LINK_SCOPE=galaxy").exitcode == 78
+    assert words == []
+    assert "SITE_LINK_SCOPE is 'galaxy'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many", "10000"])
+def test_a_number_of_processes_is_checked(number: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(f"-n={number}")
+    assert ended.value.code == 2
+
+
+def test_the_exit_codes_of_the_supervisor_are_those_of_crawls() -> None:
+    """It is a program that imports nothing of the package."""
+    assert (supervisor.UNAVAILABLE, supervisor.SETUP, supervisor.CONFIG) == (
+        exit_code.UNAVAILABLE,
+        exit_code.SETUP,
+        exit_code.CONFIG,
+    )
+
+
+@pytest.mark.parametrize("trap", ["link", "writable", "file"])
+def test_a_folder_that_others_can_reach_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
+) -> None:
+    """It keeps no supervisor from its start: the next folder is taken."""
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "site_spider-control"
+    if trap == "link":
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif trap == "file":
+        folder.touch()
+    else:
+        folder.mkdir()
+        folder.chmod(0o777)
+    control = supervisor.ScaleControl(["key"])
+    assert control.claim() is None
+    (pid,) = (tmp_path / "home").rglob("*.pid")
+    assert pid.read_text() == str(os.getpid())
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+    assert "another one runs" in (supervisor.ScaleControl(["key"]).claim() or "")
+    control.release()
+    assert supervisor.ScaleControl(["key"]).scale(2) is False
