@@ -88,6 +88,9 @@ class Flows(Generic[L]):
     def __len__(self) -> int:
         return len(self._flows)
 
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self._flows)
+
     def flow(self, key: Hashable) -> Flow[L]:
         """The flow of a task, made if need be."""
         flow = self._flows.get(key)

@@ -184,6 +184,10 @@ class Frontier(Generic[T]):
         """How many items wait on each level, lowest first; those that are not due yet included."""
         return dict(sorted(self._lengths.items()))
 
+    def has_flow(self, picks: Callable[[Hashable], bool]) -> bool:
+        """Whether there is a flow that `picks` picks, also one of which nothing waits at the moment."""
+        return any(map(picks, self._hosts.flows()))
+
     def waiting(self, name: str) -> int:
         """How many items of this host wait, those that are not due yet not included."""
         host = self._hosts.get(name)

@@ -74,6 +74,10 @@ class Hosts(Generic[T]):
         """The same for those of the last turn."""
         return host.lane(self._flows.known(flow))
 
+    def flows(self) -> Iterator[Hashable]:
+        """The keys of those of which something waits, or that are ahead."""
+        return iter(self._flows)
+
     def look(self, flow: Flow[Any]) -> None:
         """Nothing of it may wait any more."""
         self._flows.look(flow)

@@ -17,6 +17,8 @@ from site_spider.ledger.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
+_NEARLY_FULL = 500  # seeds below the limit
+
 
 @dataclass(frozen=True, slots=True)
 class SeedLimits:
@@ -36,11 +38,13 @@ class PollRoom:
         limits: SeedLimits,
         may_poll: Callable[[], bool],
         weights: Mapping[str, float] | None = None,  # by tier, where there are several
+        has_tasks: Callable[[], bool] = lambda: False,
     ) -> None:
         self._ledger = ledger
         self._load = load
         self._limits = limits
         self._may_poll = may_poll
+        self._has_tasks = has_tasks  # that share what is polled
         self._poll_limit = PollLimit(limits.seeds)
         # of one partition: it is seen to have its share before the others' reserve is gone
         self._most_at_once = max(1, reserve(limits.seeds) // 2)
@@ -76,6 +80,8 @@ class PollRoom:
         ledger, limit = self._ledger, self._limits.span_offsets
         mine = ledger.partitions()
         self._poll_limit.look(ledger.in_flight)
+        if ledger.in_flight > self._poll_limit.now - _NEARLY_FULL and self._has_tasks():
+            self._poll_limit.starved(ledger.in_flight)
         wide = frozenset(partition for partition in mine if ledger.span(partition) >= limit)
         for partition in wide - self._too_wide:
             logger.warning(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple
 
 from site_spider.contracts.seed_log import Partition, Producer, SeedLog
 from site_spider.engine.background import Background
+from site_spider.frontier.fairness import TaskFlow
+from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.queues import Queues
+from site_spider.frontier.waiter import Waiter
 from site_spider.intake.loop_calls import LoopCalls
 from site_spider.service.config import ServiceSettings
 from site_spider.tasks.board import Board
@@ -51,6 +55,15 @@ def build_records(
     parking = Parking(producer, topics, states, background, highs)
     pages = PageLog(log, producer, topics.pages, background)
     return TaskRecords(topics, board, states, parking, control, highs, pages, background)
+
+
+def shares(records: TaskRecords, frontier: Frontier[Waiter]) -> bool:
+    """Whether there are tasks that share what is polled: here, declared, or named by a producer."""
+    return (
+        frontier.has_flow(lambda flow: isinstance(flow, TaskFlow) and flow.task_id is not None)
+        or records.board.has_running(time.time())
+        or records.control.endings.have_seeds()
+    )
 
 
 def build_gate(records: TaskRecords, queues: Queues, leaving: Leaving) -> TaskGate:

@@ -72,7 +72,7 @@ from site_spider.service.observers import Observers
 from site_spider.service.parts import Parts, Stores
 from site_spider.service.stop import Stop
 from site_spider.service.task_ends import build_ends
-from site_spider.service.task_wiring import build_gate, build_records, build_tasks
+from site_spider.service.task_wiring import build_gate, build_records, build_tasks, shares
 from site_spider.service.tracing import seed_traces, times_of
 from site_spider.sources.extractor import Extractor
 from site_spider.tasks.leaving import Leaving
@@ -148,7 +148,14 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     soft = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
     has_memory = lambda: bodies.has_room  # noqa: E731
     back_pressure = BackPressure(load, sinks, commits, handover, lambda: stop.has_begun, has_memory, soft)
-    poll_room = PollRoom(ledger, load, config.limits, back_pressure.may_poll, config.tiers.weights)
+    poll_room = PollRoom(
+        ledger,
+        load,
+        config.limits,
+        back_pressure.may_poll,
+        config.tiers.weights,
+        lambda: shares(records, frontier),
+    )
     own_requests = OwnRequests(spider)
     seed_queue = SeedQueue(wake, own_requests)
     quarantine = Quarantine(completion, seed_queue, dead_letters, commits.commit_first, wake)

@@ -9,6 +9,7 @@ compaction keeps the latest of each.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -21,6 +22,7 @@ from site_spider.tasks.usage import NOTHING, Returned, Usage, total
 _SEPARATOR = "\x1f"
 RETURNED = "returned"
 MOST_TASKS = 100_000
+_MOST_LOOKED_AT = 1_000
 
 K = TypeVar("K", Usage, Returned)
 
@@ -84,6 +86,13 @@ class Board:
     def phase(self, task_id: str, now: float) -> Phase:
         """See phase.phase_of."""
         return phase_of(self.tasks.get(task_id), self.used(task_id), now)
+
+    def has_running(self, now: float) -> bool:
+        """Whether seeds of a declared task may be on their way at a Unix time, of those declared last."""
+        return any(
+            self.phase(task_id, now).name == "running"
+            for task_id in islice(reversed(self.tasks), _MOST_LOOKED_AT)
+        )
 
     def end_of(self, task_id: str, now: float) -> str:
         """How it ends, if it does at a Unix time: done, cancelled or expired."""

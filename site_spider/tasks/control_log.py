@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Message, Partition
@@ -29,6 +30,7 @@ from site_spider.tasks.ending import (
 
 MAX_RECORD_BYTES = 1_000_000
 MOST_TASKS = 100_000
+_MOST_LOOKED_AT = 1_000
 _SEPARATOR = "\x1f"
 _LARGEST = 2**62
 
@@ -174,6 +176,12 @@ class Endings:
 
     def __len__(self) -> int:
         return len(self._endings)
+
+    def have_seeds(self) -> bool:
+        """Whether seeds of a task are on their way, of those named last."""
+        return any(
+            self._endings[task_id].has_seeds for task_id in islice(reversed(self._endings), _MOST_LOOKED_AT)
+        )
 
     def pages_told(self) -> dict[str, int]:
         """Of each task that has ended: below what offset the page log is told."""

@@ -166,6 +166,11 @@ class TaskEnding:
         return self.is_told or (self.is_closed and not self.sending and self.is_passed)
 
     @property
+    def has_seeds(self) -> bool:
+        """Whether somebody is producing them, or not all of them are complete."""
+        return not self.is_told and (bool(self.sending) or not self.is_passed)
+
+    @property
     def is_passed(self) -> bool:
         """Whether all that is known of it is complete and committed."""
         return all(self.passed(partition) >= high for partition, high in self.highs.items())

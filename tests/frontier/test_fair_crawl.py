@@ -1,19 +1,25 @@
-"""Two tasks in one crawl."""
+"""Tasks beside each other in one crawl."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.http import Response
 
+from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
+from tests.tasks.test_control import declare
 
 SLOTS = 8
+WEIGHTS = {"one": 1.0, "three": 3.0, "nine": 9.0}
 
 
 @pytest.fixture(autouse=True)
@@ -23,25 +29,67 @@ def clean() -> Iterator[None]:
     engine.ANSWERS.clear()
 
 
-def test_a_small_task_does_not_wait_for_a_large_one_that_came_first(tmp_path: Path) -> None:
-    """On one topic and one host: from its first page on, every second one is its."""
-    order: list[str] = []
+class Site:
+    """Answers nothing until so many seeds are in flight; remembers of which task each page was."""
 
-    async def answer(request: Request) -> Response:
-        order.append(request.url.split("/")[3])
+    def __init__(self, tasks: Iterable[str], waits_for: int) -> None:
+        self.order: list[str] = []
+        self.seeds: list[dict[str, Any]] = []
+        self._waits_for = waits_for
+        self._open = asyncio.Event()
+        for number, task in enumerate(tasks):
+            path = f"/{task}/{number}"
+            engine.ANSWERS[path] = self._answer
+            meta = {"url_id": path, "NotExtract": True} | ({"task_id": task} if task else {})
+            self.seeds.append({"url": f"http://host.test{path}", "meta": meta})
+
+    async def _answer(self, request: Request) -> Response:
+        await self._open.wait()
+        self.order.append(request.url.split("/")[3])
         await asyncio.sleep(0.01)
         return page(request)
 
-    seeds = []
-    for task, count in (("large", 900), ("small", 10)):
-        for number in range(count):
-            path = f"/{task}/{number}"
-            engine.ANSWERS[path] = answer
-            meta = {"url_id": path, "task_id": task, "NotExtract": True}
-            seeds.append({"url": f"http://host.test{path}", "meta": meta})
-    found = crawl(tmp_path, seeds, CONCURRENT_REQUESTS=SLOTS, CONCURRENT_REQUESTS_PER_DOMAIN=SLOTS)
-    assert len(found.documents) == 910
-    first = order.index("small")
-    last = len(order) - 1 - order[::-1].index("small")
-    assert last - first < 2 * 10 + SLOTS
-    assert last < 700, "it was polled with the rest, and waited"
+    def has(self, pages: int, crawler: Crawler) -> bool:
+        """Whether so many pages were answered."""
+        service = SeedService.of(crawler)
+        assert service is not None
+        if service.parts.completion.ledger.in_flight >= self._waits_for:
+            self._open.set()
+        return len(self.order) >= pages
+
+
+def crawled(folder: Path, site: Site, pages: int) -> None:
+    slots = {"CONCURRENT_REQUESTS": SLOTS, "CONCURRENT_REQUESTS_PER_DOMAIN": SLOTS}
+    crawl(folder, site.seeds, until=lambda crawler: site.has(pages, crawler), **slots)
+
+
+@pytest.mark.parametrize("count", [800, 6_000])
+@pytest.mark.parametrize("is_declared", [False, True], ids=["undeclared", "declared"])
+def test_a_small_task_does_not_wait_for_a_large_one_that_came_first(
+    tmp_path: Path, count: int, is_declared: bool
+) -> None:
+    """On one topic and one host: it is polled before a page has ended, and every second one is its then."""
+    for task in ("large", "small") if is_declared else ():
+        declare(tmp_path, task)
+    site = Site(["large"] * count + ["small"] * 10, waits_for=count + 10)
+    crawled(tmp_path, site, pages=100)
+    assert site.order[: 2 * 10 + 2 * SLOTS].count("small") == 10
+
+
+def test_a_declared_task_does_not_wait_for_seeds_without_a_task(tmp_path: Path) -> None:
+    declare(tmp_path, "small")
+    site = Site([""] * 3_000 + ["small"] * 10, waits_for=3_010)
+    crawled(tmp_path, site, pages=100)
+    assert site.order[: 2 * 10 + 2 * SLOTS].count("small") == 10
+
+
+@pytest.mark.parametrize("is_mixed", [False, True], ids=["one after the other", "mixed"])
+def test_tasks_share_by_weight_however_they_were_produced(tmp_path: Path, is_mixed: bool) -> None:
+    """1:3:9, over more pages than a window of a thousand seeds lasts."""
+    for task, weight in WEIGHTS.items():
+        declare(tmp_path, task, weight=weight)
+    tasks = [task for task in WEIGHTS for _ in range(2_000)]
+    site = Site(list(WEIGHTS) * 2_000 if is_mixed else tasks, waits_for=900 if is_mixed else 6_000)
+    crawled(tmp_path, site, pages=1_950)
+    shares = Counter(site.order[1_300:1_950])
+    assert shares == {task: pytest.approx(50 * weight, abs=SLOTS) for task, weight in WEIGHTS.items()}
