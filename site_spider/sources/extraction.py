@@ -7,13 +7,13 @@ for it, and nothing within the process can stop it: so a crawl has this run by `
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from jmespath.exceptions import JMESPathError
 from lxml import etree
 
 from site_spider.page.decode import python_codec
@@ -21,14 +21,17 @@ from site_spider.page.link_base import LinkBase
 from site_spider.page.links import MAX_LINKS, extract_links
 from site_spider.sources import selectors
 from site_spider.sources.model import ItemField, ItemRule, LinkRule, Selection, Source
-from site_spider.sources.patterns import any_matches, found, sound
-from site_spider.sources.values import absolute, cut, processed, text_of
+from site_spider.sources.patterns import any_matches, sound
+from site_spider.sources.patterns import found as found_in
+from site_spider.sources.values import absolute, cut, processed, text_of, usable
 
 MAX_PAGE_CHARS = 5_000_000  # what stands behind is not read
 MAX_ITEMS = 1_000  # of a page
 MAX_VALUES = 1_000  # of a field
 MAX_ITEMS_CHARS = 5_000_000  # of all items of a page, as JSON
 _MAX_NOTES = 20
+_LONGEST_NOTE = 300  # characters
+_LONGEST_INTEGER = 300  # digits
 _MAX_KINDS = 500  # of notes, from which the most frequent are shown
 NEXT_PAGE = -1  # in place of the number of a rule
 
@@ -77,7 +80,7 @@ class SourcePage:
     def json(self) -> Any:
         """The JSON value; None when it is none."""
         try:
-            return json.loads(self.text, parse_constant=lambda _: None)
+            return json.loads(self.text, parse_int=_integer)
         except (ValueError, RecursionError):
             return None
 
@@ -98,48 +101,70 @@ class SourcePage:
         ).urls
 
 
+def _integer(digits: str) -> float | int:
+    """A number of thousands of digits, which Python refuses, is one that nothing can be made of."""
+    return int(digits) if len(digits) <= _LONGEST_INTEGER else math.inf
+
+
 def extract(source: Source, page: SourcePage, *, wants_links: bool = True) -> Extracted:
     """All that the source finds. Never raises for what a page holds."""
     result = Extracted()
-    notes, lost = Counter[str](), Counter[str]()
+    notes, lost = _Notes(), _Notes()
     chars = MAX_ITEMS_CHARS
     for rule in source.items:
         if rule.urls and not any_matches(rule.urls, page.url):
             continue
-        for context in _contexts(rule, page):
+        for context in _contexts(rule, page, notes):
             item = _item(rule, page, context, notes, lost)
             chars -= 0 if item is None else len(json.dumps(item, ensure_ascii=False))
             if chars < 0 or len(result.items) >= MAX_ITEMS:
-                lost["the page has more items than are taken"] += 1
+                lost.add("the page has more items than are taken")
                 break
             if item is not None:
                 result.items.append(item)
     if wants_links:
-        result.links = list(_links(source, page))
-    result.notes, result.lost = _said(notes), _said(lost)
+        result.links = list(_links(source, page, notes))
+    result.notes, result.lost = notes.said(), lost.said()
     return result
 
 
-def _said(counts: Counter[str]) -> list[str]:
-    return [
-        said if times == 1 else f"{said} ({times} times)" for said, times in counts.most_common(_MAX_NOTES)
-    ]
+class _Notes:
+    """What is said of a page, each with how often. Bounded: it holds what stands in the page."""
+
+    def __init__(self) -> None:
+        self._counts = Counter[str]()
+
+    def add(self, said: str) -> None:
+        """One line of it."""
+        if len(self._counts) < _MAX_KINDS:
+            self._counts[sound(" ".join(said[: 2 * _LONGEST_NOTE].split()))[:_LONGEST_NOTE]] += 1
+
+    def of(self, name: str) -> Callable[[str], None]:
+        """What adds notes of a field."""
+        return lambda said: self.add(f"{name}: {said}")
+
+    def said(self) -> list[str]:
+        """The most frequent ones."""
+        return [
+            said if times == 1 else f"{said} ({times} times)"
+            for said, times in self._counts.most_common(_MAX_NOTES)
+        ]
 
 
-def _contexts(rule: ItemRule, page: SourcePage) -> list[Any]:
+def _contexts(rule: ItemRule, page: SourcePage, notes: _Notes) -> list[Any]:
     if rule.each is None:
         return [None]
-    return _safely_selected(rule.each, page)[: MAX_ITEMS + 1]
+    return _selected(rule.each, page, None, notes.of("each"))[: MAX_ITEMS + 1]
 
 
 def _item(
-    rule: ItemRule, page: SourcePage, context: Any, notes: Counter[str], lost: Counter[str]
+    rule: ItemRule, page: SourcePage, context: Any, notes: _Notes, lost: _Notes
 ) -> dict[str, Any] | None:
     item: dict[str, Any] = {}
     for name, wanted in rule.fields.items():
-        values = _values(wanted, page, context, name, notes)
+        values = _values(wanted, page, context, notes.of(name))
         if not values and wanted.required:
-            lost[f"an item is left out: {name} is missing"] += 1
+            lost.add(f"an item is left out: {name} is missing")
             return None
         if wanted.is_list:
             item[name] = values or ([] if wanted.default is None else wanted.default)
@@ -148,56 +173,61 @@ def _item(
     return item
 
 
-def _values(wanted: ItemField, page: SourcePage, context: Any, name: str, notes: Counter[str]) -> list[Any]:
+def _values(wanted: ItemField, page: SourcePage, context: Any, note: Callable[[str], None]) -> list[Any]:
     if wanted.is_constant:
         return wanted.constant if wanted.is_list and isinstance(wanted.constant, list) else [wanted.constant]
-    try:
-        values = _texts(_selected(wanted, page, context)) if wanted.ways else [_source_text(page, context)]
-    except (etree.XPathError, JMESPathError) as error:  # as a function that gets what it is not for
-        notes[f"{name}: {error}"] += 1
-        return []
-    if wanted.type == "any" and wanted.jmespath is not None and not wanted.is_list and values:
-        values = [values]
+    is_whole = wanted.type == "any" and wanted.jmespath is not None and not wanted.is_list
+    if wanted.ways:
+        values = _texts(_selected(wanted, page, context, note, is_whole=is_whole))
+    else:
+        values = [_source_text(page, context)]
     is_single = not wanted.is_list and not any(step.name == "join" for step in wanted.then)
     most = 1 if is_single else MAX_VALUES
+    values = usable(values if wanted.regex is not None else values[:most], note)
     if wanted.regex is not None:
-        values = [match for value in values for match in found(wanted.regex, text_of(value), most)]
-
-    def note(said: str) -> None:
-        if len(notes) < _MAX_KINDS:
-            notes[f"{name}: {said}"] += 1
-
+        values = [match for value in values for match in found_in(wanted.regex, text_of(value), most)]
     return processed(wanted, values[:most], page.base, note)
 
 
-def _selected(selection: Selection, page: SourcePage, context: Any) -> list[Any]:
-    """Elements, texts, numbers or JSON values."""
-    if selection.jmespath is not None:
-        data = page.json if context is None or etree.iselement(context) else context
-        value = selectors.jmespath(selection.jmespath).search(data)
-    else:
-        node = context if etree.iselement(context) else page.root
-        expression = (
-            selectors.css(selection.css) if selection.css is not None else selectors.xpath(selection.xpath)
-        )
-        value = expression(node)
-    if isinstance(value, list):
+def _selected(
+    selection: Selection,
+    page: SourcePage,
+    context: Any,
+    note: Callable[[str], None],
+    *,
+    is_whole: bool = False,
+) -> list[Any]:
+    """Elements, texts, numbers or JSON values; none, and a note, where a function gets what it is not for."""
+    try:
+        value = _evaluated(selection, page, context)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - jmespath raises whatever Python does for a value of another type
+        note(str(error)[: 2 * _LONGEST_NOTE])
+        return []
+    if isinstance(value, list) and not is_whole:
         return [one for one in value if one is not None]
     return [] if value is None else [value]
 
 
-def _safely_selected(selection: Selection, page: SourcePage) -> list[Any]:
-    """Nothing where a function gets what it is not for."""
-    try:
-        return _selected(selection, page, None)
-    except (etree.XPathError, JMESPathError):
-        return []
+def _evaluated(selection: Selection, page: SourcePage, context: Any) -> Any:
+    if selection.jmespath is not None:
+        data = page.json if context is None or etree.iselement(context) else context
+        return selectors.jmespath(selection.jmespath).search(data)
+    node = context if etree.iselement(context) else page.root
+    if selection.css is not None:
+        return selectors.css(selection.css)(node)
+    return selectors.xpath(selection.xpath)(node)
 
 
 def _texts(values: Iterable[Any]) -> list[Any]:
     """An element counts as its text; blank texts do not count."""
-    texts = (_inner_text(value) if etree.iselement(value) else value for value in values)
+    texts = (_inner(value) if etree.iselement(value) else value for value in values)
     return [cut(text) if isinstance(text, str) else text for text in texts if not _is_blank(text)]
+
+
+def _inner(element: Any) -> str:
+    return _inner_text(element) if isinstance(element.tag, str) else element.text or ""  # of a comment
 
 
 def _is_blank(value: Any) -> bool:
@@ -215,21 +245,22 @@ def _source_text(page: SourcePage, context: Any) -> str:
 # --- links -------------------------------------------------------------------------------------
 
 
-def _links(source: Source, page: SourcePage) -> Iterator[FoundLink]:
+def _links(source: Source, page: SourcePage, notes: _Notes) -> Iterator[FoundLink]:
     seen: set[str] = {page.url}
     for number, rule in enumerate(source.follow or ()):
-        for url in _met(rule, page):
+        for url in _met(rule, page, notes.of(f"follow.{number}")):
             if url not in seen and len(seen) <= MAX_LINKS:
                 seen.add(url)
                 yield FoundLink(url, number)
     if source.pagination is not None:
-        for url in _joined(_safely_selected(source.pagination, page), page)[:1]:
+        for url in _joined(_selected(source.pagination, page, None, notes.of("pagination")), page)[:1]:
             if url != page.url:
                 yield FoundLink(url, NEXT_PAGE)
 
 
-def _met(rule: LinkRule, page: SourcePage) -> Iterator[str]:
-    urls = page.links if rule.css is None else _joined(selectors.css(rule.css)(page.root), page)
+def _met(rule: LinkRule, page: SourcePage, note: Callable[[str], None]) -> Iterator[str]:
+    selection = None if rule.css is None else Selection.model_validate({"css": rule.css})
+    urls = page.links if selection is None else _joined(_selected(selection, page, None, note), page)
     for url in urls:
         if (not rule.allow or any_matches(rule.allow, url)) and not any_matches(rule.deny, url):
             yield url
@@ -239,7 +270,10 @@ def _joined(selected: Iterable[Any], page: SourcePage) -> list[str]:
     """The links inside of what was selected, or that it is itself."""
     written: dict[str, None] = {}
     for one in selected:
-        hrefs = _hrefs(one) if etree.iselement(one) else [one] if isinstance(one, str) else ()
+        if etree.iselement(one):
+            hrefs = _hrefs(one) if isinstance(one.tag, str) else ()
+        else:
+            hrefs = [one] if isinstance(one, str) else ()
         for href in hrefs:
             if len(written) >= MAX_LINKS:
                 break

@@ -130,7 +130,7 @@ class Extractor:
         async with self._turn:
             try:
                 return await self._extracted(source, page)
-            except (OSError, EOFError, TimeoutError) as error:
+            except (OSError, EOFError, TimeoutError, ValueError, RecursionError) as error:
                 why = self._reason(await self._end())
                 raise NotExtracted(f"the source {source.name} could not be applied: {why}") from error
             except BaseException:  # cancelled: an answer under way would be the next page's

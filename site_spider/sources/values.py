@@ -17,6 +17,8 @@ MAX_TEXT_CHARS = 100_000  # of one value; the rest is cut off
 _LONGEST_NUMBER = 100  # characters
 _LONGEST_DATE = 200
 _SHOWN = 60
+_INTEGERS = range(-(2**63), 2**63)  # what the stores of results hold
+_MAX_DEPTH = 50  # of a JSON value
 _DIGITS = r"[-+]?\d[\d\s.,'\x{2019}\x{a0}\x{202f}]*"
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -32,8 +34,37 @@ def processed(
     found = list(values)
     for step in field.then:
         found = [_joined(step, found)] if step.name == "join" and found else _kept(step, found, base, note)
-    convert = _TYPES[field.type]
-    return list(_each(convert, found, note))
+    return list(_each(_TYPES[field.type], found, note))
+
+
+def usable(values: Iterable[Any], note: Callable[[str], None]) -> list[Any]:
+    """Without numbers that JSON does not have; inside of lists and objects null stands for them."""
+    return list(_each(lambda value: _finite(value, note), values, note))
+
+
+def _finite(value: Any, note: Callable[[str], None]) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadValue(f"{value} is no number that can be used")
+    if not isinstance(value, dict | list):
+        return value
+    if _is_deeper(value, _MAX_DEPTH):
+        raise BadValue(f"a value is nested deeper than {_MAX_DEPTH}")
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        note("a value holds numbers that cannot be used; null stands for them")
+        text = json.dumps(value, ensure_ascii=False)
+    return json.loads(sound(text), parse_constant=lambda _: None)
+
+
+def _is_deeper(value: dict[str, Any] | list[Any], most: int) -> bool:
+    level: list[Any] = [value]
+    for _ in range(most):
+        parts = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [one for part in parts for one in part if isinstance(one, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def _joined(step: ValueStep, values: list[Any]) -> str:
@@ -53,6 +84,8 @@ def _each(convert: Callable[[Any], Any], values: Iterable[Any], note: Callable[[
             yield convert(value)
         except BadValue as error:
             note(str(error))
+        except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+            note(f"{_shown(str(value)[:_SHOWN])} cannot be used: {error}")
 
 
 def absolute(href: str, base: LinkBase) -> str | None:
@@ -63,9 +96,7 @@ def absolute(href: str, base: LinkBase) -> str | None:
 
 def text_of(value: Any) -> str:
     """A value as text: JSON for what is none and no number."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False)
+    return sound(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def cut(text: str) -> str:
@@ -99,7 +130,7 @@ def _date(value: Any, step: ValueStep) -> str:
         raise BadValue(f"{_shown(text)} is no date")
     try:
         moment = datetime.strptime(text, step.date) if step.date else _usual_date(text)
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, ArithmeticError, LookupError):
         raise BadValue(f"{_shown(text)} is no date" + (f" like {step.date}" if step.date else "")) from None
     has_time = step.date is None and len(text) > len("2024-01-01")
     is_day = not has_time and moment.time() == datetime.min.time()
@@ -120,6 +151,8 @@ def _integer(value: Any) -> int:
     number = _real(value)
     if number != int(number):
         raise BadValue(f"{_shown(text_of(value))} is no integer")
+    if int(number) not in _INTEGERS:
+        raise BadValue(f"{_shown(text_of(value))} is too large for an integer of 64 bits")
     return int(number)
 
 
@@ -127,15 +160,19 @@ def _real(value: Any) -> float | int:
     if isinstance(value, bool):
         raise BadValue(f"{_shown(text_of(value))} is no number")
     if isinstance(value, int | float):
-        return value
+        return _sized(value)
     text = text_of(value).strip()
     try:
         number = int(text) if text.lstrip("+-").isdigit() and len(text) <= _LONGEST_NUMBER else float(text)
     except ValueError:
         raise BadValue(f"{_shown(text)} is no number; the step number finds one in a text") from None
     if not math.isfinite(number):
-        raise BadValue(f"{_shown(text)} is no number")
-    return number
+        raise BadValue(f"{_shown(text)} is no number that can be used")
+    return _sized(number)
+
+
+def _sized(number: float | int) -> float | int:
+    return number if isinstance(number, float) or number in _INTEGERS else float(number)
 
 
 def _boolean(value: Any) -> bool:
@@ -148,8 +185,6 @@ def _boolean(value: Any) -> bool:
 
 
 def _any(value: Any) -> Any:
-    if isinstance(value, dict | list):
-        return json.loads(sound(json.dumps(value, ensure_ascii=False)))
     return cut(value) if isinstance(value, str) else value
 
 

@@ -31,9 +31,19 @@ def serve(connection: socket.socket) -> None:
             if "source" in head:
                 sources[head["name"]] = Source.model_validate(head["source"], strict=False)
             signal.setitimer(signal.ITIMER_PROF, head["seconds"])
-            answer = _answer(head, body, sources[head["name"]])
+            answer = _answered(head, body, sources[head["name"]])
             signal.setitimer(signal.ITIMER_PROF, 0)
             write_frame(connection, answer)
+
+
+def _answered(head: dict[str, Any], body: bytes, source: Source) -> dict[str, Any]:
+    try:
+        return _answer(head, body, source)
+    except MemoryError:
+        raise  # a new process begins without what this page has left
+    except Exception as error:  # noqa: BLE001 - a page ends nothing but itself
+        said = f"{source.name} could not be applied: {type(error).__name__}: {str(error)[:200]!a}"
+        return {"items": [], "links": [], "notes": [], "lost": [said]}
 
 
 def _answer(head: dict[str, Any], body: bytes, source: Source) -> dict[str, Any]:

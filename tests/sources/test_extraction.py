@@ -19,6 +19,7 @@ from site_spider.sources.extraction import (
     extract,
 )
 from site_spider.sources.file import parse_source
+from site_spider.sources.model import Source
 from site_spider.sources.values import MAX_TEXT_CHARS
 
 URL = "http://shop.test/catalogue/list.html"
@@ -70,7 +71,7 @@ def fields(page: str = HTML, **wanted: Any) -> tuple[dict[str, Any], list[str]]:
         ({"constant": None}, None),
         ({"css": ".none"}, None),
         ({"css": ".none", "list": True}, []),
-        ({"css": ".none", "default": 7}, 7),
+        ({"css": ".none", "type": "integer", "default": 7}, 7),
         ({"xpath": "boolean(//h1)", "type": "boolean"}, True),
     ],
 )  # fmt: skip
@@ -154,10 +155,19 @@ pagination: {css: "li.next a"}
     assert run(body, wants_links=False).links == []
 
 
-def test_a_whole_value_of_json() -> None:
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ('[1, null, "", {"b": "\\ud800"}]', [1, None, "", {"b": "?"}]),
+        ("5", 5),
+        ('{"b": 1}', {"b": 1}),
+        ("[]", []),
+    ],
+)
+def test_a_whole_value_of_json(written: str, value: object) -> None:
     """With the type any, and no list asked for."""
-    item, notes = fields('{"a": [1, {"b": "\\ud800"}]}', value={"jmespath": "a", "type": "any"})
-    assert item == {"value": [1, {"b": "?"}]}
+    item, notes = fields(f'{{"a": {written}}}', value={"jmespath": "a", "type": "any"})
+    assert item == {"value": value}
     assert notes == []
 
 
@@ -165,6 +175,107 @@ def test_a_function_that_gets_what_it_is_not_for_is_noted() -> None:
     item, notes = fields('{"a": 1}', value={"jmespath": "length(a)"})
     assert item == {"value": None}
     assert notes[0].startswith("value: In function length()")
+
+
+VALUES = [
+    "n/a", "1e999", "-1e999", "NaN", "Infinity", "inf", "²", "٣", "1,2.3.4", "--5", "9" * 101, "9" * 5000,
+    "0x10", "1_000", "yes", "\ud800", "\0", "1e308", "2024-13-45", "9999-12-31T23:59:59+23:59", "http://[",
+    "//", "javascript:x", "http://x:99999/", "http://\udfff/", "Mon, 99 May 2024 10:20:30 GMT", "",
+    "Mon, 06 May 99999999999999999999 10:20:30 GMT", "[" * 5000, '{"x":' * 200 + "1" + "}" * 200,
+]  # fmt: skip
+XPATHS = [
+    "number(//p)", "count(//p) div 0", "0 div 0", "//p", "//@*", "//namespace::*", "//comment()",
+    "//processing-instruction()", "sum(//p)", "//text()", "/..", "substring(//p, 0 div 0)",
+]  # fmt: skip
+JMESPATHS = [
+    "@", "a", "@.*", "to_number(a)", "sum(@.*)", "max(@.*)", "length(a)", "sort(@.*)", "a[::0]", "ceil(a)",
+    "abs(a)", "avg(@.*)", "to_string(@)", "join(a, @.*)", "sort_by(@.*, &x)", "max_by(@.*, &@)",
+    "merge(a, @)", "`1e999`", "contains(a, `1`)", "a > `1`", "map(&x, @.*)", "reverse(a)", "not_null(a)",
+]  # fmt: skip
+STEPS: list[list[object]] = [
+    [],
+    ["number"],
+    [{"number": ","}],
+    ["date"],
+    [{"date": "%Y"}],
+    ["absolute_url"],
+    ["join"],
+]
+
+
+@pytest.mark.parametrize("kind", ["text", "integer", "number", "boolean", "any"])
+def test_no_value_costs_more_than_its_field(kind: str) -> None:
+    """Every way to find a value, every step and every type: the page keeps its items, as JSON in UTF-8."""
+
+    def rules(way: str, ways: list[str], steps: list[object]) -> list[dict[str, Any]]:
+        same: dict[str, Any] = {"type": kind, "then": steps}
+        return [
+            {"fields": {f"f{n}": {way: one, **same} for n, one in enumerate(ways)}},
+            {"fields": {f"f{n}": {way: one, **same, "list": True} for n, one in enumerate(ways)}},
+            *({"each": {way: one}, "fields": {"f": {way: one, **same}}} for one in ways if way != "regex"),
+        ]
+
+    def of(items: list[dict[str, Any]]) -> Source:
+        source = {"match": {"hosts": ["shop.test"]}, "items": items}
+        return parse_source(json.dumps(source).encode(), Path("shop.yaml"))
+
+    ways = {"css": ["p", "p::text"], "xpath": XPATHS, "regex": [".+"]}
+    for steps in STEPS:
+        html = of([rule for way, expressions in ways.items() for rule in rules(way, expressions, steps)])
+        data = of(rules("jmespath", JMESPATHS, steps))
+        for value in VALUES:
+            tried = [(html, f"<p id=a>{value}</p><!--x--><?pi y?>"), (data, json.dumps({"a": value, "b": 1}))]
+            tried += [(data, f'{{"a": {value}, "b": "x"}}'), (data, '{"a": [{"x": NaN}], "b": ["x"]}')]
+            for source, page in tried:
+                found = extract(source, SourcePage(URL, page))
+                assert len(found.items) >= 2
+                assert json.dumps(found.items, ensure_ascii=False, allow_nan=False).encode()
+                assert json.dumps([found.links, found.notes, found.lost], ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("page", "wanted", "note"),
+    [
+        ("<b>n/a</b>", {"xpath": "number(//b)", "type": "integer"}, "nan is no number that can be used"),
+        ("<b>1</b>", {"xpath": "1 div 0", "type": "number"}, "inf is no number that can be used"),
+        ("<b>1e999</b>", {"css": "b", "type": "number"}, "'1e999' is no number that can be used"),
+        ('{"a": 1e999}', {"jmespath": "a", "type": "integer"}, "inf is no number that can be used"),
+        ('{"a": 1e999}', {"jmespath": "a", "type": "any"}, "inf is no number that can be used"),
+        ('{"a": NaN}', {"jmespath": "a"}, "nan is no number that can be used"),
+        (
+            '{"a": 1e30}',
+            {"jmespath": "a", "type": "integer"},
+            "'1e+30' is too large for an integer",
+        ),
+        ('{"a": "x"}', {"jmespath": "a > `1`"}, "'>' not supported between instances of 'str' and 'int'"),
+        ('{"a": 1}', {"jmespath": "contains(a, `1`)"}, "In function contains()"),
+        ('{"a": [1]}', {"jmespath": "a[::0]"}, "slice step cannot be zero"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_a_note_of_its_field(
+    page: str, wanted: dict[str, Any], note: str
+) -> None:
+    found = run(yaml.safe_dump({"items": [{"fields": {"a": wanted, "b": {"constant": 1}}}]}), page)
+    assert found.items == [{"a": None, "b": 1}]
+    (said,) = found.notes
+    assert said.startswith(f"a: {note}")
+    assert len(said) <= 300
+
+
+def test_numbers_that_json_does_not_have_are_null_inside_of_a_value() -> None:
+    """And the value keeps all else."""
+    item, notes = fields('{"a": {"x": NaN, "y": [1e999, 2]}}', value={"jmespath": "a", "type": "any"})
+    assert item == {"value": {"x": None, "y": [None, 2]}}
+    assert notes == ["value: a value holds numbers that cannot be used; null stands for them"]
+
+
+def test_each_and_pagination_that_cannot_be_evaluated_are_noted() -> None:
+    body = """
+pagination: {jmespath: "a > `1`"}
+items: [{each: {jmespath: "b[::0]"}, fields: {a: {constant: 1}}}]
+"""
+    found = run(body, '{"a": "x", "b": [1]}')
+    assert [said.split(":")[0] for said in found.notes] == ["each", "pagination"]
 
 
 HOSTILE = [

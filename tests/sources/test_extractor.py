@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from site_spider.sources import worker
 from site_spider.sources.extraction import FoundLink
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.sources.file import parse_source
+from site_spider.sources.frames import frame, read_frame
 
 SOURCE = b"""
 match: {hosts: [shop.test]}
@@ -69,6 +74,26 @@ def test_a_cancelled_page_does_not_answer_for_the_next() -> None:
         await extractor.close()
 
     asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_an_error_of_ours_loses_one_page_and_not_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "extract", Mock(side_effect=KeyError("x\ud800")))
+    ours, theirs = socket.socketpair()
+    with ours, ours.makefile("rb") as stream, ThreadPoolExecutor() as pool:
+        serving = pool.submit(worker.serve, theirs)
+        source = parse_source(SOURCE, Path("a.yaml"))
+        head = {"name": "a", "seconds": 5, "url": URL, "content_type": "text/html", "wants_links": True}
+        head |= {
+            "follow_nofollow": False,
+            "source": source.model_dump(mode="json", by_alias=True, exclude_unset=True),
+        }
+        for _ in range(2):
+            ours.sendall(frame(head, b"<p>") + b"<p>")
+            answer = read_frame(stream)
+            assert answer is not None
+            assert answer[0]["lost"] == ["a could not be applied: KeyError: \"'x\\\\ud800'\""]
+        ours.shutdown(socket.SHUT_WR)
+        serving.result(10)
 
 
 def test_a_changed_source_is_sent_again() -> None:
