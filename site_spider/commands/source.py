@@ -42,8 +42,9 @@ class Command(SiteCommand):
     description = (
         "list: the sources of SITE_SOURCES_DIR. check FILE: whether a source file can be used; every mistake "
         "with its line. check FILE PAGE: also what would be followed and extracted from a page, a URL or "
-        "the file of a saved page (its URL is then --url, or one of the source's first host). The exit "
-        "code is 1 if a file cannot be used, or nothing can be extracted from the page."
+        "the file of a saved page (its URL is then --url, or one of the source's first host). check FILE "
+        "--url URL fetches the URL. The exit code is 1 if a file cannot be used, or nothing can be extracted "
+        "from the page."
     )
     examples = """
         scrapy source list
@@ -63,7 +64,9 @@ class Command(SiteCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""
         super().add_options(parser)
-        parser.add_argument("--url", metavar="URL", help="the URL that a saved page has")
+        parser.add_argument(
+            "--url", metavar="URL", help="the URL of the saved page; without a page, the URL to fetch"
+        )
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
@@ -71,6 +74,8 @@ class Command(SiteCommand):
         what, *rest = opts.args or ["list"]
         if what == "list" and not rest:
             self._list(as_json=opts.format == "json")
+        elif what == "check" and len(rest) > 1 and "://" in rest[1] and opts.url:
+            self.refuse("--url names the URL of a saved page, but the page is a URL already")
         elif what == "check" and rest:
             self._check(Path(rest[0]), rest[1] if len(rest) > 1 else None, opts)
         else:
@@ -88,7 +93,11 @@ class Command(SiteCommand):
             print_table(_LIST, [_row(path, source) for path, source in found])
 
     def _read(self, folder: Path) -> Iterator[tuple[Path, Source]]:
-        for path in source_files(folder) if folder.is_dir() else ():
+        try:
+            paths = source_files(folder) if folder.is_dir() else []
+        except OSError as error:
+            raise SiteSpiderError(f"{folder} cannot be listed: {error.strerror or error}") from None
+        for path in paths:
             try:
                 yield path, read_source(path)
             except BadSource as bad:
@@ -107,10 +116,12 @@ class Command(SiteCommand):
         except BadSource as bad:
             self._complain_of(bad)
             return
-        if page is None:
+        if page is None and opts.url is None:
             show(f"{file}: {source.name}, no mistakes")
             return
-        body = self._fetched(source, page) if "://" in page else self._saved(source, page, opts.url)
+        is_fetched = page is None or "://" in page
+        what = page or opts.url
+        body = self._fetched(source, what) if is_fetched else self._saved(source, what, opts.url)
         if not Library({file: source}).match(body.url, host_of(body.url)):
             self.complain(f"{body.url} is no page of {source.name}; a seed would have to name the source")
         found = asyncio.run(_extracted(source, body))

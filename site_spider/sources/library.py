@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from site_spider.errors import ConfigError
-from site_spider.sources.file import BadSource, Mistake, read_source, source_files
+from site_spider.sources.file import BadSource, Mistake, read_source, source_files, stamp_of
 from site_spider.sources.model import Source
 from site_spider.sources.patterns import any_matches
+from site_spider.spoken import plural
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +64,7 @@ class Library:
 
 
 class _LoadedFile(NamedTuple):
-    stamp: tuple[int, int, int]
+    stamp: object
     source: Source | None  # None: it is bad, and was so from the first
 
 
@@ -74,6 +76,7 @@ class SourceFolder:
         self.library = Library({})
         self._read: dict[Path, _LoadedFile] = {}
         self._doubles: dict[Path, Path] = {}  # files with the name of another one: the other one
+        self._unlisted: str | None = None  # why the folder cannot be listed, once that is said
 
     @classmethod
     def open(cls, folder: Path, *, must_exist: bool) -> SourceFolder:
@@ -83,18 +86,19 @@ class SourceFolder:
             raise ConfigError(f"SITE_SOURCES_DIR is {str(folder)!r}, but there is no such folder.")
         if mistakes := found.look():
             lines = "\n".join(map(str, mistakes))
-            raise ConfigError(f"SITE_SOURCES_DIR: {len(mistakes)} files cannot be used:\n{lines}")
+            raise ConfigError(f"SITE_SOURCES_DIR: {plural(len(mistakes), 'file')} cannot be used:\n{lines}")
         return found
 
     def look(self) -> list[BadSource]:
-        """Take what has changed; returns what is bad, once for each change."""
+        """Take what has changed, forget what is gone; returns what is bad, once for each change."""
         mistakes: list[BadSource] = []
+        paths = self._paths(mistakes)
+        if paths is None:
+            return mistakes
         before, self._read = self._read, {}
-        for path in self._paths():
-            try:
+        for path in paths:
+            with suppress(FileNotFoundError):  # it has just gone
                 self._read[path] = self._newer(path, before.get(path), mistakes)
-            except OSError:  # it has just gone
-                continue
         sources = self._distinct(
             {path: read.source for path, read in self._read.items() if read.source}, mistakes
         )
@@ -102,15 +106,25 @@ class SourceFolder:
             self.library = Library(sources)
         return mistakes
 
-    def _paths(self) -> list[Path]:
+    def _paths(self, mistakes: list[BadSource]) -> list[Path] | None:
+        """None: nobody knows."""
         try:
-            return source_files(self.folder)
-        except OSError:
-            return []
+            paths = source_files(self.folder)
+        except FileNotFoundError:
+            paths = []
+        except OSError as error:
+            why = error.strerror or str(error)
+            if why != self._unlisted:
+                self._unlisted = why
+                mistakes.append(
+                    BadSource(self.folder, [Mistake(1, 1, f"the folder cannot be listed: {why}")])
+                )
+            return None
+        self._unlisted = None
+        return paths
 
     def _newer(self, path: Path, before: _LoadedFile | None, mistakes: list[BadSource]) -> _LoadedFile:
-        status = path.stat()
-        stamp = status.st_mtime_ns, status.st_size, status.st_ino
+        stamp = _stamp(path)
         if before is not None and before.stamp == stamp:
             return before
         try:
@@ -142,3 +156,16 @@ class SourceFolder:
                 logger.error("A source file cannot be used; what it said before counts:\n%s", bad)
             if self.library is not before:
                 logger.info("Sources: %s", ", ".join(source.name for source in self.library) or "none")
+
+
+def _stamp(path: Path) -> tuple[object, ...]:
+    """What differs when there is something new to take or to say. Raises FileNotFoundError: it is gone."""
+    found: list[object] = []
+    for status in (path.lstat, path.stat):
+        try:
+            found.append(stamp_of(status()))
+        except OSError as error:  # not allowed, or a link that leads nowhere
+            if isinstance(error, FileNotFoundError) and not found:
+                raise
+            found.append(error.errno)
+    return tuple(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -15,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from site_spider.reason import shown
 from site_spider.sources import patterns, selectors
 
 MOST = 100  # of anything that a file lists
@@ -40,6 +43,27 @@ def _jmespath(text: str) -> str:
     return text
 
 
+_MOMENT = datetime(2001, 2, 3, 16, 5, 6, 789, tzinfo=UTC)
+
+
+def _date_format(text: str) -> str:
+    """One that strptime takes: some are refused by it alone, and only with a date to read."""
+    if "%" not in text.replace("%%", ""):
+        raise ValueError(f"{text!r} has no directive; write one such as %d.%m.%Y")
+    try:
+        datetime.strptime(_MOMENT.strftime(text), text)
+    except (ValueError, re.error, LookupError) as error:
+        raise ValueError(f"{text!r} cannot be used to read dates: {error}") from None
+    return text
+
+
+def _yes_or_no(value: object) -> object:
+    return _BOOLEANS.get(value, value) if isinstance(value, str) else value
+
+
+_BOOLEANS = {word: said for said, words in ((True, "yes on"), (False, "no off")) for word in words.split()}
+
+
 def _named(value: object) -> object:
     """A step without an argument is written as its name alone."""
     return {value: None} if isinstance(value, str) else value
@@ -55,6 +79,8 @@ Pattern = Annotated[str, AfterValidator(_pattern)]
 Css = Annotated[str, AfterValidator(_css)]
 XPath = Annotated[str, AfterValidator(_xpath)]
 JmesPath = Annotated[str, AfterValidator(_jmespath)]
+DateFormat = Annotated[str, StringConstraints(max_length=200), AfterValidator(_date_format)]
+YesOrNo = Annotated[bool, BeforeValidator(_yes_or_no, json_schema_input_type=bool)]
 Patterns = Annotated[list[Pattern], Field(max_length=MOST)]
 
 
@@ -93,7 +119,9 @@ class ValueStep(Part):
     join: str | None = Field(None, description="all values as one text, with this between them (a space)")
     absolute_url: None = Field(None, description="joined to the page's URL; dropped if not http or https")
     number: Literal[".", ","] | None = Field(None, description="the number in a text; its decimal mark")
-    date: str | None = Field(None, description="ISO 8601, of this strptime format (ISO 8601, RFC 2822)")
+    date: DateFormat | None = Field(
+        None, description="ISO 8601, of this strptime format (ISO 8601, RFC 2822)"
+    )
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -108,14 +136,19 @@ class ValueStep(Part):
         return name
 
 
+_FITTING: dict[str, type | tuple[type, ...]] = {
+    "text": str, "integer": int, "number": (int, float), "boolean": bool, "any": object,
+}  # fmt: skip
+
+
 class ItemField(Selection):
     """One field of an item."""
 
     regex: Pattern | None = Field(None, description="RE2; its first group; alone, on the page's text")
     constant: JsonValue = Field(None, description="this value")
     type: Literal["text", "integer", "number", "boolean", "any"] = "text"
-    is_list: bool = Field(False, alias="list", description="all values, and not the first alone")
-    required: bool = Field(False, description="an item without it is left out, and the result says so")
+    is_list: YesOrNo = Field(False, alias="list", description="all values, and not the first alone")
+    required: YesOrNo = Field(False, description="an item without it is left out, and the result says so")
     default: JsonValue = Field(None, description="the value where nothing is found")
     then: Annotated[
         list[
@@ -138,6 +171,18 @@ class ItemField(Selection):
             raise ValueError("give one of css, xpath, jmespath, regex, constant; regex also beside another")
         if self.required and "default" in self.model_fields_set:
             raise ValueError("a field that is required has no default")
+        self._check_default()
+
+    def _check_default(self) -> None:
+        if self.default is None:
+            return
+        if self.is_list and not isinstance(self.default, list):
+            raise ValueError("default: must be a list, because list is true")
+        for value in self.default if self.is_list and isinstance(self.default, list) else [self.default]:
+            if not isinstance(value, _FITTING[self.type]) or (
+                isinstance(value, bool) and self.type in ("integer", "number")
+            ):
+                raise ValueError(f"default: {shown(value)} does not fit the type, which is {self.type}")
 
     @property
     def is_constant(self) -> bool:
@@ -160,7 +205,7 @@ class LinkRule(Part):
     deny: Patterns = []
     css: Css | None = Field(None, description="only links inside of these elements")
     to: Topic | None = Field(None, description="the seed topic that they are sent to, for another group")
-    not_extract: bool = Field(False, description="with `to`: no links are followed from there")
+    not_extract: YesOrNo = Field(False, description="with `to`: no links are followed from there")
 
 
 class Pagination(Selection):
@@ -181,9 +226,9 @@ class Requests(Part):
 
     headers: dict[HeaderName, HeaderText] = Field({}, max_length=MOST)
     cookies: dict[HeaderName, HeaderText] = Field({}, max_length=MOST)
-    delay: float | None = Field(None, ge=0, le=3600, strict=False, description="seconds between requests")
+    delay: float | None = Field(None, ge=0, le=3600, description="seconds between requests")
     concurrency: int | None = Field(None, ge=1, le=1000, description="requests at a time")
-    robots: bool | None = Field(None, description="keep to robots.txt; else as ROBOTSTXT_OBEY says")
+    robots: YesOrNo | None = Field(None, description="keep to robots.txt; else as ROBOTSTXT_OBEY says")
 
 
 class Source(Part):
@@ -191,7 +236,7 @@ class Source(Part):
 
     name: Name
     description: str = ""
-    enabled: bool = True
+    enabled: YesOrNo = True
     match: Match
     request: Requests = Field(default_factory=lambda: Requests.model_validate({}))
     follow: Annotated[list[LinkRule], Field(max_length=MOST)] | None = Field(

@@ -56,7 +56,7 @@ def test_check_names_file_and_line_of_every_mistake(project: Project, tmp_path: 
     assert ran.returncode == 1
     assert ran.stderr.splitlines() == [
         f"scrapy source: {file}:2:1: folow: this key is not known; did you mean follow?",
-        f"scrapy source: {file}:3:1: items: Input should be a valid list",
+        f"scrapy source: {file}:3:1: items: must be a list, not 5",
     ]
 
 
@@ -90,7 +90,16 @@ def test_list(project: Project, folder: Path) -> None:
 
 def test_check_fetches_as_a_crawl_does(project: Project, folder: Path) -> None:
     """So private hosts stay out of reach."""
-    ran = project.scrapy("source", "check", str(folder / "shop.yaml"), "http://127.0.0.1:9/")
-    assert ran.returncode == 1
-    assert "127.0.0.1 has no public address" in ran.stderr
-    assert "Traceback" not in ran.stderr
+    for page in (["http://127.0.0.1:9/"], ["--url", "http://127.0.0.1:9/"]):
+        ran = project.scrapy("source", "check", str(folder / "shop.yaml"), *page)
+        assert ran.returncode == 1
+        assert "127.0.0.1 has no public address" in ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
+def test_check_refuses_two_urls(project: Project, folder: Path) -> None:
+    ran = project.direct(
+        "source", "check", str(folder / "shop.yaml"), "http://a.test/", "--url", "http://b.test/"
+    )
+    assert ran.returncode == 2
+    assert "the page is a URL already" in ran.stderr

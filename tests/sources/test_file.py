@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -59,9 +60,9 @@ items:
         (b"- a", (1, 1), "must be a mapping"),
         (b"{[a]: 1}", (1, 2), "a key must be a text"),
         (b"a: &a [*a]", (1, 1), "is nested too deeply"),
-        (b"a: " + b"9" * 5000, (1, 1), "is no YAML"),
+        (b"a: " + b"9" * 5000, (1, 4), "'9999"),
         (b"items: []", (1, 1), "match: is missing"),
-        (b"match: {hosts: []}", (1, 9), "match.hosts: List should have at least 1 item"),
+        (b"match: {hosts: []}", (1, 9), "match.hosts: must have at least 1"),
         (MATCH + b"items: [{fields: {_page: {css: a}}}]", (2, 19), "items.0.fields._page"),
         (
             MATCH + b"request: {headers: {Host: evil.test}}",
@@ -85,6 +86,142 @@ def test_what_cannot_be_used(raw: bytes, place: tuple[int, int], said: str) -> N
     line, column, message = mistakes(raw)[0]
     assert message.startswith(said)
     assert (line, column) == place
+
+
+FIELD = "items: [{fields: {a: {css: a, %s}}}]"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("hosts: [a.test]", "hosts: this key is not known here; hosts belongs in match"),
+        ("delai: 1", "delai: this key is not known here; delay belongs in request"),
+        ("request: {zzz: 1}", "request.zzz: this key is not known; known here: concurrency, cookies, delay, "
+                              "headers, robots"),
+        (FIELD % "defalt: x", "items.0.fields.a.defalt: this key is not known; did you mean default?"),
+        ("description: 1.5", "description: must be a text: put 1.5 in quotes"),
+        ("description: [a]", "description: must be a text, not a list"),
+        ("description: true", "description: must be a text: put true in quotes"),
+        ("enabled: maybe", "enabled: must be true or false, not 'maybe'"),
+        ("items: x", "items: must be a list, not 'x'"),
+        ("request: {delay: true}", "request.delay: must be a number, not true"),
+        ("request: {delay: 5000}", "request.delay: must be 3600 or less, not 5000"),
+        ("request: {headers: {a b: c}}", "request.headers.a b: 'a b' is not taken: up to 100 characters that "
+                                         "HTTP has for a name"),
+        ("pagination: {css: a, limit: x}", "pagination.limit: must be a whole number, not 'x'"),
+        ("request: x", "request: must be a mapping of keys to values, not 'x'"),
+        (FIELD % "type: txt", "items.0.fields.a.type: must be 'text', 'integer', 'number', 'boolean' or "
+                              "'any', not 'txt'"),
+        (FIELD % "default: 5", "items.0.fields.a: default: 5 does not fit the type, which is text"),
+        (FIELD % "type: integer, default: '5'", "items.0.fields.a: default: '5' does not fit the type, which "
+                                                "is integer"),
+        (FIELD % "type: number, default: true", "items.0.fields.a: default: true does not fit the type, "
+                                                "which is number"),
+        (FIELD % "list: true, default: a", "items.0.fields.a: default: must be a list, because list is true"),
+        (FIELD % "list: true, default: [1]", "items.0.fields.a: default: 1 does not fit the type, which is "
+                                             "text"),
+        (FIELD % "default: .inf", "'.inf' is no number that can be used"),
+        (FIELD % "default: 1e999", "'1e999' is no number that can be used"),
+        (FIELD % "then: [{date: YYYY-MM-DD}]", "items.0.fields.a.then.0.date: 'YYYY-MM-DD' has no directive; "
+                                               "write one such as %d.%m.%Y"),
+        (FIELD % "then: [{date: '100%%'}]", "items.0.fields.a.then.0.date: '100%%' has no directive; write "
+                                            "one such as %d.%m.%Y"),
+        (FIELD % "then: [{strip: 1}]", "items.0.fields.a.then.0.strip: takes no value"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_said_in_words_of_ours(written: str, said: str) -> None:
+    ((_, _, message),) = mistakes(MATCH + written.encode())
+    assert message == said
+
+
+@pytest.mark.parametrize("unusable", ["%Y%Y", "%Q", "%-d.%m", "%d%", "%Y %y %"])
+def test_a_date_format_that_would_raise_on_each_page_is_refused(unusable: str) -> None:
+    ((_, _, message),) = mistakes(MATCH + (FIELD % f"then: [{{date: '{unusable}'}}]").encode())
+    assert "cannot be used to read dates" in message
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("https://Shop.Example/a?b", "; write shop.example"),
+        ("//shop.example:80", ", such as shop.example"),
+        ("shop.example:8080/", "; write shop.example"),
+        ("*.SHOP.example", "; write *.shop.example"),
+        ("bücher.example", "; write xn--bcher-kva.example"),
+        ("*", ", such as shop.example"),
+        ("a b", ", such as shop.example"),
+    ],
+)
+def test_a_host_that_is_none_is_named_with_what_to_write(written: str, said: str) -> None:
+    ((_, _, message),) = mistakes(f"match: {{hosts: ['{written}']}}".encode())
+    assert message == f"match.hosts.0: {written!a} is no host name{said}"
+
+
+def test_values_are_read_as_yaml_1_2_has_them() -> None:
+    """`yes` is a text, except where true or false is asked for; so are times, dates and 1_000."""
+    source = parse_source(
+        MATCH + b"enabled: off\ndescription: yes\nitems: [{fields: {a: {constant: [yes, no, 1:59:59, "
+        b"2024-01-01, 1_000, 010, 0x10, 1e3, true, ~, .5]}, b: {css: b, required: yes}}}]",
+        PATH,
+    )
+    assert (source.enabled, source.description) == (False, "yes")
+    fields = source.items[0].fields
+    assert fields["a"].constant == [
+        "yes", "no", "1:59:59", "2024-01-01", "1_000", 10, 16, 1000.0, True, None, 0.5,
+    ]  # fmt: skip
+    assert fields["b"].required is True
+
+
+HOSTILE = {
+    "base 60": b"description: 1" + b":59" * 80_000,
+    "digits": b"description: " + b"9" * 200_000,
+    "nested flow": b"[" * 200_000,
+    "nested block": b"- " * 100_000,
+    "deep constant": MATCH + b"items: [{fields: {a: {constant: " + b"[" * 300 + b"]" * 300 + b"}}}]",
+    "long aliases": MATCH + b"items: [{fields: {a: {constant: [&a " + b"x" * 9_999 + b", *a" * 999 + b"]}}}]",
+    "itself": MATCH + b"items: &a [{fields: {a: {constant: *a}}}]",
+    "encodings": b"\xff\xfe\xd8\xd8", "half a character": MATCH + b"description: \xc3", "nul": b"a: \0",
+    "surrogate": MATCH + b'description: "\\ud800"', "merge": MATCH + b"<<: {a: b}",
+    "tag": b"!!binary a: !!set b", "documents": b"---\na: b\n---\nc: d", "int": b"a: !!int x",
+    "null key": b"? \n: 1", "half": MATCH[:-4],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("raw", HOSTILE.values(), ids=HOSTILE)
+def test_no_file_makes_it_fail(raw: bytes, tmp_path: Path) -> None:
+    """What is wrong is short, and can be written anywhere."""
+    file = tmp_path / "shop.yaml"
+    file.write_bytes(raw)
+    with pytest.raises(BadSource) as bad:
+        read_source(file)
+    assert len(str(bad.value).encode()) < 2000
+
+
+def test_what_is_no_ordinary_file_is_refused_without_opening_it(tmp_path: Path) -> None:
+    """A named pipe would be waited for; a link to a file is one."""
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "nowhere.yaml").symlink_to("nothing")
+    (tmp_path / "device.yaml").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket.yaml"))
+    said = {}
+    for path in source_files(tmp_path):
+        with pytest.raises(BadSource) as bad:
+            read_source(path)
+        said[path.stem] = bad.value.mistakes[0].message.removeprefix("cannot be read: ")
+    assert said == {
+        "device": "it is a device, and no ordinary file",
+        "folder": "it is a folder, and no ordinary file",
+        "loop": "Too many levels of symbolic links",
+        "nowhere": "No such file or directory",
+        "pipe": "it is a named pipe, and no ordinary file",
+        "socket": "it is a socket, and no ordinary file",
+    }
+    (tmp_path / "good.txt").write_bytes(MATCH)
+    (tmp_path / "good.yaml").symlink_to("good.txt")
+    assert read_source(tmp_path / "good.yaml").name == "good"
 
 
 def test_aliases_do_not_multiply() -> None:

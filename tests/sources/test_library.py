@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -79,6 +83,51 @@ def test_a_changed_file_is_taken_and_a_bad_one_is_said_once(tmp_path: Path) -> N
     tmp_path.rmdir()
     assert folder.look() == []
     assert names(folder) == set()
+
+
+def test_a_file_that_cannot_be_taken_is_said_once_and_the_last_good_one_stays(tmp_path: Path) -> None:
+    """Whatever takes its place: no file, a link round, or the folder cannot be listed any more."""
+    file = tmp_path / "sources" / "shop.yaml"
+    file.parent.mkdir()
+    folder = SourceFolder(file.parent)
+
+    def becomes(change: Callable[[], object], said: str) -> None:
+        shutil.rmtree(file.parent)
+        file.parent.mkdir()
+        write(file, "match: {hosts: [a.test]}\ndescription: good")
+        assert folder.look() == []
+        file.unlink()
+        change()
+        (bad,) = folder.look()
+        assert said in str(bad)
+        assert folder.look() == []
+        assert names(folder) == {"good"}
+
+    def becomes_a_file() -> None:
+        file.parent.rmdir()
+        file.parent.write_text("")
+
+    becomes(lambda: os.mkfifo(file), "a named pipe")
+    becomes(file.mkdir, "a folder")
+    becomes(lambda: file.symlink_to(file), "Too many levels")
+    becomes(lambda: file.symlink_to("nothing"), "No such file")
+    becomes(lambda: write(file, "description: 1" + ":59" * 80_000), "match: is missing")
+    becomes(becomes_a_file, "the folder cannot be listed: Not a directory")
+
+
+def test_a_file_is_read_again_when_only_its_rights_have_changed(tmp_path: Path, monkeypatch: Any) -> None:
+    file = tmp_path / "shop.yaml"
+    write(file, "match: {hosts: [a.test]}\ndescription: good")
+    moment = file.stat().st_mtime_ns
+    folder = SourceFolder(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", Mock(side_effect=PermissionError(13, "Permission denied")))
+        (bad,) = folder.look()
+    assert "Permission denied" in str(bad)
+    file.chmod(0o640)
+    os.utime(file, ns=(moment, moment))
+    assert folder.look() == []
+    assert names(folder) == {"good"}
 
 
 def test_a_name_stands_for_one_source(tmp_path: Path) -> None:
