@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from site_spider.bounded_dict import BoundedDict
@@ -59,16 +61,49 @@ class _Bucket(NamedTuple):
     at: float
 
 
-class TaskRates:
-    """A token bucket a task, filled with the rate that this process' share of the partitions gives it.
+@dataclass(slots=True)
+class RateUse:
+    """What a task with a rate does here."""
 
-    The shares of all processes add up to 1, so the rate holds over the group without any word between them.
+    begun: int = 0  # requests
+    begun_at: float = -inf
+    held_at: float = -inf  # when the rate held something back
+
+
+class TaskRates:
+    """A token bucket a task, filled with this process' part of the rate.
+
+    That is what `share` said last, or what its share of the partitions gives it.
     """
 
     def __init__(self, rate_of: RateOf, share_of: Callable[[str], float]) -> None:
         self._rate_of = rate_of
         self._share_of = share_of
         self._buckets: BoundedDict[str | None, _Bucket] = BoundedDict(_MOST_TASKS)
+        self._uses: BoundedDict[str, RateUse] = BoundedDict(_MOST_TASKS)
+        self._parts: dict[str, float] = {}  # of rates, in requests a second
+
+    def active(self, since: float) -> list[str]:
+        """The tasks with a rate of which something began, or was held back, since then."""
+        return [task_id for task_id, use in self._uses.items() if max(use.begun_at, use.held_at) >= since]
+
+    def use(self, task_id: str) -> RateUse:
+        """What a task does here; to be read only."""
+        return self._uses.get(task_id) or RateUse()
+
+    def share(self, task_id: str, per_second: float | None) -> None:
+        """This process' part of the rate of a task, from now on; None: by its partitions."""
+        if per_second is None:
+            self._parts.pop(task_id, None)
+        else:
+            self._parts[task_id] = per_second
+
+    def _used(self, key: Hashable) -> RateUse:
+        task_id = str(key.task_id) if isinstance(key, TaskFlow) else ""
+        use = self._uses.get(task_id)
+        if use is None:
+            use = self._uses[task_id] = RateUse()
+        return use
 
     def free_at(self, key: Hashable, now: float) -> float:
         """When the next request of a task may begin; to be asked again then."""
@@ -76,6 +111,8 @@ class TaskRates:
         if rate is None:
             return now
         tokens = self._tokens(key, rate, now)
+        if tokens < 1.0:
+            self._used(key).held_at = now
         return now if tokens >= 1.0 else now + min(_LOOK_SECONDS, (1.0 - tokens) / rate + 1e-6)
 
     def spend(self, key: Hashable, now: float) -> None:
@@ -83,16 +120,19 @@ class TaskRates:
         rate = self._rate(key)
         if rate is not None and isinstance(key, TaskFlow):
             self._buckets[key.task_id] = _Bucket(self._tokens(key, rate, now) - 1.0, now)
+            use = self._used(key)
+            use.begun, use.begun_at = use.begun + 1, now
 
     def _rate(self, key: Hashable) -> float | None:
         rate = self._rate_of(key.task_id) if isinstance(key, TaskFlow) else None
         if rate is None or not isinstance(key, TaskFlow):
             return None
-        return max(_LEAST_RATE, rate * self._share_of(key.topic))
+        part = self._parts.get(key.task_id) if key.task_id is not None else None
+        return max(_LEAST_RATE, rate * self._share_of(key.topic) if part is None else min(part, rate))
 
     def _tokens(self, key: Hashable, rate: float, now: float) -> float:
         assert isinstance(key, TaskFlow)
         bucket = self._buckets.get(key.task_id)
         if bucket is None:
             return 1.0
-        return min(max(1.0, rate * _BURST_SECONDS), bucket.tokens + (now - bucket.at) * rate)
+        return min(1.0 + rate * _BURST_SECONDS, bucket.tokens + (now - bucket.at) * rate)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from site_spider.contracts.seed_log import Partition, Producer, SeedLog
 from site_spider.engine.background import Background
-from site_spider.frontier.fairness import TaskFlow
+from site_spider.frontier.fairness import TaskFlow, TaskRates
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.queues import Queues
 from site_spider.frontier.waiter import Waiter
@@ -24,6 +24,7 @@ from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.leaving import Leaving
 from site_spider.tasks.page_log import PageLog
 from site_spider.tasks.parking import Parking
+from site_spider.tasks.rates import GroupRates, Send
 from site_spider.tasks.return_watch import ReturnWatch
 from site_spider.tasks.states import TaskStates
 from site_spider.tasks.tasks import Tasks, process_name
@@ -41,6 +42,7 @@ class TaskRecords(NamedTuple):
     highs: Control | None  # None: the end of tasks is not told
     pages: PageLog
     background: Background
+    send: Send  # to the task topic
 
 
 def build_records(
@@ -48,13 +50,14 @@ def build_records(
 ) -> TaskRecords:
     """The first step, before there is a frontier."""
     topics, board, endings = config.task_topics, Board(), Endings()
-    states = TaskStates(board, process_name(), partial(producer.send, topics.tasks), background)
+    send = partial(producer.send, topics.tasks)
+    states = TaskStates(board, process_name(), send, background)
     follower = ControlFollower(log, topics.control, endings, tell)
     control = Control(producer, topics.control, states.process, endings, follower, background)
     highs = control if config.tells_ends else None
     parking = Parking(producer, topics, states, background, highs)
     pages = PageLog(log, producer, topics.pages, background)
-    return TaskRecords(topics, board, states, parking, control, highs, pages, background)
+    return TaskRecords(topics, board, states, parking, control, highs, pages, background, send)
 
 
 def shares(records: TaskRecords, frontier: Frontier[Waiter]) -> bool:
@@ -77,9 +80,11 @@ def build_tasks(
     log: SeedLog,
     partitions: Callable[[], Collection[Partition]],
     tell: LoopCalls,
+    rates: TaskRates,
 ) -> Tasks:
     """All of it, to be opened and driven."""
     topics, board = records.topics, records.board
     watch = ReturnWatch(log, topics, board, partitions, records.background)
+    group_rates = GroupRates(board, rates, records.states.process, records.send)
     follower = partial(Follower, log, topics.tasks, board, tell)
-    return Tasks(records.states, records.parking, gate, watch, follower)
+    return Tasks(records.states, records.parking, gate, watch, group_rates, follower)

@@ -219,7 +219,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         writes_cancelled=config.cancelled_results,
     )
     gate = build_gate(records, queues, leaving)
-    tasks = build_tasks(records, gate, stores.log, ledger.partitions, tell)
+    tasks = build_tasks(records, gate, stores.log, ledger.partitions, tell, rates)
     callbacks = Callbacks(spider, config.callback_timeout_seconds)
     dispatcher = Dispatcher(
         CrawlParts(engine, spider, stats),

@@ -17,19 +17,26 @@ from pydantic import ValidationError
 from site_spider.contracts.seed_log import Message
 from site_spider.tasks.phase import Phase, phase_of
 from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task, read_task
-from site_spider.tasks.usage import NOTHING, Returned, Usage, total
+from site_spider.tasks.usage import NOTHING, Pace, Returned, Usage, total
 
 _SEPARATOR = "\x1f"
 RETURNED = "returned"
+_PACE = f"pace{_SEPARATOR}"  # begins the name, before that of the process
+_MOST_PACES = 1_000  # of a task
 MOST_TASKS = 100_000
 _MOST_LOOKED_AT = 1_000
 
-K = TypeVar("K", Usage, Returned)
+K = TypeVar("K", Usage, Returned, Pace)
 
 
 def note_key(task_id: str, name: str) -> bytes:
     """The key of what a process tells of a task, or of what was put back."""
     return f"{task_id}{_SEPARATOR}{name}".encode()
+
+
+def pace_key(task_id: str, process: str) -> bytes:
+    """The key of how fast a process is with a task that has a rate."""
+    return note_key(task_id, f"{_PACE}{process}")
 
 
 class Board:
@@ -41,6 +48,7 @@ class Board:
         self._totals: dict[str, Usage] = {}
         self._returned: dict[str, Returned] = {}
         self._last_claimers: dict[str, str] = {}
+        self._paces: dict[str, dict[str, Pace]] = {}
 
     def __iter__(self) -> Iterator[Task]:
         return iter(list(self.tasks.values()))
@@ -73,6 +81,10 @@ class Board:
     def last_claimer(self, task_id: str) -> str:
         """The process that raised its claim last."""
         return self._last_claimers.get(task_id, "")
+
+    def paces(self, task_id: str) -> dict[str, Pace]:
+        """How fast each process is with a task that has a rate, dead ones included; to be read only."""
+        return self._paces.get(task_id, {})
 
     def returned(self, task_id: str) -> Returned:
         """What was put back of its parked messages."""
@@ -112,6 +124,8 @@ class Board:
             self._take_task(task_id, value)
         elif name == RETURNED:
             self._take_returned(task_id, value)
+        elif name.startswith(_PACE):
+            self._take_pace(task_id, name.removeprefix(_PACE), value)
         else:
             self._take_usage(task_id, name, value)
         return task_id
@@ -136,6 +150,17 @@ class Board:
             if usages[name].claimed > before.claimed:
                 self._last_claimers[task_id] = name
         self._totals[task_id] = total(usages.values())
+
+    def _take_pace(self, task_id: str, process: str, value: bytes | None) -> None:
+        pace = None if value is None else _read(Pace, value)
+        paces = self._paces.setdefault(task_id, {})
+        paces.pop(process, None)
+        if pace is not None:
+            paces[process] = pace
+            if len(paces) > _MOST_PACES:
+                del paces[next(iter(paces))]  # of who has told nothing for longest
+        elif not paces:
+            del self._paces[task_id]
 
     def _take_returned(self, task_id: str, value: bytes | None) -> None:
         if value is None:

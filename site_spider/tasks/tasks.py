@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import socket
@@ -10,6 +11,7 @@ from collections.abc import Callable, Collection
 from site_spider.tasks.follower import Changed, Follower
 from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.parking import Parking
+from site_spider.tasks.rates import GroupRates
 from site_spider.tasks.return_watch import ReturnWatch
 from site_spider.tasks.states import TaskStates
 
@@ -23,12 +25,14 @@ class Tasks:
         parking: Parking,
         gate: TaskGate,
         watch: ReturnWatch,
+        rates: GroupRates,
         follower: Callable[[Changed], Follower],
     ) -> None:
         self._states = states
         self._parking = parking
         self._gate = gate
         self._watch = watch
+        self._rates = rates
         self._follower = follower(self._heard)
 
     def open(self, timeout_seconds: float) -> None:
@@ -45,9 +49,11 @@ class Tasks:
         if changed := self._states.look():
             self._gate.changed(changed)
         self._watch.look()
+        self._rates.look(asyncio.get_running_loop().time())
 
     def tell(self) -> None:
         """Tell the other processes the rest."""
+        self._rates.close()
         self._states.close()
 
     def close(self) -> None:

@@ -46,6 +46,23 @@ class Usage(Part):
         return max(0, self.parked - self.sent_on)
 
 
+class Pace(Part):
+    """How fast one process is with a task that has a rate."""
+
+    used: Number = 0  # thousandths of a request a second
+    is_held: bool = False  # by the rate: it could begin more
+
+    @classmethod
+    def of(cls, per_second: float, *, is_held: bool) -> Pace:
+        """From a rate."""
+        return cls(used=min(MOST, int(1_000 * per_second)), is_held=is_held)
+
+    @property
+    def per_second(self) -> float:
+        """Requests."""
+        return self.used / 1_000
+
+
 class Returned(Part):
     """How far the parked messages of a task were put back."""
 
