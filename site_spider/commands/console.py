@@ -94,7 +94,7 @@ class Command(SiteCommand):
     def _search(self, log: SeedLog, watch: FleetWatch) -> UrlSearch:
         return UrlSearch(
             log,
-            topic=watch.topic,
+            topics=watch.topics,
             group=watch.group,
             dead_letter_topic=topic_of(self.options),
             reader=lambda: plugins.reader(self.options),

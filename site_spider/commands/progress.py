@@ -98,9 +98,7 @@ class Command(SiteCommand):
 
     def _show_task(self, log: SeedLog, topic: str, group: str, opts: argparse.Namespace) -> None:
         log.check(_CHECK_SECONDS)
-        tasks = TaskTopics.read(self.options)
-        is_other = topic not in tasks.all_seeds
-        topics = TaskTopics(topic, f"{topic}.tasks", f"{topic}.parked") if is_other else tasks
+        topics = TaskTopics.read(self.options, topic)
         while True:
             report = TaskReport.taken(log, topics, group, opts.task_id)
             if opts.format == "json":

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from site_spider.contracts.seed_log import Partition, PartitionProgress, SeedLog, Topics, each_topic
-from site_spider.errors import TopicMissing
-from site_spider.observe.progress import Progress, Rate, of_partition, total
+from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
+from site_spider.observe.progress import Progress, Rate, of_partition, of_topics, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Report:
     def taken(cls, log: SeedLog, topics: Topics, group: str, rate: Rate) -> Report:
         """Ask the log; `rate` takes part in the measurement. Raises LogUnavailable, TopicMissing."""
         names = each_topic(topics)
-        found = _progress(log, names, group)
+        found = of_topics(log, names, group)
         is_one = len(names) == 1
         partitions = tuple(
             (part.partition.number if is_one else part.partition, of_partition(part)) for part in found
@@ -115,18 +114,6 @@ def _named(which: int | Partition) -> dict[str, Any]:
     if isinstance(which, Partition):
         return {"topic": which.topic, "partition": which.number}
     return {"partition": which}
-
-
-def _progress(log: SeedLog, topics: tuple[str, ...], group: str) -> list[PartitionProgress]:
-    """Of all topics; one that does not exist yet has nothing to do. Raises TopicMissing for all."""
-    found: list[PartitionProgress] = []
-    for topic in topics:
-        try:
-            found += log.progress(topic, group)
-        except TopicMissing:
-            if topic == topics[-1] and not found:
-                raise
-    return found
 
 
 def _clock(seconds: float) -> str:

@@ -20,7 +20,6 @@ from site_spider.contracts.seed_log import MessagePlace, SeedLog
 from site_spider.escape import for_log
 from site_spider.intake import own_requests
 from site_spider.observe.lag import LagGate
-from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins as parts
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.closing import TaskProducer
@@ -89,11 +88,9 @@ class Command(SiteCommand):
             self.exitcode = EXIT_FAILED
 
     def _task_topics(self, opts: argparse.Namespace) -> TaskTopics:
-        if opts.topic and opts.topic not in Tiers.of(self.options).topics:  # of another crawl
-            self.options.update({"SITE_SEED_TOPIC": opts.topic, "SITE_SEED_TOPICS": ""}, priority="cmdline")
         if opts.close:
             check_ends_are_told(self.options)
-        return TaskTopics.read(self.options)
+        return TaskTopics.read(self.options, opts.topic)
 
     def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
         topics = self._task_topics(opts)

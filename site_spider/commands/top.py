@@ -121,6 +121,9 @@ def _pace(document: dict[str, Any]) -> Iterator[str]:
     progress, rates = document["progress"], document["rates"]
     if progress is not None:
         yield f"lag            {progress['lag']:,} seeds are left of {progress['end']:,}"
+        if len(progress["tiers"]) > 1:
+            lags = ", ".join(f"{topic} {part['lag']:,}" for topic, part in progress["tiers"].items())
+            yield f"lag by tier    {lags}"
         yield f"time left      {progress['time_left']}"
     for name, rate in rates.items():
         if rate is not None:

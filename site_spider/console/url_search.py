@@ -9,9 +9,10 @@ from typing import Any
 
 from site_spider.console.model.lookup import Sought, found_in, partition_for, sought
 from site_spider.contracts.reader import ResultReader
-from site_spider.contracts.seed_log import Message, Partition, PartitionProgress, SeedLog
+from site_spider.contracts.seed_log import Message, Partition, PartitionProgress, SeedLog, Topics, each_topic
 from site_spider.dead_letters.letters import newest
 from site_spider.errors import SiteSpiderError
+from site_spider.observe.progress import of_topics
 
 _SECONDS = 5.0  # of reading the log
 _MOST_MESSAGES = 100_000
@@ -28,7 +29,7 @@ class UrlSearch:
     def __init__(
         self,
         log: SeedLog,
-        topic: str,
+        topics: Topics,
         group: str,
         dead_letter_topic: str,
         reader: Callable[[], ResultReader],
@@ -36,7 +37,7 @@ class UrlSearch:
         by_task: bool,
     ) -> None:
         self._log = log
-        self._topic = topic
+        self._topics = each_topic(topics)
         self._group = group
         self._dead_letter_topic = dead_letter_topic
         self._reader = reader
@@ -64,18 +65,21 @@ class UrlSearch:
         return document | {"state": _state(document)}
 
     def _look_at_log(self, wanted: Sought) -> Document:
-        parts = {part.partition: part for part in self._log.progress(self._topic, self._group)}
-        partition = partition_for(wanted.key, self._topic, len(parts))
-        if partition not in parts:
-            return {}
+        """Of several topics with such a message the first one gives the partition that is named."""
+        found: Document = {}
+        parts = of_topics(self._log, self._topics, self._group)
         reading = _Bounded()
-        found = found_in(reading(self._open_messages(parts, partition)), wanted, parts[partition])
-        return {
-            "partition": partition.number,
-            "partition_name": f"{partition.topic}/{partition.number}",
-            "messages": [each._asdict() for each in found],
-            "is_read_to_the_end": not reading.is_cut,
-        }
+        for topic in self._topics:
+            of_topic = {part.partition: part for part in parts if part.partition.topic == topic}
+            partition = partition_for(wanted.key, topic, len(of_topic))
+            if partition not in of_topic:
+                continue
+            here = found_in(reading(self._open_messages(of_topic, partition)), wanted, of_topic[partition])
+            messages = found.get("messages", [])
+            if not messages and (here or not found):
+                found |= {"partition": partition.number, "partition_name": _named(partition)}
+            found["messages"] = [*messages, *(each._asdict() for each in here)]
+        return found | {"is_read_to_the_end": not reading.is_cut}
 
     def _open_messages(
         self, parts: dict[Partition, PartitionProgress], partition: Partition
@@ -84,7 +88,7 @@ class UrlSearch:
         committed = parts[partition].committed
         first = parts[partition].start if committed is None else committed.offset
         start = {other: part.end for other, part in parts.items()} | {partition: first}
-        return self._log.read(self._topic, start)
+        return self._log.read(partition.topic, start)
 
     def _look_at_dead_letters(self, wanted: Sought) -> Document:
         letters = newest(self._log, self._dead_letter_topic, _MOST_LETTERS)
@@ -107,18 +111,25 @@ class UrlSearch:
 
 
 class _Bounded:
-    """Passes on messages, so many and so long."""
+    """Passes on messages, so many and so long altogether."""
 
     def __init__(self) -> None:
         self.is_cut = False
+        self._count = 0
+        self._deadline = 0.0  # begins with the first
 
     def __call__(self, messages: Iterator[Message]) -> Iterator[Message]:
-        deadline = time.monotonic() + _SECONDS
-        for number, message in enumerate(messages):
-            if number >= _MOST_MESSAGES or time.monotonic() > deadline:
+        self._deadline = self._deadline or time.monotonic() + _SECONDS
+        for message in messages:
+            self._count += 1
+            if self._count > _MOST_MESSAGES or time.monotonic() > self._deadline:
                 self.is_cut = True
                 return
             yield message
+
+
+def _named(partition: Partition) -> str:
+    return f"{partition.topic}/{partition.number}"
 
 
 def _state(document: Document) -> str:

@@ -17,9 +17,9 @@ from site_spider.console.model.fleet import Fleet
 from site_spider.console.model.reading import OddSnapshot, state_of
 from site_spider.console.neighbours import ask_all
 from site_spider.console.pages.view import LogView, View
-from site_spider.contracts.seed_log import SeedLog
+from site_spider.contracts.seed_log import SeedLog, Topics, each_topic
 from site_spider.errors import SiteSpiderError, TopicMissing
-from site_spider.observe.progress import of_partition
+from site_spider.observe.progress import of_partition, of_topics
 
 logger = logging.getLogger(__name__)
 
@@ -35,12 +35,12 @@ class FleetWatch:
     """One consumer group. On the event loop, but for the seed log's calls, which have threads."""
 
     def __init__(
-        self, log: SeedLog, group: str, topic: str, statistics_topic: str, interval_seconds: float
+        self, log: SeedLog, group: str, topics: Topics, statistics_topic: str, interval_seconds: float
     ) -> None:
         self.fleet = Fleet()
         self._log = log
         self.group = group
-        self.topic = topic
+        self.topics = each_topic(topics)
         self._history = History(log, statistics_topic, interval_seconds)
         self._interval_seconds = interval_seconds
         self._names: dict[Path, str] = {}
@@ -75,7 +75,7 @@ class FleetWatch:
             fleet=self.fleet,
             now=time.time(),
             group=self.group,
-            topic=self.topic,
+            topic=",".join(self.topics),
             address=self._log.address,
             log=self._log_view,
             troubles=tuple(self._troubles.values()),
@@ -157,7 +157,7 @@ class FleetWatch:
             self.fleet.take(heard.state, heard.at)
 
     async def _look_at_progress(self) -> None:
-        found = await asyncio.to_thread(self._log.progress, self.topic, self.group)
-        partitions = tuple((part.partition.number, of_partition(part)) for part in found)
+        found = await asyncio.to_thread(of_topics, self._log, self.topics, self.group)
+        partitions = tuple((part.partition, of_partition(part)) for part in found)
         self._log_view = LogView(time.time(), partitions)
         self.fleet.mark(time.time(), self._log_view.total.lag)

@@ -11,18 +11,17 @@ from site_spider import options
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.dead_letters.put_back import PutBack, group_of, put_back
 from site_spider.errors import TopicMissing
-from site_spider.seed.tiers import Tiers
+from site_spider.seed.topics import CrawlTopics
 
 SUFFIX = ".dead-letters"
 
 
 def topic_of(settings: options.SettingsView, given: str | None = None) -> str:
     """The dead-letter topic, of the settings or of the topic that somebody gave. Raises ConfigError."""
-    configured = options.text(settings, "SITE_DEAD_LETTER_TOPIC")
-    if given is None and configured:
-        return configured
-    name = given or Tiers.of(settings).main
-    return name if name.endswith(SUFFIX) or name == configured else f"{name}{SUFFIX}"
+    topics = CrawlTopics.of(settings)
+    if given is None or given in topics.tiers:
+        return topics.dead_letters
+    return given if given.endswith(SUFFIX) or given == topics.dead_letters else f"{given}{SUFFIX}"
 
 
 class Letter(NamedTuple):

@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from site_spider.contracts.seed_log import PartitionProgress
+from site_spider.contracts.seed_log import PartitionProgress, SeedLog, Topics, each_topic
+from site_spider.errors import TopicMissing
 from site_spider.ledger.metadata import Run, decode
 
 
@@ -55,6 +56,23 @@ def of_partition(progress: PartitionProgress) -> Progress:
     in_flight = position - watermark - _count(ahead.complete, watermark, position)
     deleted = max(0, watermark - offset - _count(ahead.complete, offset, watermark))
     return Progress(watermark - start + complete, in_flight, end - watermark - complete, end, deleted)
+
+
+def of_topics(log: SeedLog, topics: Topics, group: str) -> list[PartitionProgress]:
+    """Of all of them; one that does not exist yet has nothing to do.
+
+    Raises LogUnavailable, and TopicMissing where there is none of them.
+    """
+    found: list[PartitionProgress] = []
+    missing: TopicMissing | None = None
+    for topic in each_topic(topics):
+        try:
+            found += log.progress(topic, group)
+        except TopicMissing as error:
+            missing = error
+    if missing is not None and not found:
+        raise missing
+    return found
 
 
 def total(parts: Iterable[Progress]) -> Progress:

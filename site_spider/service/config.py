@@ -14,6 +14,7 @@ from site_spider.results.batch import BatchLimits
 from site_spider.results.exactly_once.held import LONGEST_SPAN_OFFSETS
 from site_spider.seed.seed import FORBIDDEN_META
 from site_spider.seed.tiers import Tiers
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.topics import TaskTopics
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
@@ -57,19 +58,13 @@ class ServiceSettings:
     @classmethod
     def read(cls, settings: SettingsView) -> Self:
         """Raises ConfigError for the first that cannot be used."""
-        tiers = Tiers.of(settings)
-        dead_letter_topic = options.topic(settings, "SITE_DEAD_LETTER_TOPIC", f"{tiers.main}.dead-letters")
-        if dead_letter_topic in tiers.topics:
-            raise ConfigError(
-                f"SITE_DEAD_LETTER_TOPIC is {dead_letter_topic!r}, a seed topic: each dead letter would be "
-                "read as a seed again. Name another topic, or leave it empty."
-            )
+        topics = CrawlTopics.of(settings)
         return cls(
-            tiers=tiers,
+            tiers=Tiers.of(settings),
             consumer_group=options.text(settings, "SITE_CONSUMER_GROUP", required=True),
-            dead_letter_topic=dead_letter_topic,
-            stats_topic=_stats_topic(settings, *tiers.topics, dead_letter_topic),
-            task_topics=TaskTopics.read(settings),
+            dead_letter_topic=topics.dead_letters,
+            stats_topic=topics.statistics,
+            task_topics=TaskTopics.of(topics),
             cancelled_results=options.boolean(settings, "SITE_CANCELLED_RESULTS"),
             limits=_limits(settings),
             spill=SpillRules(
@@ -102,16 +97,6 @@ def check_ends_are_told(settings: SettingsView) -> None:
             f"The end of tasks is not told with {EXACTLY_ONCE}, so a task cannot be closed. "
             "See docs/tasks.md."
         )
-
-
-def _stats_topic(settings: SettingsView, *taken: str) -> str:
-    name = "SITE_STATS_TOPIC"
-    topic = options.topic(settings, name, f"{taken[0]}.stats")
-    if topic in taken:
-        raise ConfigError(
-            f"{name} is {topic!r}, which is the topic of seeds or of dead letters; name another."
-        )
-    return topic
 
 
 def _batch(settings: SettingsView) -> BatchLimits:

@@ -40,7 +40,7 @@ class ProcessMetrics:
         if self._exporter is None:
             return
         config = parts.config
-        group = GroupWatch(parts.log, config.tiers.main, config.consumer_group, config.dead_letter_topic)
+        group = GroupWatch(parts.log, config.tiers.topics, config.consumer_group, config.dead_letter_topic)
         self._exporter.show(parts.measurements.measured, group.look, lambda: _unready(parts))
 
     def hide(self) -> None:

@@ -18,7 +18,6 @@ from site_spider.errors import ConfigError
 from site_spider.observe.lag import LagGate
 from site_spider.reason import refused
 from site_spider.seed.line import seed_message
-from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins
 from site_spider.service.environment import apply_environment
 from site_spider.tasks.closing import TaskProducer
@@ -57,9 +56,7 @@ class SeedProducer:
             raise ConfigError(f"max_lag is {max_lag}, but must be 1 or more. Leave it out for no limit.")
         self.produced = 0
         known = _settings(settings)
-        if topic is not None and topic not in Tiers.of(known).topics:  # of another crawl
-            known.update({"SITE_SEED_TOPIC": topic, "SITE_SEED_TOPICS": ""}, priority="cmdline")
-        self._topics = TaskTopics.read(known)
+        self._topics = TaskTopics.read(known, topic)
         self._topic = topic or self._topics.seeds
         self._task_id = task_id
         self._closes = closes_task

@@ -261,7 +261,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         lifecycle.add(tracker)
 
     # what can be seen
-    identity = Identity(spider.name, member.group, member.topic, lambda: intake.member_name or slot_name())
+    identity = Identity(
+        spider.name, member.group, config.tiers.main, lambda: intake.member_name or slot_name()
+    )
     pauses = Pauses(seeds, quarantine, back_pressure, sinks, lambda: intake.is_away)
     loop_lag = LoopLag(counted.histograms.loop_lag_seconds)
     watched = Watched(

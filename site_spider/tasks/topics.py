@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-from site_spider import options
-from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
-from site_spider.seed.tiers import Tiers
+from site_spider.seed.topics import CrawlTopics
 
 TASK_HEADER = "task_id"  # of a parked message
 
@@ -37,20 +35,11 @@ class TaskTopics(NamedTuple):
         return f"{self.tasks}.pages"
 
     @classmethod
-    def read(cls, settings: SettingsView) -> Self:
-        """SITE_SEED_TOPIC and SITE_TASK_TOPIC. Raises ConfigError."""
-        tiers = Tiers.of(settings)
-        seeds = tiers.main
-        tasks = options.topic(settings, "SITE_TASK_TOPIC", f"{seeds}.tasks")
-        events = options.topic(settings, "SITE_TASK_EVENTS_TOPIC", f"{seeds}.task-events")
-        if events in (seeds, tasks):
-            raise ConfigError(
-                f"SITE_TASK_EVENTS_TOPIC is {events!r}, which is another topic of the crawl as well. "
-                "Name one of its own, or leave it empty."
-            )
-        if tasks == seeds:
-            raise ConfigError(
-                f"SITE_TASK_TOPIC is {tasks!r} as SITE_SEED_TOPIC is: each task would be read as a seed. "
-                "Name another topic, or leave it empty."
-            )
-        return cls(seeds, tasks, f"{seeds}.parked", events, tiers.topics)
+    def read(cls, settings: SettingsView, seeds: str | None = None) -> Self:
+        """Of the crawl that reads `seeds`; by default that of the settings. Raises ConfigError."""
+        return cls.of(CrawlTopics.beside(settings, seeds))
+
+    @classmethod
+    def of(cls, topics: CrawlTopics) -> Self:
+        """Those of them that are of tasks."""
+        return cls(topics.seeds, topics.tasks, topics.parked, topics.events, topics.tiers)

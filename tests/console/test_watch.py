@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.commands.top import lines
 from site_spider.console.history import History
 from site_spider.console.model.fleet import Life
+from site_spider.console.pages.overview import overview
 from site_spider.console.watch import FleetWatch
 from tests.console.snapshots import seeds, snapshot
+from tests.in_process.engine import produce
 
 TOPIC = "seeds.stats"
 
@@ -75,3 +78,20 @@ def test_sources_that_are_missing_are_said_and_may_come_later(tmp_path: Path) ->
     asyncio.run(watch.look_once())
     assert watch.view().troubles == ()
     assert watch.view().scene.lag == 1
+
+
+def test_something_is_left_to_do_while_any_tier_has_it(tmp_path: Path) -> None:
+    log = LocalSeedLog(tmp_path)
+    produce(log, "seeds", [])
+    produce(log, "bulk", [{"url": "http://h.test/"}] * 3)
+    tell(log, snapshot(1, at=time.time(), seeds_in_flight={"seeds/0": 0}))
+    watch = FleetWatch(log, "site_spider", ("urgent", "seeds", "bulk"), TOPIC, 10.0)
+    asyncio.run(watch.look_once())
+    found = overview(watch.view())
+    assert found["verdict"] != "Nothing is left to do."
+    assert (found["topic"], found["progress"]["lag"]) == ("urgent,seeds,bulk", 3)
+    assert {topic: tier["lag"] for topic, tier in found["progress"]["tiers"].items()} == {"bulk": 3}
+    assert "lag by tier" not in "\n".join(lines(found))
+    produce(log, "seeds", [{"url": "http://h.test/"}])
+    asyncio.run(watch.look_once())
+    assert "lag by tier    seeds 1, bulk 3" in "\n".join(lines(overview(watch.view())))

@@ -205,10 +205,11 @@ def _unowned(scene: Scene) -> Iterator[Cause]:
     owned = {partition for state in scene.living for partition in state.partitions}
     living = scene.living
     if scene.partitions and living and any(state.partitions for state in living) and scene.lag:
-        topics = {state.topic for state in living}
-        missing = scene.partitions - sum(name.rpartition("/")[0] in topics for name in owned)
+        unowned = [name for name in scene.names if name not in owned]
+        missing = len(unowned) if scene.names else scene.partitions - len(owned)
         if missing > 0:
-            text = f"{missing} of {scene.partitions} partitions have no owner now."
+            named = f": {_listed(unowned)}" if unowned else ""
+            text = f"{missing} of {scene.partitions} partitions have no owner now{named}."
             yield Cause(Weight.SLOW, text, "processes")
 
 

@@ -72,6 +72,10 @@ def _progress(view: View) -> Document | None:
         "lag": whole.lag,
         "end": whole.end,
         "partitions": len(view.log.partitions),
+        "tiers": {
+            topic: {"done": part.done, "in_flight": part.in_flight, "lag": part.lag, "end": part.end}
+            for topic, part in view.log.tiers.items()
+        },
         "seconds_left": None if left is None else [round(left.shortest, 1), round(left.longest, 1)],
         "time_left": pace.spoken(left),
     }

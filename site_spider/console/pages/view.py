@@ -9,6 +9,7 @@ from typing import Any
 from site_spider.console.model.fleet import Fleet
 from site_spider.console.model.pace import settled
 from site_spider.console.model.scene import Scene
+from site_spider.contracts.seed_log import Partition
 from site_spider.observe.progress import Progress, total
 
 Document = dict[str, Any]
@@ -19,7 +20,15 @@ class LogView:
     """What the seed log said of the group, and when."""
 
     at: float
-    partitions: tuple[tuple[int, Progress], ...]
+    partitions: tuple[tuple[Partition, Progress], ...]
+
+    @property
+    def tiers(self) -> dict[str, Progress]:
+        """Of each topic."""
+        parts: dict[str, list[Progress]] = {}
+        for partition, progress in self.partitions:
+            parts.setdefault(partition.topic, []).append(progress)
+        return {topic: total(found) for topic, found in parts.items()}
 
     @property
     def total(self) -> Progress:
@@ -51,7 +60,8 @@ class View:
         """What the causes are looked for in."""
         if self.log is None:
             return Scene(self.fleet, self.now, self.until)
-        return Scene(self.fleet, self.now, self.until, self.log.total.lag, len(self.log.partitions))
+        names = tuple(f"{partition.topic}/{partition.number}" for partition, _ in self.log.partitions)
+        return Scene(self.fleet, self.now, self.until, self.log.total.lag, len(names), names)
 
     def heading(self, page: str) -> Document:
         """What each document begins with."""

@@ -9,10 +9,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
-from site_spider.contracts.seed_log import LogFacts, Partition, PartitionProgress, SeedLog
+from site_spider.contracts.seed_log import (
+    LogFacts,
+    Partition,
+    PartitionProgress,
+    SeedLog,
+    Topics,
+    each_topic,
+)
 from site_spider.errors import LogUnavailable, SiteSpiderError, TopicMissing
 from site_spider.observe.progress import of_partition, total
 
@@ -28,13 +36,13 @@ class GroupWatch:
     def __init__(
         self,
         log: SeedLog,
-        topic: str,
+        topics: Topics,
         group: str,
         dead_letter_topic: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
-        self._topic = topic
+        self._topics = each_topic(topics)
         self._group = group
         self._dead_letter_topic = dead_letter_topic
         self._clock = clock
@@ -61,18 +69,22 @@ class GroupWatch:
             self._found = {}
 
     def _asked(self) -> dict[str, Any]:
-        parts = self._log.progress(self._topic, self._group)
-        facts = self._log.facts(self._topic, self._group, _first_incomplete(parts))
-        found: dict[str, Any] = {
-            "lag_seeds": {self._topic: total(map(of_partition, parts)).lag},
-            "lag_age_seconds": {self._topic: _age_seconds(facts)},
-            "dead_letters": {self._dead_letter_topic: self._dead_letters()},
-        }
-        if facts.members is not None:
-            found["members"] = facts.members
-        if facts.retention_seconds is not None:
-            found["retention_seconds"] = {self._topic: facts.retention_seconds}
+        found: dict[str, Any] = {"lag_seeds": {}, "lag_age_seconds": {}}
+        for topic in self._topics:
+            with suppress(TopicMissing):  # it has nothing to do
+                self._add(topic, found)
+        found["dead_letters"] = {self._dead_letter_topic: self._dead_letters()}
         return found
+
+    def _add(self, topic: str, found: dict[str, Any]) -> None:
+        parts = self._log.progress(topic, self._group)
+        facts = self._log.facts(topic, self._group, _first_incomplete(parts))
+        found["lag_seeds"][topic] = total(map(of_partition, parts)).lag
+        found["lag_age_seconds"][topic] = _age_seconds(facts)
+        if facts.members is not None:
+            found["members"] = max(facts.members, found.get("members", 0))
+        if facts.retention_seconds is not None:
+            found.setdefault("retention_seconds", {})[topic] = facts.retention_seconds
 
     def _dead_letters(self) -> int:
         try:

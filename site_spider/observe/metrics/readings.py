@@ -10,6 +10,7 @@ from heapq import nlargest
 from typing import Any, Final
 
 from site_spider.observe.metrics.numbers import at, label, mappings, moment, number, numbers
+from site_spider.seed.tiers import MOST_TIERS
 
 Document = Mapping[str, Any]
 Reading = Iterator[tuple[tuple[str, ...], float]]
@@ -19,7 +20,7 @@ OWN: Final = "measurements"  # of a document: what only metrics need
 MOST_SINKS: Final = 4
 _MOST_OLDEST: Final = 10
 _MOST_STATUSES: Final = 24
-_MOST_TOPICS: Final = 6
+_MOST_TOPICS: Final = MOST_TIERS
 _ALWAYS: Final = ("200", "403", "404", "429", "500", "503")  # so that an increase from 0 is seen
 _OTHER: Final = "other"
 _KINDS: Final = ("page", "robots")

@@ -35,6 +35,16 @@ def test_lag_age_and_dead_letters_of_a_group(tmp_path: Path) -> None:
     assert "retention_seconds" not in found
 
 
+def test_each_tier_has_lag_and_age_of_its_own(tmp_path: Path) -> None:
+    """Also one that nobody has produced to yet beside others."""
+    log = LocalSeedLog(tmp_path)
+    produce(log, "urgent", [{"url": "http://h.test/1"}])
+    produce(log, "bulk", [{"url": "http://h.test/1"}] * 3)
+    found = looked(GroupWatch(log, ("urgent", "seeds", "bulk"), "g", "dead"))
+    assert found["lag_seeds"] == {"urgent": 1, "bulk": 3}
+    assert set(found["lag_age_seconds"]) == {"urgent", "bulk"}
+
+
 def test_a_log_that_does_not_answer_is_not_waited_for_and_nothing_old_is_shown(tmp_path: Path) -> None:
     answers = threading.Event()
 
