@@ -15,7 +15,7 @@ from pathlib import Path
 from site_spider.console.history import Heard, History
 from site_spider.console.model.fleet import Fleet
 from site_spider.console.model.reading import OddSnapshot, state_of
-from site_spider.console.neighbours import ask_all
+from site_spider.console.neighbours import Neighbours
 from site_spider.console.pages.view import LogView, View
 from site_spider.contracts.seed_log import SeedLog, Topics, each_topic
 from site_spider.errors import SiteSpiderError, TopicMissing
@@ -43,6 +43,7 @@ class FleetWatch:
         self.topics = each_topic(topics)
         self._history = History(log, statistics_topic, interval_seconds)
         self._interval_seconds = interval_seconds
+        self.neighbours = Neighbours(log)
         self._names: dict[Path, str] = {}
         self._log_view: LogView | None = None
         self._troubles: dict[str, str] = {}
@@ -121,9 +122,9 @@ class FleetWatch:
 
     async def look_at_this_host(self) -> None:
         """Ask all processes of this host."""
-        answers = await ask_all(b"%d" % self._hosts)
+        answers = await self.neighbours.ask_all(b"%d" % self._hosts)
         now = time.time()
-        others = []
+        others = answers.others
         for path, document in answers.snapshots.items():
             try:
                 state = state_of(document, self._interval_seconds)

@@ -83,6 +83,19 @@ class LogFacts:
     written_at: Mapping[Partition, float]  # Unix time, of the first messages from given offsets on
 
 
+class LogName(NamedTuple):
+    """Which log a process uses; `identity` is empty while nobody has answered."""
+
+    identity: str
+    address: str
+
+    def is_same(self, other: LogName) -> bool:
+        """As far as is known: by address, where one has no identity."""
+        if self.identity and other.identity:
+            return self.identity == other.identity
+        return self.address == other.address
+
+
 class Listener(Protocol):
     """Told of changes of the assignment, on the polling thread, from within `poll` and `close`."""
 
@@ -222,6 +235,9 @@ class SeedLog(Protocol):
     def check(self, timeout_seconds: float) -> None:
         """Raise LogUnavailable, naming the setting and the address, unless the log answers in time."""
 
+    def identity(self) -> str:
+        """The same for all who use this very log, under whatever address. Raises LogUnavailable."""
+
     def consumer(self, topics: Topics, group: str, listener: Listener) -> Consumer:
         """A new member of `group`; new groups start at the beginning of each topic.
 
@@ -276,3 +292,12 @@ class SeedLog(Protocol):
 
     def close(self) -> None:
         """Release what this object holds."""
+
+
+def name_of(log: SeedLog) -> LogName:
+    """Ask which log it is. An adapter without `identity` has its address; one that is away none."""
+    ask = getattr(log, "identity", None)
+    try:
+        return LogName(log.address if ask is None else ask(), log.address)
+    except LogUnavailable:
+        return LogName("", log.address)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from site_spider.contracts.seed_log import LogName
 from site_spider.observe import sockets as frontier_sockets
 from site_spider.observe.snapshot import Snapshot, snapshot
 from site_spider.observe.survey import MOST_HOSTS
@@ -24,14 +25,21 @@ logger = logging.getLogger(__name__)
 _MOST_CONNECTIONS = 4
 _LONGEST_QUESTION_BYTES = 256
 METRICS_QUESTION = b"metrics"  # for the snapshot with all that metrics are made of
+IDENTITY_QUESTION = b"identity"  # for who this is: process, group and seed log
 _SECONDS = 5.0  # for the question, and for taking the answer
 
 
 class FrontierServer:
     """That it cannot listen never holds up a crawl."""
 
-    def __init__(self, watched: Watched, measured: Callable[[], Awaitable[Snapshot]]) -> None:
+    def __init__(
+        self,
+        watched: Watched,
+        measured: Callable[[], Awaitable[Snapshot]],
+        log_name: LogName = LogName("", ""),  # noqa: B008 - it never changes
+    ) -> None:
         self._watched = watched
+        self._log_name = log_name
         self._measured = measured
         self._path: Path | None = None
         self._server: asyncio.Server | None = None
@@ -101,6 +109,9 @@ class FrontierServer:
 
     async def _document(self, question: bytes) -> dict[str, Any]:
         hosts = question.strip()
+        if hosts == IDENTITY_QUESTION:
+            identity = self._watched.identity
+            return {"process": identity.process, "group": identity.group, **self._log_name._asdict()}
         if hosts == METRICS_QUESTION:
             return await self._measured()
         if not hosts.isdigit() or int(hosts) > MOST_HOSTS:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from site_spider import options
-from site_spider.contracts.seed_log import SeedLog
+from site_spider.contracts.seed_log import LogName, SeedLog
 from site_spider.contracts.sink import Sink
 from site_spider.contracts.statistics_store import StatisticsStore
 from site_spider.errors import ConfigError
@@ -38,6 +38,7 @@ class Observers:
         traces: Sequence[SeedTraces],
         stores: Sequence[StatisticsStore],
         log: SeedLog,
+        log_name: LogName,
         config: ServiceSettings,
         ending: Ending,
     ) -> None:
@@ -52,7 +53,7 @@ class Observers:
         topic = StatsTopic(log, config.stats_topic)
         self._statistics = Statistics(watched, deliveries, topic, plan, ending.background)
         has_socket = options.boolean(settings, "SITE_FRONTIER_SOCKET")
-        self._server = FrontierServer(watched, measurements.measured) if has_socket else None
+        self._server = FrontierServer(watched, measurements.measured, log_name) if has_socket else None
 
     async def open(self) -> None:
         """Show from now on."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scrapy.dupefilters import BaseDupeFilter
 
-from site_spider.contracts.seed_log import Producer, SeedLog
+from site_spider.contracts.seed_log import LogName, Producer, SeedLog
 from site_spider.contracts.sink import Sink
 from site_spider.contracts.statistics_store import StatisticsStore
 from site_spider.download.bodies import Bodies
@@ -71,6 +71,7 @@ class Stores:
     """What settings name, not yet opened."""
 
     log: SeedLog
+    log_name: LogName
     sinks: Sequence[Sink]
     item_sinks: Sequence[Sink]
     statistics: Sequence[StatisticsStore]

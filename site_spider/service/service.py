@@ -19,6 +19,7 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from site_spider import options
+from site_spider.contracts.seed_log import name_of
 from site_spider.download import descriptors
 from site_spider.download.large_blocks import give_back_large_blocks
 from site_spider.download.resolver import guard_reactor
@@ -150,7 +151,8 @@ class SeedService:
         statistics, log = plugins.statistics_stores(settings), plugins.seed_log(settings)
         away = Outage(logger, f"Waiting{up_to(wait_seconds)}", "The seed log is there")
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
-        return Stores(log, sinks, item_sinks, statistics, self._sources, self._obeys_robots)
+        name = await asyncio.to_thread(name_of, log)
+        return Stores(log, name, sinks, item_sinks, statistics, self._sources, self._obeys_robots)
 
     async def _start(self, parts: Parts) -> None:
         await parts.observers.open()

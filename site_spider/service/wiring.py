@@ -270,7 +270,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         crawler, identity, ledger, queues, seeds, intake, sinks, bodies, pauses, loop_lag, counted
     )
     measurements = Measurements(watched, commits, quarantine, dupefilter)
-    observers = Observers(watched, measurements, traces, stores.statistics, stores.log, config, ending)
+    observers = Observers(
+        watched, measurements, traces, stores.statistics, stores.log, stores.log_name, config, ending
+    )
 
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)

@@ -14,6 +14,9 @@ from site_spider.console.history import History
 from site_spider.console.model.fleet import Life
 from site_spider.console.pages.overview import overview
 from site_spider.console.watch import FleetWatch
+from site_spider.contracts.seed_log import name_of
+from site_spider.observe import sockets
+from site_spider.observe.server import IDENTITY_QUESTION, METRICS_QUESTION
 from tests.console.snapshots import seeds, snapshot
 from tests.in_process.engine import produce
 
@@ -95,3 +98,47 @@ def test_something_is_left_to_do_while_any_tier_has_it(tmp_path: Path) -> None:
     produce(log, "seeds", [{"url": "http://h.test/"}])
     asyncio.run(watch.look_once())
     assert "lag by tier    seeds 1, bulk 3" in "\n".join(lines(overview(watch.view())))
+
+
+async def process_of(log: LocalSeedLog, number: int, asked: list[bytes]) -> asyncio.Server:
+    """A process of this host that uses this log, and notes what it is asked."""
+    name = name_of(log)
+
+    async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        question = (await reader.readline()).strip()
+        asked.append(question)
+        said = snapshot(number, at=time.time())
+        told = {"process": said["process"], "group": said["group"], **name._asdict()}
+        writer.write(json.dumps(told if question == IDENTITY_QUESTION else said).encode())
+        writer.close()
+
+    folder = next(iter(sockets.folders()))
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return await asyncio.start_unix_server(answered, sockets.new_path())
+
+
+def test_processes_of_another_seed_log_are_not_asked_for_their_seeds(tmp_path: Path) -> None:
+    """Of the same group and topic by name; nor do they count in metrics and health."""
+    mine, others = LocalSeedLog(tmp_path / "mine"), LocalSeedLog(tmp_path / "others")
+    watch, asked = watch_of(mine), list[bytes]()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+
+    async def scenario() -> None:
+        servers = [
+            await process_of(mine, 1, []),
+            await process_of(LocalSeedLog(tmp_path / "link"), 2, []),
+            await process_of(others, 3, asked),
+        ]
+        await watch.look_at_this_host()
+        await watch.look_at_this_host()
+        found = await watch.neighbours.ask_all(METRICS_QUESTION)
+        for server in servers:
+            server.close()
+        assert (len(found.snapshots), found.silent) == (2, [])
+
+    asyncio.run(scenario())
+    assert sorted(seen.state.pid for seen in watch.fleet.seen.values()) == [1, 2]
+    assert asked == [IDENTITY_QUESTION]
+    [named] = watch.view().others
+    assert named == "machine-3-1799999000 (site_spider), of another seed log"

@@ -7,6 +7,7 @@ import json
 import time
 
 from site_spider.console.watch import FleetWatch
+from site_spider.contracts.seed_log import name_of
 from tests.console.snapshots import snapshot
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
 
@@ -36,3 +37,10 @@ def test_processes_and_lag_are_known(case: Case) -> None:
     assert view.troubles == ()
     assert sorted(seen.state.pid for seen in view.fleet.seen.values()) == [1, 2]
     assert (view.scene.lag, view.scene.partitions) == (20, len(case.log.progress(case.topic, case.group)))
+
+
+def test_a_log_has_one_name_for_all_who_use_it(case: Case) -> None:
+    """Not its address: brokers have several, and a folder may be reached by several paths."""
+    name = name_of(case.log)
+    assert name.identity not in ("", name.address)
+    assert name == name_of(case.log)

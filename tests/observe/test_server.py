@@ -292,6 +292,12 @@ def test_statistics_have_the_waiting_hosts_by_reason(tmp_path: Path, monkeypatch
     assert documents[-1] == {"waiting": 0}
 
 
+def test_a_process_says_which_seed_log_it_uses(tmp_path: Path) -> None:
+    answer, _ = while_crawling(tmp_path / "data", lambda: asked(b"identity\n"))
+    said = json.loads(answer)
+    assert (said["group"], said["identity"]) == ("site_spider", str(tmp_path / "data"))
+
+
 def test_a_server_that_is_closed_while_it_opens_leaves_no_socket(sockets: Path) -> None:
     """A crawl may fail in its first moments; a socket that is left keeps the event loop from ending."""
 

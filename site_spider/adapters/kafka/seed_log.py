@@ -104,6 +104,11 @@ class KafkaSeedLog:
                 f"names it, and it must be running and reachable: {self._trouble or error.args[0].str()}"
             ) from error
 
+    def identity(self) -> str:
+        """See `site_spider.contracts.seed_log.SeedLog`: the cluster's id."""
+        found = self._asked(lambda: self._admin.list_topics(timeout=_ANSWER_SECONDS))
+        return str(found.cluster_id or self.address)
+
     def consumer(self, topics: Topics, group: str, listener: Listener) -> KafkaConsumer:
         """See `site_spider.contracts.seed_log.SeedLog`."""
         return KafkaConsumer(self._config, each_topic(topics), group, listener)

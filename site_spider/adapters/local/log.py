@@ -75,6 +75,10 @@ class LocalSeedLog:
         with closing(LogFile(self._folder, busy_seconds=timeout_seconds)) as file, file.transaction():
             pass
 
+    def identity(self) -> str:
+        """See `site_spider.contracts.seed_log.SeedLog`: the folder."""
+        return str(self._folder.resolve())
+
     def consumer(self, topics: Topics, group: str, listener: Listener) -> LocalConsumer:
         """See `site_spider.contracts.seed_log.SeedLog`."""
         return LocalConsumer(self._folder, each_topic(topics), group, listener, self._keep_seconds)

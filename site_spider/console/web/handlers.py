@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from site_spider.console.neighbours import ask_all
 from site_spider.console.pages import failures, overview, tables
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
@@ -194,14 +193,14 @@ class Handlers:
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Of all processes of this host, for Prometheus."""
-        answers = await ask_all(METRICS_QUESTION)
+        answers = await self._watch.neighbours.ask_all(METRICS_QUESTION)
         form = form_for(request.headers.get("Accept", ""))
         body = await asyncio.to_thread(exposition, list(answers.snapshots.values()), form, of_host=True)
         return web.Response(body=body, headers={"Content-Type": form.content_type})
 
     async def healthz(self, _request: web.Request) -> web.Response:
         """Whether all processes of this host answer."""
-        running, silent = await ask_all(b"0")
+        running, silent, _ = await self._watch.neighbours.ask_all(b"0")
         document = {
             "healthy": bool(running) and not silent,
             "processes": len(running) + len(silent),
