@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from site_spider.console.history import Heard, History
-from site_spider.console.model.fleet import Fleet
+from site_spider.console.model.fleet import MOST_PROCESSES, Fleet
 from site_spider.console.model.reading import OddSnapshot, state_of
 from site_spider.console.neighbours import Neighbours
 from site_spider.console.pages.view import LogView, View
@@ -28,6 +28,8 @@ _WATCHED_SECONDS = 2.0
 _ATTENTION_SECONDS = 30.0  # after a look at a page
 _FEW_HOSTS = 20
 _SLICE = 100  # states taken before others have the event loop
+_LEFT_OUT_SECONDS = 60.0  # for which it is said that processes are left out
+_REFUSED, _LEFT_OUT = "refused records", "left out"
 _THIS_HOST, _TOPIC, _PROGRESS = "state of this host", "history", "progress"
 
 
@@ -132,7 +134,7 @@ class FleetWatch:
                 continue
             if state.group == self.group:
                 self._names[path] = state.name
-                self.fleet.take(state, now)
+                self.fleet.take(state, now, is_near=True)
             else:
                 others.append(f"{state.name} ({state.group})")
         self._others = tuple(others)
@@ -147,11 +149,27 @@ class FleetWatch:
     # --- the group -----------------------------------------------------------------------------------
 
     async def _look_at_topic(self) -> None:
-        heard = await asyncio.to_thread(self._history.look, time.time())
+        heard = await asyncio.to_thread(self._history.look, time.time(), tuple(self.fleet.seen))
+        self._say_left_out()
         for number, each in enumerate(heard):
             self._take(each)
             if number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
+
+    def _say_left_out(self) -> None:
+        """What cannot be believed, and what is too much."""
+        if self._history.has_left_out:
+            self.fleet.left_out_at = time.time()
+        if self._history.refused:
+            self._troubles[_REFUSED] = self._history.said
+        left_out_at = self.fleet.left_out_at
+        if left_out_at is not None and time.time() - left_out_at < _LEFT_OUT_SECONDS:
+            self._troubles[_LEFT_OUT] = (
+                f"More processes tell of themselves on the topic of statistics than are shown and summed up: "
+                f"{MOST_PROCESSES} at most."
+            )
+        else:
+            self._troubles.pop(_LEFT_OUT, None)
 
     def _take(self, heard: Heard) -> None:
         if heard.state.group == self.group:

@@ -15,10 +15,11 @@ from enum import StrEnum
 from site_spider.console.model.curves import Curves
 from site_spider.console.model.state import ProcessState
 
-MOST_PROCESSES = 1_000
+MOST_PROCESSES = 300
 WINDOW_SECONDS = 3_600.0
 _SILENT_INTERVALS = 3
 _SILENT_SECONDS = 30.0  # at least
+SILENT_FOR_GOOD_SECONDS = 120.0  # then another process may have its place, where places are few
 _LONGEST_GAP_SECONDS = 600.0  # what a process did before it was first heard of is spread over no more
 
 DONE, PAGES, BYTES, CONSUMED = "done", "pages", "bytes", "consumed"
@@ -36,11 +37,12 @@ class Life(StrEnum):
 class LastSeen:
     """The newest snapshot of a process, and when it came."""
 
-    __slots__ = ("at", "state")
+    __slots__ = ("at", "is_near", "state")
 
-    def __init__(self, state: ProcessState, at: float) -> None:
+    def __init__(self, state: ProcessState, at: float, *, is_near: bool = False) -> None:
         self.state = state
         self.at = at
+        self.is_near = is_near  # of this host: it was asked itself
 
     def life(self, now: float) -> Life:
         """Running until nothing was heard for three intervals."""
@@ -51,20 +53,29 @@ class LastSeen:
 
 
 class Fleet:
-    """One consumer group: snapshots in, sums out."""
+    """One consumer group: snapshots in, sums out.
+
+    Whoever may write to the topic may make up processes. So their number is bounded, and one that goes on
+    speaking keeps its place: a new one gets that of a process that has ended or fallen silent. A process of
+    this host gets that of the newest of the others.
+    """
 
     def __init__(self) -> None:
         self.curves = Curves()
+        self.left_out_at: float | None = None  # when a process was last left out
         self._seen: dict[str, LastSeen] = {}
 
-    def take(self, state: ProcessState, seen_at: float) -> None:
+    def take(self, state: ProcessState, seen_at: float, *, is_near: bool = False) -> None:
         """A snapshot; one that is not newer than the one known is passed over."""
         before = self._seen.get(state.name)
         if before is not None and state.at <= before.state.at:
             return
+        if before is None and not self._make_place(seen_at, is_near=is_near):
+            self.left_out_at = seen_at
+            return
         self._note(before, state, seen_at)
-        self._seen[state.name] = LastSeen(state, seen_at)
-        self._forget(seen_at)
+        is_near = is_near or (before is not None and before.is_near)
+        self._seen[state.name] = LastSeen(state, seen_at, is_near=is_near)
 
     def end(self, name: str, now: float) -> None:
         """This process has ended in good order: what it last said stays."""
@@ -97,12 +108,22 @@ class Fleet:
         elif (age := state.at - state.started_at) <= _LONGEST_GAP_SECONDS:
             self.curves.add(seen_at - max(age, 0.1), seen_at, _counters(state))
 
-    def _forget(self, now: float) -> None:
-        """Ended processes after an hour, and silent ones when there are too many: the oldest first."""
+    def _make_place(self, now: float, *, is_near: bool) -> bool:
+        """Ended processes go after an hour; when there are too many, what speaks no more goes, too."""
         for name in [name for name, seen in self._seen.items() if _is_past(seen, now)]:
             del self._seen[name]
-        while len(self._seen) > MOST_PROCESSES:
-            del self._seen[min(self._seen, key=lambda name: self._seen[name].at)]
+        if len(self._seen) < MOST_PROCESSES:
+            return True
+        over = [
+            name
+            for name, seen in self._seen.items()
+            if seen.state.is_ended or now - seen.at > SILENT_FOR_GOOD_SECONDS
+        ]
+        far = [name for name, seen in self._seen.items() if is_near and not seen.is_near]
+        if not over and not far:
+            return False
+        del self._seen[min(over, key=lambda name: self._seen[name].at) if over else far[-1]]
+        return True
 
 
 def _is_past(seen: LastSeen, now: float) -> bool:

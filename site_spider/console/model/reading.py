@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 from site_spider.console.model.state import (
     Counts,
@@ -40,6 +40,22 @@ _LONGEST_TEXT = 2_000
 _LARGEST = 10**18
 _USUAL_INTERVAL_SECONDS = 10.0
 _NO_OUTCOMES = ("consumed", "completed", "in_flight", "handed_back", "deleted_unread")
+_MOST_AHEAD_SECONDS = 86_400.0  # clocks may be wrong, but not so
+_KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
+    **dict.fromkeys(("process", "at", "group", "topic", "spider", "slot", "host_name", "started_at"), str),
+    **dict.fromkeys(
+        ("seeds", "downloads", "reasons", "queues", "hosts", "pause", "paused_seconds", "seeds_in_flight",
+         "memory"),
+        dict,
+    ),
+    **dict.fromkeys(("largest_hosts", "sinks"), list),
+    **dict.fromkeys(("pid", "waiting", "requests_out"), int),
+    **dict.fromkeys(("interval_seconds", "loop_lag_max_seconds"), (int, float)),
+    "tasks": dict,
+    "newest_failures": list,
+    "log_is_away": bool,
+}  # fmt: skip
+_MISSING: Final = object()
 _OUTCOMES = {
     "completed_with_result": "result",
     "completed_with_failure": "failure",
@@ -61,6 +77,25 @@ def parsed(raw: bytes) -> dict[str, Any]:
         raise OddSnapshot("a snapshot cannot be read as JSON") from error
     if not isinstance(document, dict):
         raise OddSnapshot("a snapshot is no JSON object")
+    return document
+
+
+def checked(document: Mapping[str, Any], key: bytes | None, now: float) -> Mapping[str, Any]:
+    """The document as a process writes it to a topic under its name. Raises OddSnapshot."""
+    if document.get("process") != (key or b"").decode("utf-8", "replace"):
+        raise OddSnapshot("its key is not the name of its process")
+    for name, kind in _KINDS.items():
+        value = document.get(name, _MISSING)
+        is_odd_bool = isinstance(value, bool) and kind is not bool
+        if value is not _MISSING and (is_odd_bool or not isinstance(value, kind)):
+            raise OddSnapshot(f"its field {name} is of another type")
+    for name in ("seeds", "reasons"):
+        counts = document.get(name, {}).values()
+        if not all(type(count) is int and 0 <= count <= _LARGEST for count in counts):
+            raise OddSnapshot(f"its field {name} holds what is no count")
+    at = _moment(document.get("at"))
+    if at is None or at > now + _MOST_AHEAD_SECONDS:
+        raise OddSnapshot("its field at is no time up to now")
     return document
 
 
