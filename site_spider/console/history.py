@@ -87,7 +87,7 @@ class History:
             logger.warning("%s. Only crawls should have the right to write to this topic", self.said)
 
 
-class _Voice:
+class _Speaker:
     """A process of which messages are read; `held` is its newest, where that was passed over."""
 
     __slots__ = ("first_at", "held", "read_at")
@@ -107,8 +107,8 @@ class _Thinned:
     def __init__(self, known: Collection[str]) -> None:
         self.has_left_out = False  # a process
         self._known = {name.encode() for name in known}
-        self._voices: dict[bytes | None, _Voice] = {}
-        self._new: dict[bytes | None, _Voice] = {}
+        self._voices: dict[bytes | None, _Speaker] = {}
+        self._new: dict[bytes | None, _Speaker] = {}
         self._newest_at = float("-inf")  # when the last of the new ones spoke first
         self._read = 0
 
@@ -125,18 +125,18 @@ class _Thinned:
                 voice.held = at, message
         yield from (voice.held for voice in [*self._voices.values(), *self._new.values()] if voice.held)
 
-    def _voice(self, key: bytes | None, at: float) -> _Voice | None:
+    def _voice(self, key: bytes | None, at: float) -> _Speaker | None:
         """None where there is no place for a new one."""
         voice = self._voices.get(key) or self._new.get(key)
         if voice is not None:
             return voice
         if key in self._known:
-            return self._voices.setdefault(key, _Voice(at))
+            return self._voices.setdefault(key, _Speaker(at))
         if len(self._new) >= MOST_PROCESSES:
             self.has_left_out = True
             if at >= self._newest_at:
                 return None
             del self._new[max(self._new, key=lambda name: self._new[name].first_at)]
-        voice = self._new[key] = _Voice(at)
+        voice = self._new[key] = _Speaker(at)
         self._newest_at = max(each.first_at for each in self._new.values())
         return voice

@@ -159,7 +159,7 @@ class FleetWatch:
     def _say_left_out(self) -> None:
         """What cannot be believed, and what is too much."""
         if self._history.has_left_out:
-            self.fleet.left_out_at = time.time()
+            self.fleet.leave_out(time.time())
         if self._history.refused:
             self._troubles[_REFUSED] = self._history.said
         left_out_at = self.fleet.left_out_at
@@ -178,5 +178,6 @@ class FleetWatch:
     async def _look_at_progress(self) -> None:
         found = await asyncio.to_thread(of_topics, self._log, self.topics, self.group)
         partitions = tuple((part.partition, of_partition(part)) for part in found)
-        self._log_view = LogView(time.time(), partitions)
+        unowned = await asyncio.to_thread(self._log.unowned, self.topics, self.group)
+        self._log_view = LogView(time.time(), partitions, unowned)
         self.fleet.mark(time.time(), self._log_view.total.lag)

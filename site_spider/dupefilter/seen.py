@@ -45,6 +45,13 @@ class Seen:
         self._spilled: BoundedDict[bytes, Hashable | None] = BoundedDict(SPILLED_LIMIT)
 
     @property
+    def known(self) -> int | None:
+        """How many fingerprints it has in this process; None where the kind of store cannot count them."""
+        if not isinstance(self.done, Sized):
+            return None
+        return len(self._seeds) + len(self._spilled) + len(self.done)
+
+    @property
     def size_bytes(self) -> int:
         """The memory of it, as estimated; what is kept outside the process does not count."""
         kept = len(self.done) if isinstance(self.done, Sized) else 0

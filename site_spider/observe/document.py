@@ -20,7 +20,7 @@ MOMENTS: Final = ("interval", "idle", "close")
 _TASKS_SECONDS: Final = 60.0  # from one document with the counts of tasks to the next: they are large
 _AS_THEY_ARE: Final = (  # in the snapshot
     "spider", "group", "topic", "process", "slot", "host_name", "pid", "started_at", "version",
-    "uptime_seconds", "seeds", "conserved", "seconds_since_completion", "unknown_fields", "reasons",
+    "uptime_seconds", "seeds", "conserved", "seconds_since_completion", "unknown_fields", "items", "reasons",
     "failures", "retries", "links", "queues", "waiting", "waiting_for_their_moment",
     "requests_out", "requests_in_progress", "pause", "paused_seconds", "log_is_away", "sinks", "proxies",
     "frontier", "bodies", "loop_lag_max_seconds", "memory",

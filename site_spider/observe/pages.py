@@ -45,6 +45,7 @@ class PageTally:
         self._sizes = sizes
         self.reasons: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         self.names = NameCounts()  # by the name of the error or status, without host and numbers
+        self.items = 0
         self.newest: deque[FailedPage] = deque(maxlen=MOST_NEWEST)
 
     def page(self, document: Mapping[str, Any], job: Job | None) -> None:
@@ -64,6 +65,10 @@ class PageTally:
             counts.reasons[reason] += 1
             self._failed(said, reason, document, job, task_id)
 
+    def item(self) -> None:
+        """An item is handed to the sinks."""
+        self.items += 1
+
     def _failed(
         self, said: str, reason: str, document: Mapping[str, Any], job: Job | None, task_id: str | None
     ) -> None:
@@ -78,6 +83,7 @@ class PageTally:
     def document(self) -> dict[str, Any]:
         """Counts and newest failures, the latest first."""
         return {
+            "items": self.items,
             "reasons": dict(self.reasons),
             "failures": dict(self.names.counts),
             "newest_failures": [failed.document() for failed in reversed(self.newest)],

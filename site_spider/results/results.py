@@ -37,6 +37,9 @@ class ResultTally(Protocol):
     def page(self, document: Mapping[str, Any], job: Job | None) -> None:
         """A result is on its way to the sinks, with all fields under their own names."""
 
+    def item(self) -> None:
+        """An item is on its way to the sinks."""
+
 
 class Results(SeedListener):
     """Hands results to all deliveries; what a server refuses becomes the seed's dead letter."""
@@ -79,6 +82,7 @@ class Results(SeedListener):
         """Send an item to every sink that takes items. Raises SinkRejected when there is none."""
         if not (self._deliveries["item"] or self._commits.stores_records):
             raise SinkRejected("no sink of SITE_SINKS takes items; add one that does, such as local")
+        self._tally.item()
         self._send(_Pending(self, job, record, failed=False))
 
     def refuse(self, job: Job, reason: str) -> None:

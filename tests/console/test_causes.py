@@ -126,6 +126,13 @@ def test_partitions_without_an_owner_are_said() -> None:
     assert "3 of 4 partitions have no owner now." in said(found)
 
 
+def test_partitions_without_an_owner_are_named_where_the_log_tells() -> None:
+    """Also while no process has a partition; a rebalance that is under way is none."""
+    found = scene({"seeds_in_flight": {}}, partitions=4, unowned=("bulk/0", "seeds/3"))
+    assert "2 of 4 partitions have no owner now: bulk/0, seeds/3." in said(found)
+    assert "no owner" not in said(scene({}, partitions=4, unowned=()))
+
+
 def test_nothing_left_is_said() -> None:
     found = scene({}, lag=0)
     assert verdict(found, causes(found)) == "Nothing is left to do."

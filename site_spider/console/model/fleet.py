@@ -71,11 +71,15 @@ class Fleet:
         if before is not None and state.at <= before.state.at:
             return
         if before is None and not self._make_place(seen_at, is_near=is_near):
-            self.left_out_at = seen_at
+            self.leave_out(seen_at)
             return
         self._note(before, state, seen_at)
         is_near = is_near or (before is not None and before.is_near)
         self._seen[state.name] = LastSeen(state, seen_at, is_near=is_near)
+
+    def leave_out(self, now: float) -> None:
+        """Note that a process has no place."""
+        self.left_out_at = now
 
     def end(self, name: str, now: float) -> None:
         """This process has ended in good order: what it last said stays."""

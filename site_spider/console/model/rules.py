@@ -202,15 +202,15 @@ def _log_away(scene: Scene) -> Iterator[Cause]:
 
 
 def _unowned(scene: Scene) -> Iterator[Cause]:
+    """As the log says, else as far as processes say which partitions they have."""
     owned = {partition for state in scene.living for partition in state.partitions}
-    living = scene.living
-    if scene.partitions and living and any(state.partitions for state in living) and scene.lag:
-        unowned = [name for name in scene.names if name not in owned]
-        missing = len(unowned) if scene.names else scene.partitions - len(owned)
-        if missing > 0:
-            named = f": {_listed(unowned)}" if unowned else ""
-            text = f"{missing} of {scene.partitions} partitions have no owner now{named}."
-            yield Cause(Weight.SLOW, text, "processes")
+    if not (scene.partitions and scene.lag and scene.living and (owned or scene.unowned)):
+        return
+    missing = scene.partitions - len(owned) if scene.unowned is None else len(scene.unowned)
+    if missing > 0:
+        named = f": {_listed(scene.unowned)}" if scene.unowned else ""
+        text = f"{missing} of {scene.partitions} partitions have no owner now{named}."
+        yield Cause(Weight.SLOW, text, "processes")
 
 
 def _reasons(counts: Counter[str]) -> str:

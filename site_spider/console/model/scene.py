@@ -39,7 +39,7 @@ class Scene:
     until: float  # up to when the curves are complete
     lag: int | None = None
     partitions: int | None = None
-    names: tuple[str, ...] = ()  # of the partitions, topic/number
+    unowned: tuple[str, ...] | None = None  # partitions, topic/number; None: the log cannot tell
 
     @property
     def living(self) -> list[ProcessState]:

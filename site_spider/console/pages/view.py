@@ -21,6 +21,7 @@ class LogView:
 
     at: float
     partitions: tuple[tuple[Partition, Progress], ...]
+    unowned: frozenset[Partition] | None = None  # that no process has; None while that is not known
 
     @property
     def tiers(self) -> dict[str, Progress]:
@@ -60,8 +61,10 @@ class View:
         """What the causes are looked for in."""
         if self.log is None:
             return Scene(self.fleet, self.now, self.until)
-        names = tuple(f"{partition.topic}/{partition.number}" for partition, _ in self.log.partitions)
-        return Scene(self.fleet, self.now, self.until, self.log.total.lag, len(names), names)
+        unowned = self.log.unowned
+        names = None if unowned is None else tuple(f"{each.topic}/{each.number}" for each in sorted(unowned))
+        lag, partitions = self.log.total.lag, len(self.log.partitions)
+        return Scene(self.fleet, self.now, self.until, lag, partitions, names)
 
     def heading(self, page: str) -> Document:
         """What each document begins with."""

@@ -1,8 +1,8 @@
 """Every metric: its name, kind, labels, unit and meaning.
 
 All of them have the labels `group` and `slot` as well, except those of a host, which have `group`. A value of
-a label is one of a short list, or the name of a sink, topic, partition or logger, each bounded in number:
-never a URL, host, seed, pid or text of an exception.
+a label is one of a short list, or the name of a sink, topic, partition, logger, spider or task, each
+bounded in number: never a URL, host, seed, pid or text of an exception.
 """
 
 from __future__ import annotations
@@ -108,6 +108,11 @@ METRICS: Final = (
     _gauge("requests_out", "requests", "Requests under way"),
     _gauge("concurrency_limit", "requests", "CONCURRENT_REQUESTS"),
     _gauge("proxies", "proxies", "Proxies by state: ready or resting", "state"),
+    # items and tasks
+    _counter("items", "items", "Items handed to the sinks, by spider", "spider"),
+    _counter("task_pages", "pages", "Results of a task, failures included; of the 50 largest", "task"),
+    _counter("task_seeds_completed", "seeds", "Completed seeds of a task; of the 50 largest", "task"),
+    _counter("task_failures", "pages", "Failure results of a task; of the 50 largest", "task"),
     # the frontier
     _gauge("requests_waiting", "requests", "Requests and seeds that wait, by queue", "queue"),
     _gauge(
@@ -117,6 +122,7 @@ METRICS: Final = (
     ),
     _gauge("frontier_bytes", "bytes", "Memory of requests, seeds in flight and spills, as estimated"),
     _gauge("frontier_limit_bytes", "bytes", "SITE_FRONTIER_MAX_BYTES"),
+    _gauge("seen_pages", "pages", "Pages that the dupefilter knows, where its kind can count them"),
     _gauge("seen_bytes", "bytes", "Memory of the dupefilter, as estimated"),
     _counter("paused_seconds", "seconds", "Time in which nothing is polled, by cause", "cause"),
     _gauge("intake_paused", "0 or 1", "Whether nothing is polled now, by cause", "cause"),
@@ -143,7 +149,11 @@ METRICS: Final = (
     _gauge("kafka_up", "0 or 1", "Whether the seed log answers"),
     _gauge("last_commit_timestamp_seconds", "Unix time", "When offsets were committed last"),
     # the process
-    _gauge("build_info", "1", "Versions of the process", "version", "scrapy", "python"),
+    _gauge(
+        "build_info", "1",
+        "The process: its versions, spider, and service (OTEL_SERVICE_NAME, else its seed topic)",
+        "version", "scrapy", "python", "spider", "service",
+    ),
     _counter(
         "log_messages", "messages",
         "Warnings and errors by level and logger; the first 10 loggers by name, the others as other",
@@ -174,6 +184,7 @@ METRICS: Final = (
         "topic",
     ),
     _gauge("group_members", "members", "Members of the consumer group"),
+    _gauge("group_partitions_unowned", "partitions", "Partitions of the topic that no member has", "topic"),
     _gauge("topic_retention_seconds", "seconds", "Age at which Kafka deletes messages of the topic", "topic"),
     _gauge("dead_letters", "messages", "Messages in the dead-letter topic", "topic"),
     # the host

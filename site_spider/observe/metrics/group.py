@@ -83,6 +83,8 @@ class GroupWatch:
         found["lag_age_seconds"][topic] = _age_seconds(facts)
         if facts.members is not None:
             found["members"] = max(facts.members, found.get("members", 0))
+        if (unowned := self._log.unowned(topic, self._group)) is not None:
+            found.setdefault("partitions_unowned", {})[topic] = len(unowned)
         if facts.retention_seconds is not None:
             found.setdefault("retention_seconds", {})[topic] = facts.retention_seconds
 

@@ -42,6 +42,7 @@ class Launch:
 
     slot: str = "1"
     processes: int = 1
+    service: str = ""  # OTEL_SERVICE_NAME
     restarts: str = ""  # such as `137:2,70:1`: exit codes with how often
 
     @classmethod
@@ -51,7 +52,8 @@ class Launch:
         return cls(
             environ.get("CRAWL_SPIDER_SLOT", "1"),
             int(processes) if processes.isdecimal() else 1,
-            environ.get("CRAWL_SPIDER_RESTARTS", ""),
+            restarts=environ.get("CRAWL_SPIDER_RESTARTS", ""),
+            service=environ.get("OTEL_SERVICE_NAME", ""),
         )
 
     def restarts_by_code(self) -> dict[str, int]:
@@ -102,6 +104,8 @@ class Measurements:
             "partitions": len(watched.ledger.partitions()),
             "suspected_seeds": self._quarantine.suspects,
             "seen_bytes": self._seen_bytes(),
+            "seen_pages": self._seen_pages(),
+            "service": self._launch.service or watched.identity.topic,
             "concurrency_limit": watched.crawler.settings.getint("CONCURRENT_REQUESTS"),
             "soft_limit_bytes": options.integer(watched.crawler.settings, "SITE_MEMORY_SOFT_BYTES"),
             "log_messages": self.log.document(),
@@ -114,6 +118,9 @@ class Measurements:
 
     def _seen_bytes(self) -> int:
         return self._dupefilter.seen.size_bytes if isinstance(self._dupefilter, SeenDupeFilter) else 0
+
+    def _seen_pages(self) -> int | None:
+        return self._dupefilter.seen.known if isinstance(self._dupefilter, SeenDupeFilter) else None
 
     def _histograms(self) -> dict[str, Any]:
         counted = self._watched.counted.histograms

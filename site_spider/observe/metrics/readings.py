@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nlargest
+from itertools import islice
 from typing import Any, Final
 
 from site_spider.observe.metrics.numbers import at, label, mappings, moment, number, numbers
@@ -22,6 +23,8 @@ _MOST_OLDEST: Final = 10
 _MOST_STATUSES: Final = 24
 _MOST_TOPICS: Final = MOST_TIERS
 _ALWAYS: Final = ("200", "403", "404", "429", "500", "503")  # so that an increase from 0 is seen
+_MOST_TASKS: Final = 50
+NO_TASK: Final = "(no task)"
 _OTHER: Final = "other"
 _KINDS: Final = ("page", "robots")
 _OUTCOMES: Final = {
@@ -167,7 +170,27 @@ def _log_is_there(document: Document) -> Reading:
 def _build(document: Document) -> Reading:
     versions = at(document, OWN, "versions")
     if isinstance(versions, Mapping):
-        yield tuple(label(versions.get(name, "")) for name in ("version", "scrapy", "python")), 1.0
+        found = [versions.get(name, "") for name in ("version", "scrapy", "python")]
+        whose = at(document, "spider") or "", at(document, OWN, "service") or ""
+        yield tuple(map(label, (*found, *whose))), 1.0
+
+
+def _items(document: Document) -> Reading:
+    if (value := number(document, "items")) is not None:
+        yield (label(at(document, "spider") or ""),), value
+
+
+def _of_tasks(count: Callable[[Document], float]) -> Read:
+    """Of the largest; ids that are the same as labels are summed up."""
+
+    def read(document: Document) -> Reading:
+        found: dict[str, float] = {}
+        for task in islice(mappings(document, "tasks", "largest"), _MOST_TASKS):
+            name = label(task.get("task_id") or NO_TASK)
+            found[name] = found.get(name, 0.0) + count(task)
+        yield from (((name,), value) for name, value in found.items())
+
+    return read
 
 
 def _log_messages(document: Document) -> Reading:
@@ -216,10 +239,15 @@ READINGS: Final[Mapping[str, Read]] = {
     "requests_out": one("requests_out"),
     "concurrency_limit": own("concurrency_limit"),
     "proxies": _proxies,
+    "items": _items,
+    "task_pages": _of_tasks(lambda task: number(task, "pages") or 0.0),
+    "task_seeds_completed": _of_tasks(lambda task: sum(value for _, value in numbers(task, "outcomes"))),
+    "task_failures": _of_tasks(lambda task: sum(value for _, value in numbers(task, "reasons"))),
     "requests_waiting": _queues,
     "hosts": _hosts,
     "frontier_bytes": one("frontier", "bytes"),
     "frontier_limit_bytes": one("frontier", "max_bytes"),
+    "seen_pages": own("seen_pages"),
     "seen_bytes": own("seen_bytes"),
     "paused_seconds": by_name("paused_seconds"),
     "intake_paused": _paused_now,
@@ -248,6 +276,7 @@ READINGS: Final[Mapping[str, Read]] = {
     "group_lag_seeds": by_name(OWN, "group", "lag_seeds", most=_MOST_TOPICS),
     "group_lag_age_seconds": by_name(OWN, "group", "lag_age_seconds", most=_MOST_TOPICS),
     "group_members": own("group", "members"),
+    "group_partitions_unowned": by_name(OWN, "group", "partitions_unowned", most=_MOST_TOPICS),
     "topic_retention_seconds": by_name(OWN, "group", "retention_seconds", most=_MOST_TOPICS),
     "dead_letters": by_name(OWN, "group", "dead_letters", most=_MOST_TOPICS),
 }

@@ -19,6 +19,15 @@ def full_snapshot(slot: str = "1", group: str = "g") -> dict[str, Any]:
     seconds = histogram_document(_filled(Histogram()))
     return {
         "group": group,
+        "spider": "news",
+        "items": 12,
+        "tasks": {
+            "largest": [
+                {"task_id": f"task-{n}", "pages": 9, "outcomes": {"result": 7}, "reasons": {"dns": 2}}
+                for n in range(200)
+            ],
+            "others": {"tasks": 3},
+        },
         "at": "2026-11-22T09:00:00.000+00:00",
         "started_at": "2026-11-22T08:00:00.000+00:00",
         "seconds_since_completion": 2.5,
@@ -78,6 +87,8 @@ def full_snapshot(slot: str = "1", group: str = "g") -> dict[str, Any]:
             "rebalances": {"assigned": 1, "revoked": 0, "lost": 0},
             "partitions": 500,
             "suspected_seeds": 0,
+            "seen_pages": 3,
+            "service": "seeds",
             "seen_bytes": 1,
             "concurrency_limit": 64,
             "soft_limit_bytes": 0,
@@ -100,6 +111,7 @@ def full_snapshot(slot: str = "1", group: str = "g") -> dict[str, Any]:
                 "dead_letters": {"seeds.dead-letters": 1},
                 "retention_seconds": {"seeds": 604800.0},
                 "members": 4,
+                "partitions_unowned": {"seeds": 0},
             },
         },
     }  # fmt: skip

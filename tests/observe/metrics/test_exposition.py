@@ -17,7 +17,7 @@ from site_spider.observe.metrics.readings import READINGS
 from tests.debian import program
 from tests.observe.metrics.full_snapshot import full_snapshot
 
-MOST_SERIES = 350  # of a process
+MOST_SERIES = 500  # of a process: three for each of 50 tasks, and 350
 
 
 def samples(text: bytes) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -49,9 +49,25 @@ def test_a_full_snapshot_exports_every_metric_with_its_labels() -> None:
             assert set(sample.labels) - {"le"} == labels[family.name], sample
 
 
-def test_a_process_has_at_most_350_series() -> None:
-    """Whatever sites, sinks and loggers there are."""
+def test_a_process_has_at_most_500_series() -> None:
+    """Whatever sites, sinks, loggers and tasks there are."""
     assert len(samples(exposition([full_snapshot()]))) <= MOST_SERIES
+
+
+def test_items_are_counted_by_spider_and_pages_by_the_50_largest_tasks() -> None:
+    """Ids that have become one label are summed up: no series comes twice."""
+    snapshot = full_snapshot()
+    snapshot["tasks"]["largest"][1:3] = [
+        {"task_id": "x" * 200 + end, "pages": 4, "outcomes": {"result": 1}, "reasons": {}} for end in "ab"
+    ]
+    snapshot["tasks"]["largest"][3]["task_id"] = None
+    text = exposition([snapshot])
+    assert value(text, "site_spider_items_total", spider="news") == 12
+    assert value(text, "site_spider_task_pages_total", task="task-0") == 9
+    assert value(text, "site_spider_task_pages_total", task="x" * 100) == 8
+    assert value(text, "site_spider_task_failures_total", task="(no task)") == 2
+    named = {labels for name, labels in samples(text) if name == "site_spider_task_seeds_completed_total"}
+    assert len(named) == 49
 
 
 def test_promtool_finds_no_fault_with_names_and_text() -> None:

@@ -43,6 +43,7 @@ def test_each_tier_has_lag_and_age_of_its_own(tmp_path: Path) -> None:
     found = looked(GroupWatch(log, ("urgent", "seeds", "bulk"), "g", "dead"))
     assert found["lag_seeds"] == {"urgent": 1, "bulk": 3}
     assert set(found["lag_age_seconds"]) == {"urgent", "bulk"}
+    assert found["partitions_unowned"] == {"urgent": 4, "bulk": 4}
 
 
 def test_a_log_that_does_not_answer_is_not_waited_for_and_nothing_old_is_shown(tmp_path: Path) -> None:
