@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,15 @@ asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 # an example may take 0.2 s by default, which a busy machine turns into a failure
 settings.register_profile("project", deadline=None)
 settings.load_profile("project")
+
+
+@pytest.fixture
+def threads_take_turns_often() -> Iterator[None]:
+    """So that what is not safe between threads fails within a second."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture(scope="session")

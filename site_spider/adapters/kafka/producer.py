@@ -164,9 +164,18 @@ class KafkaProducer:
         except KafkaException as error:
             self._finish(outgoing.future, error.args[0])
         except (TypeError, ValueError) as error:
-            self._unfinished.discard(outgoing.future)
-            outgoing.future.set_exception(SinkRejected(f"Kafka's client cannot send this message: {error}."))
+            if self._is_mine(outgoing.future):
+                outgoing.future.set_exception(
+                    SinkRejected(f"Kafka's client cannot send this message: {error}.")
+                )
         return True
+
+    def _is_mine(self, future: Future[MessagePlace]) -> bool:
+        """Whether the caller, whichever thread it is on, is the one to say what became of a message."""
+        with self._lock:
+            is_mine = future in self._unfinished
+            self._unfinished.discard(future)
+        return is_mine
 
     def _report(self, outgoing: _ProducerRecord, error: KafkaError | None, message: RawMessage) -> None:
         if error is None and message.offset() is None:
@@ -186,8 +195,7 @@ class KafkaProducer:
     ) -> None:
         if error is not None and error.code() in {KafkaError._FATAL, KafkaError._STATE}:
             self._broken = True
-        self._unfinished.discard(future)
-        if future.done():
+        if not self._is_mine(future):
             return
         if error is None and message is not None:
             future.set_result(_place(message))
@@ -237,8 +245,7 @@ class KafkaProducer:
 
     def _give_up(self, futures: Iterable[Future[MessagePlace]], reason: str) -> None:
         for future in futures:
-            self._unfinished.discard(future)
-            if not future.done():
+            if self._is_mine(future):
                 future.set_exception(LogUnavailable(reason))
 
 

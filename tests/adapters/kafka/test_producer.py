@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from site_spider.adapters.kafka import producer as kafka_producer
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.producer import KafkaProducer
+from site_spider.contracts.seed_log import MessagePlace
 from site_spider.errors import LogUnavailable
 
 NOBODY = {"SITE_KAFKA_BROKERS": "127.0.0.1:1", "SITE_KAFKA_OPTIONS": {}}
@@ -71,3 +72,28 @@ def test_nothing_of_a_closed_producer_is_left_open(renewal: Renewal) -> None:
     assert isinstance(meanwhile.exception(10), LogUnavailable)
     assert isinstance(late.exception(10), LogUnavailable)
     assert renewal.producer._unfinished == set()
+
+
+def test_what_became_of_a_message_is_said_once(renewal: Renewal, threads_take_turns_often: None) -> None:
+    """Reports come on whichever thread asks the client, also while the producer gives up what is left."""
+    producer, errors = renewal.producer, []
+    renewal.begin()  # nobody else reports
+    for _ in range(20):
+        futures = [producer.send("topic", None, b"") for _ in range(100)]
+        start = threading.Barrier(2)
+
+        def report(futures: list[Future[MessagePlace]] = futures, start: threading.Barrier = start) -> None:
+            start.wait(10)
+            for future in futures:
+                try:
+                    producer._finish(future, KafkaError(-1))
+                except InvalidStateError as error:
+                    errors.append(error)
+
+        threads = [threading.Thread(target=report) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all(isinstance(future.exception(0), LogUnavailable) for future in futures)
+    assert not errors
