@@ -116,6 +116,9 @@ class Running:
 
     def kill(self, below: list[Process] | None = None) -> None:
         """At once, with all that it started."""
+        if below is None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGSTOP)  # or it starts one more, which nobody knows
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         below = below if below is not None else descendants(self.process.pid)
         self.process.kill()
         self.process.wait()
