@@ -65,6 +65,7 @@ class HttpAnswer:
         self.received = 0  # bytes of the body
         self.ending: BodyEnd | None = None  # None until it is all there
         self.is_reusable = False  # whether the connection may carry another one
+        self.has_surplus = False  # whether more than the answer came
         self._to_head = to_head  # an answer to HEAD has no body, whatever it says
         self._head = bytearray()  # what has come of the head at hand
         self._bytes_left = MAX_HEAD_BYTES
@@ -72,6 +73,11 @@ class HttpAnswer:
         self._interims_left = MAX_INTERIM_ANSWERS
         self._body: bytes | bytearray = b""
         self._chunks: Chunks | None = None
+
+    @property
+    def is_bodiless(self) -> bool:
+        """Whether there is no body whatever the server thinks: some send one all the same."""
+        return self._to_head or self.status in _NO_BODY
 
     @property
     def body(self) -> bytes:
@@ -89,7 +95,7 @@ class HttpAnswer:
         if head and self._read_head(head):
             rest = data[taken:]
             if self.ending is not None:
-                self.is_reusable = self.is_reusable and not rest
+                self._finish(has_surplus=bool(rest))
                 return len(data)
             return taken + self._read_body(rest) if rest else taken
         return taken
@@ -220,6 +226,7 @@ class HttpAnswer:
 
     def _finish(self, *, has_surplus: bool) -> None:
         self.ending = BodyEnd.WHOLE
+        self.has_surplus = has_surplus
         self.is_reusable = self.is_reusable and not has_surplus
 
 

@@ -50,8 +50,8 @@ class CertificateError(SiteSpiderError):
 class PublicHTTP11DownloadHandler(BoundedHttp11Handler):
     """Tells a refused host from one that does not exist; a proxy may have a private address."""
 
-    def __init__(self, crawler: Crawler) -> None:
-        super().__init__(crawler, most_kept_by_twisted())
+    def __init__(self, crawler: Crawler, *, keeps: bool = True) -> None:
+        super().__init__(crawler, most_kept_by_twisted() if keeps else 0)
 
     async def download_request(self, request: Request) -> Response:
         """Download. Raises PrivateHostError and CertificateError besides what Scrapy's own handler raises."""

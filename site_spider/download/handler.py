@@ -7,7 +7,8 @@ listeners to `headers_received` and `bytes_received`, who may stop a download. A
 answer turns out to be odd is asked once more through that handler, which is patient with
 odd answers, and directly through it from then on. So an odd answer costs one request more,
 once a server, and has the outcome that it has with Scrapy. An answer beyond the bounds that both
-handlers have is not asked for again.
+handlers have is not asked for again. Only our connections are watched for surplus, so Scrapy's handler
+keeps none, but for those to proxies.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import re
 import ssl
 import time
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from scrapy import Request, signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
@@ -46,7 +47,7 @@ from site_spider.download.watch import DownloadLimits, DownloadWatch
 from site_spider.download.wire import NothingCame, Wire
 from site_spider.download.wires import Server, Wires
 from site_spider.engine.http_bounds import OversizedAnswer
-from site_spider.engine.parts import part_of
+from site_spider.engine.parts import part_of, provide
 from site_spider.engine.signals import is_heard
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.ledger.lineage import Unattributed
@@ -55,6 +56,7 @@ logger = logging.getLogger(__name__)
 
 _MOST_ODD = 10_000  # servers that are remembered, the oldest forgotten first
 _CONNECT_SECONDS = 10.0  # as Scrapy's handler has it, where no middleware sets download_timeout
+_CLOSE = b"Connection: close\r\n\r\n"
 _PORTS = {"http": 80, "https": 443}
 _URL = re.compile(
     r"(https?)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([1-9][0-9]{0,4}))?((?:[/?][!-\"$-~]*)?)(?:#[!-~]*)?"
@@ -73,7 +75,7 @@ class Plan(NamedTuple):
 
 
 class PlainDownloadHandler(BaseDownloadHandler):
-    """For http and https."""
+    """For http and https: one for both, so that they share the connections and the bound on them."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
@@ -93,8 +95,17 @@ class PlainDownloadHandler(BaseDownloadHandler):
             settings, "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING"
         )
         self._odd: BoundedDict[Server, None] = BoundedDict(_MOST_ODD)
-        self._patient: PublicHTTP11DownloadHandler | None = None
+        self._patient: dict[bool, PublicHTTP11DownloadHandler] = {}  # by whether they keep connections
         self._warned_of_loss = False
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """The one of this crawl: Scrapy asks for each scheme."""
+        made = part_of(crawler, cls)
+        if type(made) is not cls:
+            made = cls(crawler)
+            provide(crawler, made)
+        return made
 
     async def download_request(self, request: Request) -> Response:
         """Download. Raises Scrapy's errors of downloads, and PrivateHostError."""
@@ -113,13 +124,14 @@ class PlainDownloadHandler(BaseDownloadHandler):
     async def close(self) -> None:
         """End all connections."""
         self._wires.close()
-        if self._patient is not None:
-            await self._patient.close()
+        while self._patient:
+            await self._patient.popitem()[1].close()
 
     async def _download_patiently(self, request: Request) -> Response:
-        if self._patient is None:
-            self._patient = PublicHTTP11DownloadHandler.from_crawler(self.crawler)
-        patient = self._patient
+        keeps = bool(request.meta.get("proxy"))
+        if keeps not in self._patient:
+            self._patient[keeps] = PublicHTTP11DownloadHandler(self.crawler, keeps=keeps)
+        patient = self._patient[keeps]
         return await self._wires.places.lend(lambda: patient.download_request(request))
 
     def _is_listened_to(self) -> bool:
@@ -133,18 +145,17 @@ class PlainDownloadHandler(BaseDownloadHandler):
             meta.get("download_maxsize", self._most_bytes),
             meta.get("download_warnsize", self._warn_bytes),
         )
-        answer = HttpAnswer(to_head=request.method == "HEAD")
         bodies = part_of(self.crawler, Bodies)
         watch = DownloadWatch(request, limits, time.monotonic(), bodies)
         wire = self._wires.take_idle(plan.server)
         if wire is not None:
             try:
-                return await self._exchange(wire, request, plan, answer, watch)
-            except NothingCame:  # the server has closed what was kept
+                return await self._exchange(wire, request, plan, watch)
+            except NothingCame:  # the server has closed what was kept, or it may be the answer to another
                 pass
         wire = await self._open(plan.server, watch)
         try:
-            return await self._exchange(wire, request, plan, answer, watch)
+            return await self._exchange(wire, request, plan, watch)
         except NothingCame as error:
             raise DownloadFailedError(f"no answer: {error}") from error
 
@@ -182,12 +193,13 @@ class PlainDownloadHandler(BaseDownloadHandler):
         except (ValueError, UnicodeError) as error:  # a host that TLS has no name for
             raise OddAnswer(str(error)) from error
 
-    async def _exchange(
-        self, wire: Wire, request: Request, plan: Plan, answer: HttpAnswer, watch: DownloadWatch
-    ) -> Response:
+    async def _exchange(self, wire: Wire, request: Request, plan: Plan, watch: DownloadWatch) -> Response:
+        answer = HttpAnswer(to_head=request.method == "HEAD")
+        message = plan.message if self._wires.keeps(plan.server) else plan.message[:-2] + _CLOSE
         watch.begin(wire)
         try:
-            await wire.ask(plan.message, answer, watch.head_came, watch.more_came)
+            await wire.ask(message, answer, watch.head_came, watch.more_came)
+            wire.check(is_trusted=self._wires.keeps(plan.server))
         except NoAnswer as error:
             raise DownloadFailedError(str(error)) from error
         except OversizedAnswer as error:

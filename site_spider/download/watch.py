@@ -57,7 +57,8 @@ class DownloadWatch:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
-        left = _LOOK_SECONDS if self._paused_at is not None else self.seconds_left()
+        is_ours = self._paused_at is not None or self._wire.is_withholding
+        left = _LOOK_SECONDS if is_ours else self.seconds_left()
         if left > 0:  # the time in which we took nothing does not count
             self._set_timer(left)
         else:

@@ -6,15 +6,26 @@ socket, and a later turn goes on. The end of the connection waits likewise for w
 With TLS a step is some bytes of the network, deciphered and read; without, some bytes of the answer.
 
 No byte may be taken for the answer to another request. What comes behind the end of an answer, or
-while nobody asked, ends the connection; and a connection that was used is looked at before it
-carries the next request, because what came since may not have been read yet.
+while nobody asked, is surplus: it ends the connection, and what a connection that was used before has
+just answered is not taken, because the surplus may be the proper answer. So
+- a connection that was used is looked at before it carries the next request, and behind each later
+  answer, because what came since may not have been read yet;
+- behind an answer that has no body, whatever the server thinks, it rests for a moment;
+- a later answer is withheld for a moment where it may be surplus of the one before: the first of them,
+  which shows what kind of server this is, every hundredth, and whichever came sooner or later than is
+  usual. If it was surplus, the proper answer follows meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
+import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
@@ -29,12 +40,52 @@ from site_spider.engine.turns import Turns
 
 _STEP_BYTES = 16_384  # of the network; as records of a byte each, they take 3 ms
 _MOST_WAITING_BYTES = 65_536  # of what TLS says by itself, to a server that does not listen
+_QUIET_SECONDS = 0.2  # a server that sends surplus has sent it by then
+_LONGEST_DOUBT_SECONDS = 1.0
+_USUAL_ANSWERS = 32  # the last ones of a connection, whose times are the usual ones
+_VOUCHED_ANSWERS = 100  # of so many answers in a row one is withheld in any case
+_SOON, _LATE = 0.8, 2.0  # of the usual times
+_MARGIN, _MARGIN_SECONDS = 1.25, 0.005  # to the usual time of the proper answer
+
+_IDLE_FOR_LONG = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # as some say it before they close a connection
 
 _address_of = lru_cache(maxsize=1_024)(ip_address)
 
 
 class NothingCame(Exception):
-    """The connection ended without a byte of the answer: one that was kept may have been closed already."""
+    """Nothing that is an answer to this request for certain: ask again, on a connection of its own.
+
+    A connection that was kept may have been closed already, or bytes that nobody asked for came on it.
+    """
+
+
+class AnswerDoubt:
+    """For how long an answer is withheld until it is known to be that of its request. Pure."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=_USUAL_ANSWERS)  # from the request to the first byte
+        self._count = 0
+        self._ended_at = 0.0
+        self.was_soon = False  # sooner than is usual
+
+    def seconds(self, asked_at: float, heard_at: float, now: float) -> float:
+        """Of the answer that is whole now; 0 for the first one of a connection."""
+        took, before, count, times = heard_at - asked_at, self._ended_at, self._count, self._times
+        self._ended_at, self._count = now, count + 1
+        until, self.was_soon = now, False
+        if count:
+            self.was_soon = took < _SOON * min(times)
+            is_late = took > _LATE * max(times) + _MARGIN_SECONDS
+            if self.was_soon or is_late or count % _VOUCHED_ANSWERS == 0:
+                until = now + self._usual_seconds()
+            if count == 1:
+                until = max(until, asked_at + self._usual_seconds(), before + _QUIET_SECONDS)
+        times.append(took)
+        return min(_LONGEST_DOUBT_SECONDS, until - now) if until > now else 0.0
+
+    def _usual_seconds(self) -> float:
+        """In which the proper answer comes, from most servers."""
+        return _MARGIN * sorted(self._times)[len(self._times) * 3 // 4] + _MARGIN_SECONDS
 
 
 class Wire(asyncio.Protocol):
@@ -43,6 +94,9 @@ class Wire(asyncio.Protocol):
     def __init__(self, on_lost: Callable[[Wire], None], tls: TlsStream | None = None) -> None:
         self.is_open = False
         self.tls = tls
+        self.had_surplus = False  # bytes came that nobody asked for
+        self.rests_until = 0.0  # of time.monotonic: no request before
+        self.unvouched = 0  # answers since it was quiet last, which might be those of other requests
         self._on_lost = on_lost
         self._transport: Any = None
         self._answer: HttpAnswer | None = None
@@ -54,7 +108,11 @@ class Wire(asyncio.Protocol):
         self._unread: bytes | memoryview = b""  # came in a turn that had no time for it
         self._going_on: asyncio.Task[None] | None = None
         self._turns = Turns.of_running_loop()
-        self._was_asked = False
+        self._doubt = AnswerDoubt()
+        self._asked = 0  # requests
+        self._asked_at = self._heard_at = self._ended_at = 0.0
+        self._withheld: HttpAnswer | None = None  # whole, and may be that of another request
+        self._vouching: asyncio.TimerHandle | None = None
         self._fileno: int | None = None
         self._peer = ""
         self._address: IPv4Address | IPv6Address | None = None
@@ -100,9 +158,13 @@ class Wire(asyncio.Protocol):
         raise is the end of it. The future raises OddAnswer, OversizedAnswer, NoAnswer and NothingCame
         too, and so does this call NothingCame, before anything is sent.
         """
-        if self._was_asked and self._has_input():
+        if self._asked and self._has_input():
+            self._read_input()
             raise NothingCame("the server closed a connection that was kept, or sent what nobody asked for")
-        self._was_asked = True
+        self._asked += 1
+        self._asked_at = time.monotonic()
+        if self._was_quiet():
+            self.unvouched = 0
         self._answer, self._on_head, self._on_more = answer, on_head, on_more
         self._heard = False
         try:
@@ -111,6 +173,27 @@ class Wire(asyncio.Protocol):
             raise NothingCame(str(error)) from error
         self._waiter = asyncio.get_running_loop().create_future()
         return self._waiter
+
+    @property
+    def was_kept(self) -> bool:
+        """Whether it has carried more than one request."""
+        return self._asked > 1
+
+    @property
+    def is_withholding(self) -> bool:
+        """Whether an answer is whole, and waits for what might come behind it."""
+        return self._withheld is not None
+
+    def check(self, *, is_trusted: bool) -> None:
+        """Look for bytes behind an answer. Raises NothingCame when it may not be that of its request.
+
+        `is_trusted`: no surplus of this server was seen meanwhile on another connection.
+        """
+        if self.was_kept:
+            if self.is_open and self._has_input():
+                self._read_input()
+            if self.had_surplus or not is_trusted:
+                raise _surplus()
 
     def fail(self, error: BaseException) -> None:
         """End what is under way, and the connection with it."""
@@ -217,9 +300,13 @@ class Wire(asyncio.Protocol):
         """What is left of the bytes of an answer."""
         answer = self._answer
         if answer is None:  # nobody asked
-            self.abort()
+            if self._was_quiet():
+                self.unvouched = 0
+            self.had_surplus = self._withheld is not None or not data.startswith(_IDLE_FOR_LONG)
+            self.fail(_surplus())
             return b""
-        self._heard = True
+        if not self._heard:
+            self._heard, self._heard_at = True, time.monotonic()
         try:
             taken = answer.feed(data)
             if answer.status:
@@ -253,6 +340,9 @@ class Wire(asyncio.Protocol):
     def _end(self) -> None:
         """The connection has ended, and all that came is read."""
         self._end_tls()
+        if self._withheld is not None:
+            self._vouch()
+            return
         answer = self._answer
         if answer is None:
             return
@@ -274,6 +364,10 @@ class Wire(asyncio.Protocol):
         if self._secured is not None and not self._secured.done():
             self._secured.set_result(None)
 
+    def _was_quiet(self) -> bool:
+        """Since the last answer."""
+        return time.monotonic() - self._ended_at > _QUIET_SECONDS
+
     def _has_input(self) -> bool:
         if self._unread or (self.tls is not None and not self.tls.is_between_records):
             return True
@@ -281,19 +375,65 @@ class Wire(asyncio.Protocol):
             self._fileno = self._transport.get_extra_info("socket").fileno()
         return has_input(self._fileno)
 
+    def _read_input(self) -> None:
+        """What is in the socket, before the event loop does."""
+        with suppress(OSError), socket.socket(fileno=os.dup(self._fileno or 0)) as own:
+            self.data_received(own.recv(_STEP_BYTES, socket.MSG_DONTWAIT))
+
     def _finish(self, answer: HttpAnswer) -> None:
+        now = self._ended_at = time.monotonic()
+        if answer.has_surplus:
+            self.had_surplus = True
+            if self.was_kept:
+                self.fail(_surplus())
+                return
+        if answer.is_bodiless:
+            self.rests_until = now + _QUIET_SECONDS
+        seconds = self._doubt.seconds(self._asked_at, self._heard_at, now)
+        self._answer, self._on_head, self._on_more = None, None, _nobody
+        self._withheld = answer
+        if not seconds:
+            self.unvouched += self.was_kept
+            self._deliver()
+        elif self.is_open:
+            self._vouching = asyncio.get_running_loop().call_later(seconds, self._vouch)
+        else:
+            self._vouch()
+
+    def _vouch(self) -> None:
+        """No more is waited for what might come behind the answer that is withheld."""
+        if self.is_open and self._has_input():
+            self._read_input()
+        if self._withheld is None:
+            return
+        if self._doubt.was_soon and not self.is_open:  # so what would come behind it cannot
+            self.fail(_surplus())
+            return
+        self.unvouched = 0
+        self._deliver()
+
+    def _deliver(self) -> None:
+        assert self._withheld is not None
+        is_reusable = self._withheld.is_reusable
         waiter = self._forget()
-        if not answer.is_reusable:
+        if not is_reusable:
             self.abort()
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def _forget(self) -> asyncio.Future[None] | None:
         """Of what was asked nothing stays, not even for the collector; returns who waits for it."""
-        waiter, self._waiter, self._answer = self._waiter, None, None
+        waiter, self._waiter, self._answer, self._withheld = self._waiter, None, None, None
         self._on_head, self._on_more = None, _nobody
+        if self._vouching is not None:
+            self._vouching.cancel()
+            self._vouching = None
         return waiter
 
 
 def _nobody(_answer: HttpAnswer) -> None:
     """Nothing is asked."""
+
+
+def _surplus() -> NothingCame:
+    return NothingCame("bytes that nobody asked for came on a connection that was kept")

@@ -5,13 +5,18 @@ or a literal in whatever spelling, resolves to passes it, for each new connectio
 connection that is kept was let through before.
 
 Every connection has a place (download/places.py), whether it carries a request or is kept for the next.
+
+A host that has sent bytes nobody asked for (download/wire.py) gets a connection for each request, for an
+hour.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
+import time
 from collections import OrderedDict
 from contextvars import Context
 from typing import Any, NamedTuple
@@ -28,11 +33,14 @@ from site_spider.download.resolver import PrivateHostError, is_refused
 from site_spider.download.tls_stream import TlsClient
 from site_spider.download.wire import Wire
 
+logger = logging.getLogger(__name__)
+
 _IDLE_SECONDS = 75.0  # a connection is kept; servers close theirs after 5 to 75
 _MOST_IDLE = 2_000  # of all servers; with TLS one takes 44 KB
 _NEXT_ADDRESS_SECONDS = 0.25  # before the next address of a server is tried as well
 _SWEEP_SECONDS = 5.0
-_MOST_WITHOUT_SESSIONS = 10_000  # servers that are remembered, the oldest forgotten first
+_MOST_REMEMBERED = 10_000  # servers or hosts, the oldest forgotten first
+_SURPLUS_SECONDS = 3_600.0
 
 
 class Server(NamedTuple):
@@ -64,33 +72,42 @@ class Wires:
         self._most_idle_of_server = max(1, most_idle_of_server)
         self._idle: dict[Server, list[Wire]] = {}
         self._idle_order: OrderedDict[Wire, _Idle] = OrderedDict()  # the longest idle first
-        self._open: set[Wire] = set()
-        self._without_sessions: BoundedDict[Server, None] = BoundedDict(_MOST_WITHOUT_SESSIONS)
+        self._open: dict[Wire, Server] = {}
+        self._without_sessions: BoundedDict[Server, None] = BoundedDict(_MOST_REMEMBERED)
+        self._surplus_of: BoundedDict[str, float] = BoundedDict(_MOST_REMEMBERED)  # when it was seen, by host
         self._sweeper: asyncio.TimerHandle | None = None
         self.places = Places(for_connections, self._close_longest_idle)
 
+    def keeps(self, server: Server) -> bool:
+        """Whether a connection to it may carry more than one request."""
+        seen = self._surplus_of.get(server.host) if self._surplus_of else None
+        return seen is None or time.monotonic() - seen > _SURPLUS_SECONDS
+
     def take_idle(self, server: Server) -> Wire | None:
-        """A connection that is kept, the last one used first."""
+        """A connection that is kept and does not rest, the last one used first."""
         kept = self._idle.get(server)
         if not kept:
             return None
-        wire = kept[-1]
-        self._forget_idle(wire)
-        return wire
+        now = time.monotonic()
+        for wire in reversed(kept):
+            if wire.rests_until <= now:
+                self._forget_idle(wire)
+                return wire
+        return None
 
     def keep(self, server: Server, wire: Wire) -> None:
         """A connection that may be used again."""
         if not wire.is_open:
             return
-        if self.places.are_wanted:
+        if self.places.are_wanted or not self.keeps(server):
             wire.abort()
             return
         kept = self._idle.setdefault(server, [])
         kept.append(wire)
         loop = asyncio.get_running_loop()
         self._idle_order[wire] = _Idle(server, loop.time())
-        if len(kept) > self._most_idle_of_server:
-            kept[0].abort()
+        if len(kept) > self._most_idle_of_server:  # of those that rest the first ones are ready first
+            kept[-1 if wire.rests_until else 0].abort()
         if len(self._idle_order) > _MOST_IDLE:
             self._close_longest_idle()
         if self._sweeper is None:
@@ -106,7 +123,7 @@ class Wires:
         except BaseException:
             self.places.give_back()
             raise
-        self._open.add(wire)
+        self._open[wire] = server
         self.places.succeeded()
         return wire
 
@@ -177,11 +194,27 @@ class Wires:
         return False
 
     def _lost(self, wire: Wire) -> None:
-        if wire in self._open:
-            self._open.discard(wire)
+        server = self._open.pop(wire, None)
+        if server is not None:
             asyncio.get_running_loop().call_soon(self.places.give_back)  # by then its descriptor is closed
         if wire in self._idle_order:
             self._forget_idle(wire)
+        if server is not None and wire.had_surplus:
+            self._distrust(server, wire.unvouched)
+
+    def _distrust(self, server: Server, unvouched: int) -> None:
+        was_kept = self.keeps(server)
+        self._surplus_of[server.host] = time.monotonic()
+        for other in [other for other, idle in self._idle_order.items() if idle.server.host == server.host]:
+            other.abort()
+        if was_kept or unvouched:
+            logger.log(
+                logging.WARNING if unvouched else logging.INFO,
+                "%s sent bytes that nobody asked for: for an hour each of its pages gets its own connection. "
+                "Pages that may have the body of another one: %s",
+                server.host,
+                f"the last {unvouched} of that connection" if unvouched else "none",
+            )
 
     def _forget_idle(self, wire: Wire) -> None:
         server = self._idle_order.pop(wire).server

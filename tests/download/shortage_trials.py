@@ -55,7 +55,6 @@ async def main(reactor: Any) -> None:
     urls = {"address": f"http://127.0.0.1:{port}/", "name": f"http://localhost:{port}/"}
     for method in ("GET", "POST"):  # what is imported at the first time is imported now
         await asyncio.gather(*(fetch(handler, url, method) for url in urls.values()))
-    handler._patient._pool.closeCachedConnections()
     while handler._wires._close_longest_idle():
         pass
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))

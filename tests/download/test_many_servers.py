@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -47,7 +48,7 @@ def saying(words: bytes) -> Serve:
 
 
 @contextlib.contextmanager
-def serving(*kinds: Serve) -> Iterator[list[int]]:
+def serving(*kinds: Serve, tls: ssl.SSLContext | None = None) -> Iterator[list[int]]:
     """Each at all of 127.0.0.0/8, in a thread; yields the ports."""
     loop, ready = asyncio.new_event_loop(), threading.Event()
     ports: list[int] = []
@@ -61,7 +62,11 @@ def serving(*kinds: Serve) -> Iterator[list[int]]:
     async def start() -> None:
         for kind in kinds:
             made = await asyncio.start_server(
-                lambda reader, writer, kind=kind: closing(kind, reader, writer), "0.0.0.0", 0, backlog=500
+                lambda reader, writer, kind=kind: closing(kind, reader, writer),
+                "0.0.0.0",
+                0,
+                backlog=500,
+                ssl=tls,
             )
             servers.append(made)
             ports.append(made.sockets[0].getsockname()[1])

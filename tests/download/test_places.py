@@ -15,14 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy import Request, Spider
 from scrapy.exceptions import DownloadFailedError
 from scrapy.settings import Settings
+from scrapy.utils.test import get_crawler
 from twisted.internet.error import ConnectBindError
 
-from site_spider.download import descriptors
+from site_spider.download import descriptors, wires
 from site_spider.download.descriptors import check_limit, is_shortage, raise_limit
+from site_spider.download.handler import PlainDownloadHandler
 from site_spider.download.places import Places
 from site_spider.errors import ConfigError
+from tests.download.handler_trials import certificate
+from tests.download.raw_answers import Case, RawServer
 
 ROOT = Path(__file__).resolve().parents[2]
 EMFILE = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -213,3 +218,34 @@ def test_scrapys_handler_keeps_few_connections_of_all_servers() -> None:
     assert max(connections for connections, _ in found["kept"]) == 5
     assert max(servers for _, servers in found["kept"]) <= 11
     assert found["last"] == [f"127.0.0.{number}" for number in range(26, 31)]
+
+
+def test_http_and_https_share_the_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scrapy asks for a handler for each scheme; connections that are kept count for both."""
+    monkeypatch.setattr(wires, "for_connections", lambda: 6)
+
+    async def trial() -> None:
+        crawler = get_crawler(
+            Spider, {"SITE_ALLOW_PRIVATE_HOSTS": True, "DOWNLOAD_VERIFY_CERTIFICATES": False}
+        )
+        handlers = {scheme: PlainDownloadHandler.from_crawler(crawler) for scheme in ("http", "https")}
+        server = RawServer(Case(closes=False))
+        sites = {
+            scheme: await asyncio.start_server(server.serve, "0.0.0.0", 0, ssl=tls)
+            for scheme, tls in (("http", None), ("https", certificate(tmp_path)))
+        }
+        for number in range(1, 7):
+            for scheme, site in sites.items():
+                port = site.sockets[0].getsockname()[1]
+                await handlers[scheme].download_request(Request(f"{scheme}://127.0.0.{number}:{port}/"))
+        assert server.connections == 12
+        assert (
+            sum(len(made) for made in {id(one): one._wires._open for one in handlers.values()}.values()) == 6
+        )
+        for handler in handlers.values():
+            await handler.close()
+        for site in sites.values():
+            site.close()
+        await asyncio.sleep(0.01)
+
+    run(trial())

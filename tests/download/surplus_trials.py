@@ -1,0 +1,147 @@
+"""How many pages get the body of another one, from servers that send bytes behind their answers, and what the
+care against it costs with servers that do not.
+
+    .venv/bin/python -m tests.download.surplus_trials
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import uvloop
+from scrapy import Request
+
+from tests.download.handler_trials import handler_of
+
+STATUS = {"204": b"204 No Content", "304": b"304 Not Modified", "HEAD": b"200 OK", "200": b"200 OK"}
+
+
+def page(path: str) -> bytes:
+    body = f"<p>page {path}".encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+@dataclass
+class SurplusServer:
+    """Answers each path with its own page, and some answers are followed by a page of nobody."""
+
+    is_odd: Callable[[int], bool] = lambda number: (
+        number == 0
+    )  # which answers of a connection are followed so
+    late_seconds: float = 0.02
+    takes_seconds: Callable[[], float] = lambda: 0.0
+    waits: bool = False  # with the next answer until the surplus is sent
+    behind: str = "200"  # the kind of answers that are followed so
+    connections: int = 0
+    open: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.open.add(writer)
+        number = 0
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                await self._answer(writer, head.split(b" ")[1].decode(), self.is_odd(number))
+                number += 1
+        self.open.discard(writer)
+        writer.close()
+
+    async def _answer(self, writer: asyncio.StreamWriter, path: str, is_odd: bool) -> None:
+        if seconds := self.takes_seconds():
+            await asyncio.sleep(seconds)
+        is_odd = is_odd and (self.behind == "200" or path.endswith("?"))
+        answer = page(path)
+        if is_odd and self.behind != "200":
+            answer = b"HTTP/1.1 " + STATUS[self.behind] + b"\r\n\r\n"
+        surplus = page("of nobody") if is_odd else b""
+        if not self.late_seconds:
+            writer.write(answer + surplus)
+            return
+        writer.write(answer)
+        if surplus and self.waits:
+            await asyncio.sleep(self.late_seconds)
+            writer.write(surplus)
+        elif surplus:
+            asyncio.get_running_loop().call_later(self.late_seconds, _write, writer, surplus)
+
+
+def _write(writer: asyncio.StreamWriter, surplus: bytes) -> None:
+    if not writer.is_closing():
+        writer.write(surplus)
+
+
+class Found(NamedTuple):
+    wrong: int
+    pages: int
+    connections: int
+    seconds: float
+
+
+async def crawled(
+    server: SurplusServer, pages: int = 120, at_a_time: int = 8, tls: ssl.SSLContext | None = None
+) -> Found:
+    """Download the pages, so many at a time."""
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
+    place = f"http{'s' if tls else ''}://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    settings = {"CONCURRENT_REQUESTS_PER_DOMAIN": at_a_time, "DOWNLOAD_VERIFY_CERTIFICATES": False}
+    handler = handler_of("plain", settings)
+    paths = [f"/{number}" for number in reversed(range(pages))]
+    wrong: Counter[str] = Counter()
+
+    async def download() -> None:
+        while paths:
+            path = paths.pop()
+            if server.behind != "200":
+                method = "HEAD" if server.behind == "HEAD" else "GET"
+                await handler.download_request(Request(f"{place}{path}?", method=method))
+            response = await handler.download_request(Request(place + path))
+            wrong[path] = response.body != page(path).partition(b"\r\n\r\n")[2]
+
+    began = time.perf_counter()
+    try:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for _ in range(at_a_time):
+                group.create_task(download())
+    finally:
+        await handler.close()
+        listening.close()
+        await asyncio.sleep(0.05)
+        for writer in server.open:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+    return Found(sum(wrong.values()), len(wrong), server.connections, time.perf_counter() - began)
+
+
+SERVICE = {"at once": lambda: 0.0, "30 ms": lambda: 0.03, "100 ms": lambda: 0.1,
+           "20 to 200 ms": lambda: random.lognormvariate(-2.8, 0.5)}  # fmt: skip
+ODD: dict[str, Callable[[int], bool]] = {
+    "the first answer": lambda number: number == 0,
+    "each answer": lambda number: True,
+    "the tenth answer": lambda number: number == 9,
+    "one of 20 answers": lambda number: random.random() < 0.05,
+    "none": lambda number: False,
+}
+
+
+def main() -> None:
+    print(f"{'behind':<20}{'page takes':<14}{'next waits':<12} wrong  pages  conns  ms/page")
+    for title, is_odd in ODD.items():
+        for kind, takes in SERVICE.items():
+            for waits in (False, True) if title != "none" else (False,):
+                server = SurplusServer(is_odd, takes_seconds=takes, waits=waits)
+                found = uvloop.run(crawled(server, 1_200 if takes() < 0.05 else 480))
+                print(f"{title:<20}{kind:<14}{waits!s:<12}{found.wrong:>6}{found.pages:>7}{found.connections:>7}"
+                      f"{1000 * found.seconds / found.pages:>9.2f}", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    random.seed(1)
+    main()
