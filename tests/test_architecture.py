@@ -57,6 +57,7 @@ SET_FROM_OUTSIDE = {
     "page/codec.py": {"decoder": "Python's decoders change how they take errors only so"},
     "results/dead_letters.py": {"job.root": _RECORDS},
     "results/mishaps.py": {"job": _RECORDS},
+    "results/pipeline.py": {"job": _RECORDS},
     "results/results.py": {"result": _RESULT, "job": _RECORDS},
     "tasks/leaving.py": {"root": _RECORDS, "job": _RECORDS},
     "service/ending.py": {"self._crawler.spider": "our commands read the exit code from the spider"},

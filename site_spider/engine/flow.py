@@ -31,6 +31,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from scrapy import Request, signals
@@ -231,7 +232,8 @@ class EngineFlow:
         scraper = self._engine.scraper
         spidermw = scraper.spidermw
         try:
-            outputs: Any = await spidermw._process_spider_input(self._call_back, response, request)
+            call_back = partial(self._call_back, response)
+            outputs: Any = await spidermw._process_spider_input(call_back, response, request)
             if not isinstance(outputs, list | tuple):
                 outputs = await spidermw._process_callback_output(response, aiter(outputs))
         except Exception as error:  # noqa: BLE001 - a spider middleware may have an answer to it
@@ -248,9 +250,10 @@ class EngineFlow:
                 await self._turns.time()
             yield output
 
-    async def _call_back(self, result: Response | Failure, request: Request) -> Any:
+    async def _call_back(self, response: Response, result: Response | Failure, request: Request) -> Any:
         """A list, or an asynchronous iterator."""
         if isinstance(result, Failure):  # a spider middleware refuses the response
+            result.response = response  # type: ignore[attr-defined] # for the result of the page
             output = await self._engine.scraper.call_spider_async(result, request)
         else:
             assert result.request is not None

@@ -70,10 +70,12 @@ class Completion:
             return
         job.requests -= 1
         if job.requests == 0 and not job.written:
-            if job.entry.live:
+            if job.entry.live or (job.has_page and job.error is None):
                 self._lifecycle.unwritten(job)
             else:
                 self.repeats.broken(job.entry)
+        if job.requests == 0:
+            job.page = job.answer = None  # links keep the job of the page they were found on
         self.release(job.entry)
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ class Job:
     """One document to be written, and the requests that serve it."""
 
     __slots__ = (
-        "_root", "_url_id", "depth", "error", "method", "page", "parent", "requests", "status", "url",
+        "_root", "_url_id", "answer", "depth", "error", "method", "page", "parent", "requests", "url",
         "written",
     )  # fmt: skip
 
@@ -47,7 +47,7 @@ class Job:
         self.written = False  # a result was handed to the sinks
         self.page: Any = None  # the result that is written when nothing goes wrong any more
         self.error: str | None = None  # why there may be none
-        self.status: int | None = None  # of the response that the error happened with
+        self.answer: Any = None  # the response that the error happened with, or the result made of it
         self._url_id: str | None = None
 
     @classmethod
@@ -56,6 +56,11 @@ class Job:
         job = cls(request, parent)
         job.error = error
         return job
+
+    @property
+    def has_page(self) -> bool:
+        """Whether there is a document to be written."""
+        return self.page is not None and self.page is not self.NO_DOCUMENT
 
     @property
     def root(self) -> Root:

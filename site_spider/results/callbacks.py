@@ -3,13 +3,15 @@
 A callback gives items and requests; the result of its page is written besides, unless the callback has given
 it itself. It is prepared here, where a large body can be read in turns, and noted in the job. It is written
 when all that the callback gave has left the pipelines, so a page that went wrong is a failure. A generator
-that is not asynchronous is not begun before the result is prepared: nothing can be awaited at its end.
+that is not asynchronous is not begun before the result is prepared: nothing can be awaited at its end. The
+result of a page whose callback raises is prepared as well: it says what is known of the page, and the reason.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from scrapy import Request, Spider
@@ -67,11 +69,14 @@ class Callbacks:
 def _followed(callback: Callback, prepare: Prepare) -> Callback:
     def call(answer: Any, **keywords: Any) -> Any:
         """`answer` is a Response or a Failure, which both know their request."""
-        output = callback(answer, **keywords)
         job = job_of(answer.request)
         if job is None:
-            return output
-        job.error = job.page = None  # of an earlier attempt
+            return callback(answer, **keywords)
+        job.error = job.page = job.answer = None  # of an earlier attempt
+        try:
+            output = callback(answer, **keywords)
+        except Exception as error:  # noqa: BLE001 - raised again when the result is prepared
+            output = _raising(error)
         if inspect.isasyncgen(output):
             return _after(output, answer, job, prepare)
         return _beside(output, answer, job, prepare)
@@ -81,7 +86,11 @@ def _followed(callback: Callback, prepare: Prepare) -> Callback:
 
 async def _beside(output: Any, answer: Any, job: Job, prepare: Prepare) -> Any:
     if inspect.isawaitable(output):
-        output = await output
+        try:
+            output = await output
+        except Exception as error:
+            await _prepare_failed(answer, job, prepare, error)
+            raise
     if inspect.isasyncgen(output):
         return _after(output, answer, job, prepare)
     if isinstance(output, Iterator) or not _has_result(output):
@@ -95,6 +104,9 @@ async def _after(output: Any, answer: Any, job: Job, prepare: Prepare) -> AsyncI
         async for one in output:
             has_result = has_result or isinstance(one, Result)
             yield one
+    except Exception as error:
+        await _prepare_failed(answer, job, prepare, error)
+        raise
     finally:
         await output.aclose()
     if not has_result:
@@ -103,6 +115,18 @@ async def _after(output: Any, answer: Any, job: Job, prepare: Prepare) -> AsyncI
 
 async def _prepare(answer: Any, job: Job, prepare: Prepare) -> None:
     job.page = await prepare(answer) or job.NO_DOCUMENT
+
+
+async def _prepare_failed(answer: Any, job: Job, prepare: Prepare, error: Exception) -> None:
+    """The reason is noted when nobody has an answer to the error: see Mishaps."""
+    job.error = str(error)  # the page needs a result: see SeedSpider.page_result
+    with suppress(Exception):  # what can be told without waiting is told later
+        job.answer = await prepare(answer)
+    job.error = None
+
+
+async def _raising(error: Exception) -> None:
+    raise error
 
 
 def _has_result(output: Any) -> bool:

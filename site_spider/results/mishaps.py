@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scrapy import signals
+from scrapy.http import Response
 from scrapy.signalmanager import SignalManager
 from twisted.python.failure import Failure
 
@@ -21,20 +22,24 @@ class Mishaps:
     def _spider_error(self, failure: Failure, response: object) -> None:
         _note(f"{_name(failure)} in the spider: {failure.value}", response)
 
-    def _item_error(self, failure: Failure, response: object) -> None:
-        _note(f"{_name(failure)} in an item pipeline: {failure.value}", response)
+    def _item_error(self, item: object, failure: Failure, response: object) -> None:
+        _note(f"{_name(failure)} in an item pipeline: {failure.value}", response, item)
 
     def _item_dropped(self, item: object, exception: BaseException, response: object) -> None:
         if isinstance(item, Result):  # what else a pipeline drops is not wanted, and that is all
-            _note(f"the item was dropped: {exception}", response)
+            _note(f"the item was dropped: {exception}", response, item)
 
 
 def _name(failure: Failure) -> str:
     return type(failure.value).__name__
 
 
-def _note(error: str, response: object) -> None:
+def _note(error: str, response: object, item: object = None) -> None:
     job = lineage.current_job()
-    if job is not None:
-        job.error = error
-        job.status = getattr(response, "status", None)
+    if job is None:
+        return
+    job.error = error
+    if isinstance(item, Result) and item.url_id == job.url_id:
+        job.page = item
+    if job.answer is None and isinstance(response, Response):
+        job.answer = response

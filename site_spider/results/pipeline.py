@@ -55,7 +55,11 @@ class ResultPipeline:
         assert sinks is not None
         document = _result_in(item)
         if document is not None:
-            results.submit(document, lineage.current_job())
+            job = lineage.current_job()
+            if job is not None and job.requests and document["url_id"] == job.url_id:
+                job.page = document  # written when all that the callback gives has left the pipelines
+            else:
+                results.submit(document, job)
             return item
         self._submit(item, results)
         return item if sinks.have_room else _later(item, sinks)

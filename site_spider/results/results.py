@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from sys import getsizeof
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
@@ -25,10 +27,20 @@ from site_spider.results.result import Result
 from site_spider.seed.weight import object_bytes
 
 logger = logging.getLogger(__name__)
-_ALL: Fields = {}
 _LONG = 50_000  # characters of a body that is weighed
 _OBJECTS = (dict, list)
 _SAMPLE = 5_000  # characters of it that are looked at
+
+
+class Form(NamedTuple):
+    """How documents are made; `describe` fills in what a response says."""
+
+    fields: Fields = MappingProxyType({})
+    spider: str | None = None
+    describe: Callable[[Result, Any], None] | None = None
+
+
+_PLAIN = Form()
 
 
 class ResultTally(Protocol):
@@ -53,9 +65,9 @@ class Results(SeedListener):
         dead_letters: DeadLetters,
         tally: ResultTally,
         is_urgent: Callable[[], bool],
-        fields: Fields = _ALL,
+        form: Form = _PLAIN,
     ) -> None:
-        self._fields = fields
+        self._form = form
         self._deliveries = {"result": deliveries, "item": item_deliveries}
         self._commits = commits
         self._tally = tally
@@ -69,10 +81,13 @@ class Results(SeedListener):
         description = document.get("description")
         if description is not None and not document.get("reason"):
             document = {**document, "reason": failure_name(str(description))}
+        if not document.get("fetched_at"):  # nothing was fetched, or somebody made it who does not say
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            document = {**document, "fetched_at": now, "spider": document.get("spider") or self._form.spider}
         self._tally.page(document, job)
         if job is not None:
             self._completion.written(job, document)
-        document = written(document, self._fields)
+        document = written(document, self._form.fields)
         record = Record(url_id, document, _size_bytes(document))
         if job is not None:
             job.written = job.written or url_id == job.url_id
@@ -113,9 +128,18 @@ class Results(SeedListener):
 
     def write_missing(self, job: Job) -> None:
         """A job has ended without a result: say so in a failure result."""
-        result = Result(job.url_id, job.status, description=job.error or "ended without a result")
+        known = _document_in(job.page) if job.has_page else self._known(job).document()
+        why, described = job.error or "ended without a result", known.get("description")
+        self.submit({**known, "description": f"{why} ({described})" if described else why}, job)
+
+    def _known(self, job: Job) -> Result:
+        if isinstance(job.answer, Result):
+            return job.answer
+        result = Result(job.url_id)
         describe_job(result, job)
-        self.submit(result.document(), job)
+        if job.answer is not None and self._form.describe is not None:
+            self._form.describe(result, job.answer)
+        return result
 
     def unwritten(self, job: Job) -> None:
         """As in SeedListener: no document is missing."""
@@ -130,7 +154,7 @@ class Results(SeedListener):
         if job.page is None or job.error is not None:
             self.write_missing(job)
         elif job.page is not Job.NO_DOCUMENT:
-            self.submit(job.page.document(), job)
+            self.submit(_document_in(job.page), job)
         elif job is job.root:
             self._completion.ledger.decide(job.entry, Outcome.RESULT)
 
@@ -167,6 +191,11 @@ class _Pending:
             self.refusal = self.refusal or verdict.reason or "refused by the sink"
         if self.sinks == 0:
             self.results.settled(self.job, self.record, failed=self.failed, refusal=self.refusal)
+
+
+def _document_in(page: Any) -> Mapping[str, Any]:
+    """Of a page that was prepared, or given by the callback."""
+    return page.document() if isinstance(page, Result) else page
 
 
 def describe_job(result: Result, job: Job) -> None:

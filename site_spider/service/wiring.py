@@ -61,7 +61,7 @@ from site_spider.results.delivery import Delivery
 from site_spider.results.exactly_once.keeper import CommitLimits, ExactlyOnce
 from site_spider.results.fields import result_fields
 from site_spider.results.mishaps import Mishaps
-from site_spider.results.results import Results
+from site_spider.results.results import Form, Results
 from site_spider.results.sinks import Sinks
 from site_spider.results.urgency import Urgency
 from site_spider.seed.seed import parse_seed
@@ -124,7 +124,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     else:
         commits = OffsetCommits(completion, producer, member, tell)
     counted = Counted.new()
-    told = counted.pages, urgency, result_fields(settings)
+    form = Form(result_fields(settings), spider.name, getattr(spider, "describe_answer", None))
+    told = counted.pages, urgency, form
     results = Results(of_results, of_items, commits, completion, dead_letters, *told)
 
     # tasks

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -14,12 +13,12 @@ from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
+from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.spiders import SitemapSpider
 from twisted.python.failure import Failure
 
 from site_spider import options
 from site_spider.download.bodies import LARGE_BYTES, Bodies
-from site_spider.download.proxies.middlewares import proxied_by
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine import hooks as engine_hooks
 from site_spider.engine.parts import part_of
@@ -48,7 +47,7 @@ from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.spiders import by_source, sitemaps
-from site_spider.spiders.page_result import content_type_of, describe_response
+from site_spider.spiders.page_result import content_type_of, describe_request, describe_response
 from site_spider.tasks.states import rules_of
 
 # ruff: noqa: ERA001 - the settings that people edit here stand commented out
@@ -196,10 +195,11 @@ class SeedSpider(Spider):
 
         A failure has one always: each seed ends as something that can be found.
         """
-        if not self.page_results and describe_status(response.status) is None:
-            return None
         assert response.request is not None
         job = job_of(response.request)
+        is_well = describe_status(response.status) is None and (job is None or job.error is None)
+        if is_well and not self.page_results:
+            return None
         await self._turn(response)
         result = self._result(response.request, job)
         describe_response(result, response, await self._read(response, wants_links=False))
@@ -235,14 +235,26 @@ class SeedSpider(Spider):
         """The result of a page whose errback does not give it."""
         request: Request = failure.request  # type: ignore[attr-defined]
         result = self._result(request, job_of(request))
-        response = getattr(failure.value, "response", None)  # an HttpError carries one
+        assert failure.value is not None
+        described = describe_exception(failure.value, request) + describe_retries(request.meta)
+        refused = getattr(failure, "response", None)  # a spider middleware of somebody's did not want it
+        response = getattr(failure.value, "response", refused)  # an HttpError carries one
         if isinstance(response, Response):
             await self._turn(response)
             describe_response(result, response, await self._read(response, wants_links=False))
-        else:
-            assert failure.value is not None
-            result.description = describe_exception(failure.value, request) + describe_retries(request.meta)
+        if not isinstance(failure.value, HttpError):
+            result.description = described
         return result
+
+    def describe_answer(self, result: Result, response: Response) -> None:
+        """Fill in what can be told at once of a page that went wrong: of a large body the beginning."""
+        assert response.request is not None
+        describe_request(result, response.request, self.name)
+        limits = self.body_limits
+        limits = limits._replace(max_bytes=min(limits.max_bytes or LARGE_BYTES, LARGE_BYTES))
+        kind = content_type_of(response)
+        steps = read_page(response.body, kind, response.url, wants_links=False, limits=limits)
+        describe_response(result, response, run_through(steps))
 
     def keep_seed_open(self, request: Request) -> AbstractContextManager[Any]:
         """For a task that goes on after its callback: `with` this, the seed completes when it is left.
@@ -302,13 +314,7 @@ class SeedSpider(Spider):
             describe_host(result, host_of(request.url))
         else:
             describe_job(result, job)
-        meta = request.meta
-        result.retries = meta.get("retry_times", 0)
-        result.redirects = meta.get("redirect_times", 0)
-        result.final_url = request.url
-        result.proxy = proxied_by(request)
-        result.spider = self.name
-        result.fetched_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        describe_request(result, request, self.name)
         return result
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from json.encoder import encode_basestring as quoted
 
+from scrapy import Request
 from scrapy.http import Headers, Response
 
 from site_spider import meta_keys
+from site_spider.download.proxies.middlewares import proxied_by
 from site_spider.frontier.retry.descriptions import describe_retries, describe_status
 from site_spider.page.decode import media_type
 from site_spider.page.reading import Page
@@ -34,6 +37,16 @@ def describe_response(result: Result, response: Response, page: Page) -> None:
     result.response_size = len(response.body)
     latency_seconds = response.meta.get("download_latency")
     result.latency_ms = None if latency_seconds is None else round(latency_seconds * 1000, 1)
+
+
+def describe_request(result: Result, request: Request, spider: str) -> None:
+    """Fill in what is known of the last attempt, whatever came of it."""
+    result.retries = request.meta.get("retry_times", 0)
+    result.redirects = request.meta.get("redirect_times", 0)
+    result.final_url = request.url
+    result.proxy = proxied_by(request)
+    result.spider = spider
+    result.fetched_at = datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def headers_json(headers: Headers) -> str:

@@ -183,7 +183,9 @@ SCENARIOS: dict[str, Scenario] = {
     "/callback-yields-junk": Scenario(None, callback=lambda _s, _r, output: [*output, 17]),
     "/generator-fails": Scenario("ValueError in the spider: half way", generator=generator_fails, children=1),
     "/generator-cancelled": Scenario("CancelledError", generator=generator_is_cancelled, children=1),
-    "/errback-raises": Scenario("eb", None, raising(RuntimeError()), errback=raising(ValueError("eb"))),
+    "/errback-raises": Scenario(
+        "eb (RuntimeError: no)", None, raising(RuntimeError("no")), errback=raising(ValueError("eb"))
+    ),
     "/errback-cancelled": Scenario(
         "CancelledError", None, raising(RuntimeError()), errback=raising(asyncio.CancelledError())
     ),
@@ -240,6 +242,15 @@ def test_the_seed_has_a_document_that_says_how_it_ended(path: str, crawled: Craw
     else:
         assert scenario.description in document["description"]
     assert document["status"] == scenario.status
+
+
+@pytest.mark.parametrize("path", SCENARIOS)
+def test_all_that_is_known_of_the_page_stands_in_its_document(path: str, crawled: Crawled) -> None:
+    """Also where the spider or a pipeline failed on a page that was received."""
+    document = crawled.documents[path]
+    known = ["spider", "fetched_at", "url", "host"]
+    known += ["final_url", "headers", "body", "content_type"] if SCENARIOS[path].status else []
+    assert [name for name in known if document[name] is None] == []
 
 
 @pytest.mark.parametrize("path", [path for path, s in SCENARIOS.items() if s.children])
