@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
-from site_spider.dead_letters.put_back import PutBack, group_of, put_back
+from site_spider.dead_letters.put_back import Copies, PutBack, group_of, put_back
 from site_spider.dead_letters.sending import PuttingBack, TasksOf
 from site_spider.errors import LogUnavailable
 
@@ -48,8 +48,9 @@ class ChosenReplay(Listener):
             self._join(consumer, chosen)
             left = self._left(chosen, self._owned)  # another replay may have been quicker
             sending = PuttingBack(producer, self._complain, self._tasks_of)
+            copies = Copies.read(self._log, self._topic, {**known, **self._owned})
             messages = list(self._read(left))
-            sending.send(messages)
+            sending.send(list(filter(copies.may_go, messages)))
             self.replayed, self.skipped = sending.sent, sending.skipped
             self._commit(consumer, messages)
             sending.end()

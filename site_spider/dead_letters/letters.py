@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from site_spider import options
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
-from site_spider.dead_letters.put_back import PutBack, group_of, put_back
+from site_spider.dead_letters.put_back import Copies, PutBack, group_of, put_back
 from site_spider.errors import TopicMissing
 from site_spider.seed.topics import CrawlTopics
 
@@ -56,31 +56,37 @@ class Letter(NamedTuple):
 
 
 def letters(log: SeedLog, topic: str) -> Iterator[Letter]:
-    """All of them; none when the topic does not exist. Raises LogUnavailable."""
+    """All of them, each once; none when the topic does not exist. Raises LogUnavailable."""
     try:
         done = put_back(log, topic)
+        copies = Copies.read(log, topic, done)
         messages = log.read(topic)
     except TopicMissing:  # nothing was ever set aside
         return
-    yield from _with_headers(messages, done)
+    yield from _with_headers(messages, done, copies)
 
 
 def newest(log: SeedLog, topic: str, most: int) -> list[Letter]:
     """The last ones of each partition, at most so many, the newest first. Raises LogUnavailable."""
     try:
         parts = log.progress(topic, group_of(topic))
-        messages = log.read(topic, {part.partition: max(part.start, part.end - most) for part in parts})
+        messages = list(log.read(topic, {part.partition: max(part.start, part.end - most) for part in parts}))
     except TopicMissing:
         return []
     done = {part.partition: PutBack.of(part.committed) for part in parts}
-    found = sorted(_with_headers(messages, done), key=lambda letter: -letter.message.timestamp_ms)
+    copies = Copies()
+    copies.note(messages, done)
+    found = sorted(_with_headers(messages, done, copies), key=lambda letter: -letter.message.timestamp_ms)
     return found[:most]
 
 
-def _with_headers(messages: Iterator[Message], done: Mapping[Partition, PutBack]) -> Iterator[Letter]:
-    for message in messages:
+def _with_headers(
+    messages: Iterable[Message], done: Mapping[Partition, PutBack], copies: Copies
+) -> Iterator[Letter]:
+    for message in filter(copies.is_first, messages):
         headers = {name: value.decode("utf-8", "backslashreplace") for name, value in message.headers}
-        yield Letter(message, headers, message.offset in done.get(message.partition, PutBack()))
+        is_put_back = message.offset in done.get(message.partition, PutBack())
+        yield Letter(message, headers, is_put_back or copies.is_put_back(message))
 
 
 def beginning(raw: bytes | None, characters: int) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
 from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
-from site_spider.dead_letters.put_back import PutBack, group_of, put_back
+from site_spider.dead_letters.put_back import Copies, PutBack, group_of, put_back
 from site_spider.dead_letters.sending import PuttingBack, TasksOf
 from site_spider.errors import LogUnavailable, TopicMissing
 
@@ -40,6 +40,7 @@ class Replay(Listener):
         self._done: dict[Partition, PutBack] = {}  # of the same, now: durable, perhaps not committed
         self._changed: set[Partition] = set()
         self._ends: dict[Partition, int] = {}
+        self._copies = Copies()
         self._failed_commits = 0
 
     def run(self) -> None:
@@ -51,6 +52,8 @@ class Replay(Listener):
         self._ends = {part.partition: part.end for part in parts if part.end > part.start}
         if self._is_done():
             return
+        done = {part.partition: PutBack.of(part.committed) for part in parts}
+        self._copies = Copies.read(self._log, self._topic, done)
         with (
             closing(self._log.producer()) as producer,
             closing(self._log.consumer(self._topic, group_of(self._topic), self)) as consumer,
@@ -80,7 +83,9 @@ class Replay(Listener):
         return all(reached.get(partition, PutBack()).below >= end for partition, end in self._ends.items())
 
     def _is_put_back(self, message: Message) -> bool:
-        return message.offset in self._before.get(message.partition, PutBack())
+        if message.offset in self._before.get(message.partition, PutBack()):
+            return True
+        return not self._copies.may_go(message)
 
     def _note(self, partition: Partition, offset: int) -> None:
         below = min(offset, self._ends.get(partition, 0))

@@ -20,7 +20,7 @@ from site_spider.ledger import lineage
 from site_spider.results.sinks import Sinks
 
 SINK_SECONDS = 30.0  # for sinks to take results; one that needs longer is as good as away
-COUNT_SECONDS = 3.0  # for the control log of tasks to take counts; what is not counted is repeated
+COUNT_SECONDS = 3.0  # for the log to take dead letters and counts of tasks; the rest is repeated
 _LOOK_SECONDS = 0.02
 
 
@@ -32,9 +32,9 @@ class Handover:
         engine: ExecutionEngine,
         sinks: Sinks,
         grace_seconds: float,
-        is_counting: Callable[[], bool] = lambda: False,
+        is_telling: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._is_counting = is_counting  # seeds of tasks, that are done
+        self._is_telling = is_telling  # the log of dead letters, or of seeds of tasks that are done
         self.active = False  # nothing may be begun
         self._engine = engine
         self._sinks = sinks
@@ -48,14 +48,14 @@ class Handover:
             self._sinks.flush()
             await self._while(lambda: self._is_downloading(partitions), self._grace_seconds)
             await self._while(lambda: self._sinks.are_writing, SINK_SECONDS)
-            await self.counted()
+            await self.told()
         finally:
             self.active = False
             engine_hooks.wake(self._engine)
 
-    async def counted(self) -> None:
-        """Return when the seeds of tasks that are done are counted, or there is no more time."""
-        await self._while(self._is_counting, COUNT_SECONDS)
+    async def told(self) -> None:
+        """Return when dead letters are durable and seeds of tasks counted, or there is no more time."""
+        await self._while(self._is_telling, COUNT_SECONDS)
 
     def close(self) -> None:
         """The crawl has ended: nothing is waited for any more."""

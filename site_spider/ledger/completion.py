@@ -7,7 +7,7 @@ failure result here, so that no document is missing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -33,6 +33,8 @@ class Completion:
         self._lifecycle = lifecycle
         self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
         self._roots: dict[Entry, Root] = {}  # of seeds that began and have not ended
+        self._closing: set[Entry] = set()  # with a hold of a listener that goes when all else has ended
+        self._at_last: dict[Entry, Callable[[], None]] = {}
 
     # --- requests ---------------------------------------------------------------------
 
@@ -69,8 +71,8 @@ class Completion:
         if job is None:
             return
         job.requests -= 1
-        if job.requests == 0 and not job.written:
-            if job.entry.live or (job.has_page and job.error is None):
+        if job.requests == 0 and (not job.written or (job.has_page and job.error is not None)):
+            if job.entry.live:
                 self._lifecycle.unwritten(job)
             else:
                 self.repeats.broken(job.entry)
@@ -108,13 +110,38 @@ class Completion:
         """One more thing has to end."""
         self.ledger.hold(entry)
 
+    def hold_to_close(self, entry: Entry) -> None:
+        """The same, by a listener that waits for `last_hold`."""
+        self._closing.add(entry)
+        self.hold(entry)
+
+    def at_last(self, entry: Entry, call: Callable[[], None]) -> None:
+        """Call it when nothing else is left that has to end; it gives a hold back later.
+
+        Not for a seed that is fenced before, which its next owner does again.
+        """
+        if not entry.live:
+            self.repeats.broken(entry)
+        elif self._others(entry) == 0:
+            self.hold(entry)
+            call()
+        else:
+            self._at_last[entry] = call
+
+    def _others(self, entry: Entry) -> int:
+        return entry.holds - (entry in self._closing)
+
     def release(self, entry: Entry) -> None:
         """One thing has ended."""
+        if self._at_last and entry in self._at_last and self._others(entry) <= 1:
+            self._at_last.pop(entry)()  # the hold is passed on
+            return
         complete = self.ledger.release(entry)
         if entry.holds == 0:
             self.repeats.ended(entry)
         if complete:
             self._roots.pop(entry, None)
+            self._closing.discard(entry)
             self._lifecycle.ended(entry)
         elif entry.holds == 1:
             self._lifecycle.last_hold(entry)
@@ -180,11 +207,13 @@ class Completion:
         self.release(entry)
 
     def _fence(self, entry: Entry) -> None:
-        if entry in self._roots:
+        ends_here = self._at_last.pop(entry, None) is None
+        if ends_here and entry in self._roots:
             self.repeats.fenced(entry)
         else:
-            self.repeats.broken(entry)  # it never began
+            self.repeats.broken(entry)  # it never began, or its end is its next owner's
         self._roots.pop(entry, None)
+        self._closing.discard(entry)
         self._lifecycle.fenced(entry)
 
     def positions(

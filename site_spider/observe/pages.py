@@ -11,7 +11,7 @@ from site_spider.histogram import Histogram
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job
 from site_spider.observe.moments import iso
-from site_spider.observe.tasks import TaskSums
+from site_spider.observe.tasks import TaskCounts, TaskSums
 from site_spider.results.failure_name import failure_name
 from site_spider.results.name_counts import NameCounts
 from site_spider.results.reasons import REASONS, reason_of
@@ -48,16 +48,12 @@ class PageTally:
         self.items = 0
         self.newest: deque[FailedPage] = deque(maxlen=MOST_NEWEST)
 
-    def page(self, document: Mapping[str, Any], job: Job | None) -> None:
-        """A result is handed to the sinks, under the names that the project gives its fields."""
+    def page(self, document: Mapping[str, Any], job: Job | None, *, is_again: bool = False) -> None:
+        """As in ResultTally."""
         task_id = None if job is None else job.root.seed.task_id
         counts = self._tasks.of(task_id)
-        size = document.get("response_size")
-        if type(size) is int and 0 <= size < _LARGEST_BYTES:  # a spider of the user's own may say anything
-            self._sizes.observe(size)
-        else:
-            size = 0
-        counts.page(size)
+        if not is_again:
+            self._count(counts, document.get("response_size"))
         description = document.get("description")
         if description is not None:
             said = str(description)
@@ -68,6 +64,13 @@ class PageTally:
     def item(self) -> None:
         """An item is handed to the sinks."""
         self.items += 1
+
+    def _count(self, counts: TaskCounts, size: object) -> None:
+        if type(size) is int and 0 <= size < _LARGEST_BYTES:  # a spider of the user's own may say anything
+            self._sizes.observe(size)
+            counts.page(size)
+        else:
+            counts.page(0)
 
     def _failed(
         self, said: str, reason: str, document: Mapping[str, Any], job: Job | None, task_id: str | None

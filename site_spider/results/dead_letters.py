@@ -7,6 +7,7 @@ import logging
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from site_spider.contracts.seed_log import Message, MessagePlace, Producer
 from site_spider.engine.background import Background
@@ -48,15 +49,13 @@ class DeadLetters:
         self._send(message, _headers(message, reason), entry)
 
     def give_up(self, job: Job, reason: str) -> None:
-        """Nothing can be written for a job: its seed becomes a dead letter, once."""
-        if not job.root.is_set_aside:
-            self._completion.hold(job.entry)
-            self.take_over(job, reason)
+        """Nothing can be written for a job: its seed becomes a dead letter, once.
 
-    def take_over(self, job: Job, reason: str) -> None:
-        """The same, with a hold that the caller has."""
-        job.root.is_set_aside = True
-        self.set_aside(job.root.message, reason, job.entry)
+        When all else of its tree has ended: should its partition leave before, its next owner does it again.
+        """
+        if not job.root.is_set_aside:
+            job.root.is_set_aside = True
+            self._completion.at_last(job.entry, partial(self.set_aside, job.root.message, reason, job.entry))
 
     def _send(self, message: Message, headers: list[tuple[str, bytes]], entry: Entry) -> None:
         future = self._producer.send(self._topic, message.key, message.value, headers)
@@ -106,6 +105,7 @@ def _headers(message: Message, reason: str) -> list[tuple[str, bytes]]:
         "origin_topic": origin.topic,
         "origin_partition": str(origin.number),
         "origin_offset": str(message.offset),
+        "origin_timestamp": str(message.timestamp_ms),
         "failed_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
     }
     return [(name, value.encode("utf-8", "backslashreplace")) for name, value in values.items()]

@@ -56,9 +56,10 @@ class ResultPipeline:
         document = _result_in(item)
         if document is not None:
             job = lineage.current_job()
-            if job is not None and job.requests and document["url_id"] == job.url_id:
-                job.page = document  # written when all that the callback gives has left the pipelines
-            else:
+            is_its_page = job is not None and document["url_id"] == job.url_id
+            if job is not None and is_its_page:
+                job.page = document  # written again when the callback or a pipeline fails later
+            if job is None or not (is_its_page and job.error and job.requests):
                 results.submit(document, job)
             return item
         self._submit(item, results)

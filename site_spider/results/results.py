@@ -32,7 +32,7 @@ _OBJECTS = (dict, list)
 _SAMPLE = 5_000  # characters of it that are looked at
 
 
-class Form(NamedTuple):
+class DocumentForm(NamedTuple):
     """How documents are made; `describe` fills in what a response says."""
 
     fields: Fields = MappingProxyType({})
@@ -40,14 +40,17 @@ class Form(NamedTuple):
     describe: Callable[[Result, Any], None] | None = None
 
 
-_PLAIN = Form()
+_PLAIN = DocumentForm()
 
 
 class ResultTally(Protocol):
     """Counts what is written."""
 
-    def page(self, document: Mapping[str, Any], job: Job | None) -> None:
-        """A result is on its way to the sinks, with all fields under their own names."""
+    def page(self, document: Mapping[str, Any], job: Job | None, *, is_again: bool) -> None:
+        """A result is on its way to the sinks, with all fields under their own names.
+
+        `is_again`: it replaces one of the same page, which did not say that it failed.
+        """
 
     def item(self) -> None:
         """An item is on its way to the sinks."""
@@ -65,7 +68,7 @@ class Results(SeedListener):
         dead_letters: DeadLetters,
         tally: ResultTally,
         is_urgent: Callable[[], bool],
-        form: Form = _PLAIN,
+        form: DocumentForm = _PLAIN,
     ) -> None:
         self._form = form
         self._deliveries = {"result": deliveries, "item": item_deliveries}
@@ -75,7 +78,7 @@ class Results(SeedListener):
         self._dead_letters = dead_letters
         self._is_urgent = is_urgent
 
-    def submit(self, document: Mapping[str, Any], job: Job | None) -> None:
+    def submit(self, document: Mapping[str, Any], job: Job | None, *, is_again: bool = False) -> None:
         """Send one document, which has a `url_id`, to every sink."""
         url_id = str(document["url_id"])
         description = document.get("description")
@@ -84,7 +87,7 @@ class Results(SeedListener):
         if not document.get("fetched_at"):  # nothing was fetched, or somebody made it who does not say
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             document = {**document, "fetched_at": now, "spider": document.get("spider") or self._form.spider}
-        self._tally.page(document, job)
+        self._tally.page(document, job, is_again=is_again)
         if job is not None:
             self._completion.written(job, document)
         document = written(document, self._form.fields)
@@ -130,7 +133,8 @@ class Results(SeedListener):
         """A job has ended without a result: say so in a failure result."""
         known = _document_in(job.page) if job.has_page else self._known(job).document()
         why, described = job.error or "ended without a result", known.get("description")
-        self.submit({**known, "description": f"{why} ({described})" if described else why}, job)
+        said = {**known, "description": f"{why} ({described})" if described else why}
+        self.submit(said, job, is_again=job.written)
 
     def _known(self, job: Job) -> Result:
         if isinstance(job.answer, Result):
@@ -164,10 +168,9 @@ class Results(SeedListener):
         if job is None:
             return
         entry = job.entry
-        if refusal and not job.root.is_set_aside:
-            self._dead_letters.take_over(job, refusal_of(record, refusal))
-            return  # the hold passes to the dead letter
-        if job is job.root and record.key == job.url_id and record.kind == "result":
+        if refusal:
+            self._dead_letters.give_up(job, refusal_of(record, refusal))
+        elif job is job.root and record.key == job.url_id and record.kind == "result":
             self._completion.ledger.decide(entry, Outcome.FAILURE if failed else Outcome.RESULT)
         self._completion.release(entry)
 

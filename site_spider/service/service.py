@@ -204,7 +204,7 @@ class SeedService:
         parts, stop = self.parts, self._stop
         assert stop is not None
         await self._let_sinks_take(parts, stop)
-        await parts.handover.counted()
+        await parts.handover.told()
         parts.tasks.tell()
         await asyncio.to_thread(parts.producer.flush, stop.seconds_left())
         await asyncio.sleep(0)  # lets the last dead letters reach the ledger

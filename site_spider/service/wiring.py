@@ -61,7 +61,7 @@ from site_spider.results.delivery import Delivery
 from site_spider.results.exactly_once.keeper import CommitLimits, ExactlyOnce
 from site_spider.results.fields import result_fields
 from site_spider.results.mishaps import Mishaps
-from site_spider.results.results import Form, Results
+from site_spider.results.results import DocumentForm, Results
 from site_spider.results.sinks import Sinks
 from site_spider.results.urgency import Urgency
 from site_spider.seed.seed import parse_seed
@@ -124,7 +124,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     else:
         commits = OffsetCommits(completion, producer, member, tell)
     counted = Counted.new()
-    form = Form(result_fields(settings), spider.name, getattr(spider, "describe_answer", None))
+    form = DocumentForm(result_fields(settings), spider.name, getattr(spider, "describe_answer", None))
     told = counted.pages, urgency, form
     results = Results(of_results, of_items, commits, completion, dead_letters, *told)
 
@@ -145,7 +145,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # intake
     load = build_load(settings)
-    handover = Handover(engine, sinks, config.revoke_grace_seconds, ends.is_counting)
+    is_telling = lambda: ends.is_counting() or dead_letters.under_way > 0  # noqa: E731
+    handover = Handover(engine, sinks, config.revoke_grace_seconds, is_telling)
     soft = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
     has_memory = lambda: bodies.has_room  # noqa: E731
     back_pressure = BackPressure(load, sinks, commits, handover, lambda: stop.has_begun, has_memory, soft)

@@ -83,7 +83,7 @@ class Tracker(SeedListener):
             return
         self._tracked[entry] = Tracked(seed.task_id)
         self._counting((seed.task_id, entry.partition)).arrived(entry.offset)
-        self._completion.hold(entry)
+        self._completion.hold_to_close(entry)
 
     def began(self, root: Root) -> None:
         """As in SeedListener."""

@@ -9,6 +9,7 @@ import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message
+from site_spider.dead_letters.letters import letters
 from site_spider.dead_letters.put_back import put_back
 from site_spider.dead_letters.replay import Replay
 from tests.commands.project import Project
@@ -82,7 +83,7 @@ def test_a_topic_that_does_not_exist_has_no_dead_letters(
 
 def test_a_limit_is_said_when_something_is_left_out(project: Project) -> None:
     """On stderr, with the remedy."""
-    project.produce(LETTERS, *[(None, b"x")] * 3, headers=headers())
+    project.produce(LETTERS, *[(None, b"%d" % number) for number in range(3)], headers=headers())
     ran = project.direct("dead_letters", "--limit", "2")
     assert ran.stdout.splitlines()[0].endswith(": 2")
     assert ran.stderr == "scrapy dead-letters: there are more than these 2; --limit 0 shows all\n"
@@ -144,7 +145,7 @@ class QuickCrawl:
         def send_and_set_aside(topic: str, key: bytes | None, value: bytes | None) -> Any:
             if self._left:
                 self._left -= 1
-                send(LETTERS, key, value, headers()).result(10)
+                send(LETTERS, key, value, headers(origin_offset=str(self._left))).result(10)
             return send(topic, key, value)
 
         producer.send = send_and_set_aside  # type: ignore[method-assign,assignment]
@@ -161,6 +162,27 @@ def test_what_is_set_aside_again_waits_for_the_next_replay(project: Project) -> 
         assert work.replayed == 3
     assert len(contents(project, "seeds")) == 6
     assert [at.below for at in put_back(project.log, LETTERS).values() if at.below] == [6]
+
+
+def test_what_was_written_twice_is_one_dead_letter(project: Project) -> None:
+    """Listed once and put back once, also when the second comes after the replay of the first."""
+    project.produce(LETTERS, (b"h.test", b"wrong"), headers=headers("origin"))
+    project.produce(LETTERS, (b"h.test", b"other"), headers=headers("origin", error="again"))
+    project.produce(LETTERS, (b"h.test", b"wrong"), headers=headers("origin", failed_at="later"))
+    assert project.direct("dead_letters").stdout.startswith(f"Dead letters in {LETTERS}: 2\n")
+    assert replay(project)[0].replayed == 2
+    project.produce(LETTERS, (b"h.test", b"wrong"), headers=headers("origin", failed_at="later still"))
+    assert [letter.replayed for letter in letters(project.log, LETTERS)] == [True] * 2
+    assert replay(project)[0].replayed == 0
+    assert len(contents(project, "origin")) == 2
+
+
+def test_messages_of_a_topic_that_was_made_anew_are_others(project: Project) -> None:
+    """They have the same offsets, and came at another time."""
+    for moment in ("1700000000000", "1800000000000"):
+        at = headers("origin", origin_timestamp=moment)
+        project.produce(LETTERS, (b"h.test", b"wrong"), headers=at)
+    assert replay(project)[0].replayed == 2
 
 
 def test_an_unknown_verb_is_refused(project: Project) -> None:

@@ -68,6 +68,22 @@ def test_the_chosen_ones_go_back_once_and_the_others_with_the_next_replay(letter
     assert run(letters, newest(letters.log, letters.topic, 100)) == 0
 
 
+def test_of_what_was_written_twice_either_is_chosen_and_goes_back_once(case: Case) -> None:
+    """The console shows it once."""
+    case.make_topic(case.topic, 2)
+    case.make_topic(origin(case), 1)
+    place = (("origin_topic", origin(case).encode()), ("origin_partition", b"0"), ("origin_offset", b"7"))
+    places = [case.producer.send(case.topic, b"k", b"v", place).result(PATIENCE_SECONDS) for _ in range(3)]
+    assert len(newest(case.log, case.topic, 100)) == 1
+    for partition, offset in reversed(places):
+        ChosenReplay(case.log, case.topic, never).run({partition: frozenset({offset})})
+    assert put_back(case) == [b"v"]
+    assert [letter.replayed for letter in newest(case.log, case.topic, 100)] == [True]
+    rest = Replay(case.log, case.topic, never)
+    rest.run()
+    assert rest.replayed == 0
+
+
 def test_what_does_not_exist_is_not_put_back(letters: Case) -> None:
     places = {Partition(letters.topic, 0): frozenset({10_000}), Partition(letters.topic, 99): frozenset({1})}
     replay = ChosenReplay(letters.log, letters.topic, never)

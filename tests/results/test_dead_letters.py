@@ -6,15 +6,18 @@ import asyncio
 from concurrent.futures import Future
 
 import pytest
+from scrapy import Spider
 
 from site_spider.contracts.seed_log import Headers, Message, Partition
 from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected
+from site_spider.intake.seed_queue import Waiting, seed_request
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Entry
+from site_spider.ledger.entry import Entry, Outcome
 from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.lifecycle import SeedListener
+from site_spider.ledger.lifecycle import Lifecycle, SeedListener
 from site_spider.results.dead_letters import DeadLetters
+from site_spider.seed.seed import parse_seed
 
 P = Partition("seeds", 0)
 LONG = 900_000
@@ -54,6 +57,81 @@ class Ended(SeedListener):
 
     def ended(self, entry: Entry) -> None:
         self._told.set_result(entry)
+
+
+class Tree(SeedListener):
+    """A seed whose page gave something that cannot be stored, while a link of it waits."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.failures: list[BaseException] = []
+        self.log = NarrowLog(LONG)
+        lifecycle = Lifecycle()
+        lifecycle.add(self)
+        self.completion = Completion(Ledger(), lifecycle)
+        self.completion.assigned({P: None})
+        self.message = Message(P, 0, b"h.test", b'{"url": "http://h.test/"}')
+        seed = parse_seed(self.message.value)
+        taken = self.completion.take(self.message, seed)
+        assert taken is not None
+        self.entry = taken
+        self.request, root = seed_request(Waiting(self.entry, self.message, seed), Spider("any"))
+        self.completion.begin(self.request, root)
+        letters = DeadLetters(self.log, "dead", self.completion, Background(self.failures.append))
+        self.completion.ledger.decide(self.entry, Outcome.RESULT)
+        letters.give_up(root, "no")
+        letters.give_up(root, "once more")
+
+    async def link_ends(self) -> None:
+        self.completion.release(self.entry)
+        await asyncio.sleep(0)  # the letter is durable
+        await asyncio.sleep(0)
+
+    def last_hold(self, entry: Entry) -> None:
+        self.told.append(f"last hold, {len(self.log.taken)} dead letters")
+
+    def ended(self, entry: Entry) -> None:
+        assert entry.outcome is not None
+        self.told.append(entry.outcome.value)
+
+
+def test_a_dead_letter_is_written_when_all_else_of_its_tree_has_ended() -> None:
+    """Its next owner would write it a second time, should the partition leave before."""
+
+    async def scenario() -> None:
+        tree = Tree()
+        assert tree.log.taken == []
+        await tree.link_ends()
+        assert (len(tree.log.taken), tree.told) == (1, ["dead_letter"])
+
+    asyncio.run(scenario())
+
+
+def test_the_next_owner_writes_the_dead_letter_of_a_tree_that_it_does_again() -> None:
+    """Also when the partition comes back to this process: it does not count as done."""
+
+    async def scenario() -> None:
+        tree = Tree()
+        tree.completion.lost([P])
+        await tree.link_ends()
+        assert (tree.log.taken, tree.told) == ([], [])
+        assert tree.completion.repeats.outcome(tree.message) is None
+
+    asyncio.run(scenario())
+
+
+def test_whoever_waits_for_the_last_hold_hears_of_it_when_the_dead_letter_is_durable() -> None:
+    """A transaction, or the count of a task, would say that the seed is complete."""
+
+    async def scenario() -> None:
+        tree = Tree()
+        tree.completion.hold_to_close(tree.entry)
+        await tree.link_ends()
+        assert tree.told == ["last hold, 1 dead letters"]
+        tree.completion.release(tree.entry)
+        assert tree.told[1:] == ["dead_letter"]
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(

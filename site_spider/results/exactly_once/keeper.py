@@ -131,7 +131,7 @@ class ExactlyOnce(SeedListener):
         if not job.entry.live:
             self._completion.repeats.broken(job.entry)  # stored by whoever has the partition now
         elif self._held.keep(job.entry, item, job.root):
-            self._completion.hold(job.entry)
+            self._completion.hold_to_close(job.entry)
 
     def _forget(self, entry: Entry) -> None:
         """The partition of a seed has left, or it is complete and nothing is kept of it."""
