@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 from scrapy.settings import default_settings
 
 from site_spider import settings
+from site_spider.adapters.elasticsearch.template import TEXT
+from site_spider.results.nulls import MARK
+from site_spider.results.result import Result
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process.engine import ANSWERS, crawl, page
 from tools.docs import module_map
@@ -281,3 +285,18 @@ def test_replay_and_repeat_are_two_words() -> None:
     }
     folders = ("dead_letters/", "console/")
     assert {name for name in found if not name.startswith(folders)} == {"commands/dead_letters.py"}
+
+
+def test_every_field_of_a_document_is_described() -> None:
+    """Those of results, and what stores add."""
+    text = (ROOT / "docs" / "seeds-and-results.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", text.partition("## Results")[2], re.MULTILINE)
+    described = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    assert set(described) == {field.name for field in fields(Result)} | {MARK, TEXT}
+
+
+def test_no_document_has_a_heading_twice() -> None:
+    """A part that is there twice is changed in one place only."""
+    for document in DOCUMENTS:
+        headings = _HEADING.findall(_FENCE.sub("", document.read_text(encoding="utf-8")))
+        assert [heading for heading in set(headings) if headings.count(heading) > 1] == [], document
