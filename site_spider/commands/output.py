@@ -17,6 +17,7 @@ from typing import Any
 
 from site_spider.commands.table import Column, render
 from site_spider.engine import log_record
+from site_spider.errors import SiteSpiderError
 from site_spider.escape import escaped, escaped_json, escaped_lines, for_log
 
 FORMATS = ("table", "json")
@@ -58,9 +59,14 @@ def escape_logs_and_tracebacks() -> None:
     """For a process that is ours: what it logs, and what it says when it ends with an exception."""
     log_record.install()
     sys.excepthook = _print_traceback
-    threading.excepthook = lambda failed: _print_traceback(
-        failed.exc_type, failed.exc_value, failed.exc_traceback
-    )
+    threading.excepthook = _thread_failed
+
+
+def _thread_failed(failed: threading.ExceptHookArgs) -> None:
+    if isinstance(failed.exc_value, SiteSpiderError):  # raised on purpose: what it says is all that helps
+        complain(f"scrapy: {failed.exc_value}")
+    else:
+        _print_traceback(failed.exc_type, failed.exc_value, failed.exc_traceback)
 
 
 def _print_traceback(

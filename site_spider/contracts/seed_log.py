@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from site_spider.errors import LogUnavailable
 
@@ -94,6 +94,22 @@ class LogName(NamedTuple):
         if self.identity and other.identity:
             return self.identity == other.identity
         return self.address == other.address
+
+
+class Right(NamedTuple):
+    """What a user of the log may do: `operations` with a topic or a group, in the words of its servers."""
+
+    kind: Literal["topic", "group"]
+    name: str
+    operations: tuple[str, ...]
+
+
+class Granted(NamedTuple):
+    """What the servers say of a right."""
+
+    right: Right
+    missing: tuple[str, ...]  # of its operations
+    exists: bool = True  # the topic; one that does not exist yet may lack Create
 
 
 class Listener(Protocol):
@@ -277,6 +293,12 @@ class SeedLog(Protocol):
         """Partitions that no member of the group has; all of them when it has no member.
 
         None when the log cannot tell, as while members share the partitions out. Raises LogUnavailable.
+        """
+
+    def granted(self, rights: Sequence[Right]) -> list[Granted]:
+        """Which of these rights this process has; nothing is changed. Raises LogUnavailable.
+
+        None is missing where the servers do not say.
         """
 
     def partitions(self, topic: str) -> int:

@@ -36,6 +36,7 @@ from site_spider.service.announcement import (
     say_what_has_no_effect,
     where_results_go,
 )
+from site_spider.service.check import check_rights
 from site_spider.service.config import ServiceSettings
 from site_spider.service.ending import Ending
 from site_spider.service.parts import Parts, Stores
@@ -123,7 +124,7 @@ class SeedService:
             self._watchdog = Watchdog(limit_seconds, lambda: stop.exit_now(exit_code.SOFTWARE), stop.look)
         ending.background.watch_threads()
         await self._metrics.open()
-        stores = await self._stores(config.startup_wait_seconds)
+        stores = await self._stores(config)
         guard_reactor(self._crawler)
         self._parts = parts = build(self._crawler, config, stores, stop, ending)
         _scheduler_of(self._crawler).serve(parts.dispatcher, ending.fail, self._close)
@@ -144,13 +145,14 @@ class SeedService:
         )
         say_idle_processes(config.tiers.topics, sum(parts.partitions.counts()))
 
-    async def _stores(self, wait_seconds: float) -> Stores:
-        """What the settings name, when the seed log is there."""
-        settings = self._crawler.settings
+    async def _stores(self, config: ServiceSettings) -> Stores:
+        """What the settings name, when the seed log is there and lets us use it."""
+        settings, wait_seconds = self._crawler.settings, config.startup_wait_seconds
         sinks, item_sinks = plugins.sinks(settings), plugins.item_sinks(settings)
         statistics, log = plugins.statistics_stores(settings), plugins.seed_log(settings)
         away = Outage(logger, f"Waiting{up_to(wait_seconds)}", "The seed log is there")
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
+        await asyncio.to_thread(check_rights, log, config, settings)
         name = await asyncio.to_thread(name_of, log)
         return Stores(log, name, sinks, item_sinks, statistics, self._sources, self._obeys_robots)
 

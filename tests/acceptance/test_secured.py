@@ -182,6 +182,20 @@ def test_a_missing_right_is_named_at_the_start(
     assert "SITE_KAFKA_OPTIONS" in run.text()
 
 
+def test_without_any_right_one_line_names_all_that_are_missing(
+    deployment: Deployment, secured: dict[str, str]
+) -> None:
+    """At the first contact; `scrapy service --check` says the same without a start."""
+    run = deployment.start(**crawlers(deployment, secured))
+    assert run.wait(60) == 78, run.text()[-3000:]
+    errors = [line for line in run.text().splitlines() if "ERROR" in line or "WARNING" in line]
+    topic, group = deployment.topic, deployment.group
+    assert len(errors) == 1
+    for right in (f"Read and Write on the topic {topic};", f"Read on the group {group};"):
+        assert right in errors[0]
+    assert "Traceback" not in run.text()
+
+
 def test_a_key_that_may_not_write_is_named(
     deployment: Deployment, site: Site, secured: dict[str, str]
 ) -> None:

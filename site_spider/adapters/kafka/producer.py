@@ -30,7 +30,7 @@ from site_spider.adapters.kafka.certificates import Certificates
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
-from site_spider.errors import LogUnavailable, SinkRejected
+from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class KafkaProducer:
 
     def _serve(self) -> None:
         while not self._closed.is_set():
-            self._client.poll(_POLL_SECONDS)
+            self._poll()
             if self._broken:
                 logger.warning(
                     "Kafka's client gave up (%s); a new one takes over.", self._health.detail or "fatal error"
@@ -142,6 +142,18 @@ class KafkaProducer:
                 self._client.poll(0)
             if self._topic:
                 self._health.look()
+
+    def _poll(self) -> None:
+        try:
+            self._client.poll(_POLL_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+                raise
+            raise ConfigError(
+                f"Kafka at {self._config.brokers} refuses this process: its user may write no topic. Grant "
+                "the user of SITE_KAFKA_OPTIONS Write on the topics that it writes, or IdempotentWrite on "
+                "the cluster; docs/security.md has the commands."
+            ) from None
 
     def _hand_on(self) -> bool:
         """Give the client some of what waits; whether it may take more."""

@@ -30,15 +30,18 @@ from site_spider.adapters.kafka.items import Topics as ItemTopics
 from site_spider.adapters.kafka.messages import before_ends
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.adapters.kafka.reader import KafkaTopicReader
+from site_spider.adapters.kafka.rights import granted
 from site_spider.adapters.kafka.topic_ids import ask_ids, to_position
 from site_spider.adapters.kafka.transactions import KafkaTransactions
 from site_spider.contracts.seed_log import (
+    Granted,
     Listener,
     LogFacts,
     Message,
     Partition,
     PartitionProgress,
     Position,
+    Right,
     Topics,
     each_topic,
 )
@@ -165,6 +168,13 @@ class KafkaSeedLog:
         except KafkaException as error:
             raise self._unavailable(error) from error
         return None if found is None or (found.owned and not found.is_settled) else found.unowned
+
+    def granted(self, rights: Sequence[Right]) -> list[Granted]:
+        """See `site_spider.contracts.seed_log.SeedLog`."""
+        try:
+            return granted(self._admin, rights, _ANSWER_SECONDS)
+        except KafkaException as error:
+            raise self._unavailable(error) from error
 
     def partitions(self, topic: str) -> int:
         """See `site_spider.contracts.seed_log.SeedLog`."""

@@ -26,7 +26,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.items import REFUSED, Topics, TransactionAttempt, shorter, values_of
 from site_spider.contracts.seed_log import Partition, Position
-from site_spider.errors import CommitInDoubt, LogUnavailable
+from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
 from site_spider.results.exactly_once.held import Item, Link
 
 logger = logging.getLogger(__name__)
@@ -248,6 +248,12 @@ class KafkaTransactions:
             try:
                 client.init_transactions(ANSWER_SECONDS)
             except KafkaException as error:
+                if error.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                    raise ConfigError(
+                        f"Kafka at {self._config.brokers} refuses this process. Grant the user of "
+                        "SITE_KAFKA_OPTIONS Write and Describe on transactional ids such as "
+                        f"{self._identity}; docs/security.md has the commands."
+                    ) from None
                 raise self._unavailable("begin transactions", error) from error
             self._client = client
         return self._client

@@ -7,7 +7,7 @@ any process; a power failure may take back the last ones, which costs a repeat.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
@@ -26,12 +26,14 @@ from site_spider.adapters.local.log_producer import LocalProducer, make_topic
 from site_spider.adapters.local.log_reader import LocalTopicReader
 from site_spider.adapters.local.store import keep_seconds
 from site_spider.contracts.seed_log import (
+    Granted,
     Listener,
     LogFacts,
     Message,
     Partition,
     PartitionProgress,
     Position,
+    Right,
     Topics,
     each_topic,
 )
@@ -133,6 +135,12 @@ class LocalSeedLog:
         """See `site_spider.contracts.seed_log.SeedLog`."""
         with closing(LogFile(self._folder)) as file:
             return frozenset(one for topic in each_topic(topics) for one in without_owner(file, group, topic))
+
+    def granted(self, rights: Sequence[Right]) -> list[Granted]:
+        """See `site_spider.contracts.seed_log.SeedLog`: whoever may write the folder may do all."""
+        return [
+            Granted(right, (), right.kind == "group" or bool(self.partitions(right.name))) for right in rights
+        ]
 
     def partitions(self, topic: str) -> int:
         """See `site_spider.contracts.seed_log.SeedLog`."""

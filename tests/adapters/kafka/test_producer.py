@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from site_spider.adapters.kafka import producer as kafka_producer
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.contracts.seed_log import MessagePlace
-from site_spider.errors import LogUnavailable
+from site_spider.errors import ConfigError, LogUnavailable
 
 NOBODY = {"SITE_KAFKA_BROKERS": "127.0.0.1:1", "SITE_KAFKA_OPTIONS": {}}
 AT_ONCE_SECONDS = 1.0  # a renewal takes longer here
@@ -97,3 +97,30 @@ def test_what_became_of_a_message_is_said_once(renewal: Renewal, threads_take_tu
             thread.join()
         assert all(isinstance(future.exception(0), LogUnavailable) for future in futures)
     assert not errors
+
+
+class Refused:
+    """A client of a user who may write nothing: the servers let it have no producer id."""
+
+    def poll(self, _seconds: float) -> int:
+        raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "Cluster", fatal=True))
+
+    def flush(self, _seconds: float) -> int:
+        return 0
+
+    def purge(self) -> None:
+        """Nothing is there."""
+
+
+def test_a_user_who_may_write_nothing_is_told_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an error of a setting, which ends a crawl with one line and exit code 78."""
+    raised: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    monkeypatch.setattr(kafka_producer, "Producer", lambda _config: Refused())
+    producer = KafkaProducer(KafkaConfig.from_settings(NOBODY))
+    producer._thread.join(10)
+    producer.close()
+    (failed,) = raised
+    assert isinstance(failed.exc_value, ConfigError)
+    assert "Write on the topics" in str(failed.exc_value)
+    assert "SITE_KAFKA_OPTIONS" in str(failed.exc_value)

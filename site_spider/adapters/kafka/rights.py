@@ -1,0 +1,77 @@
+"""What the user of a Kafka client may do, as the servers say it; nothing is joined or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its stubs
+
+from site_spider.contracts.seed_log import Granted, Right
+
+_CREATE = "Create"
+_REFUSED = frozenset({
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+})  # fmt: skip
+_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+
+
+class _Said(NamedTuple):
+    operations: frozenset[str] | None = None  # None: the servers do not say
+    exists: bool = True
+
+
+def granted(admin: AdminClient, rights: Sequence[Right], seconds: float) -> list[Granted]:
+    """As SeedLog.granted. Raises KafkaException when nobody answers."""
+    topics = sorted({right.name for right in rights if right.kind == "topic"})
+    groups = sorted({right.name for right in rights if right.kind == "group"})
+    more: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": seconds}
+    of_topics = _said(admin.describe_topics(TopicCollection(topics), **more)) if topics else {}
+    of_groups = _said(admin.describe_consumer_groups(groups, **more)) if groups else {}
+    absent = [name for name, said in of_topics.items() if not said.exists]
+    refused = set(_not_creatable(admin, absent, seconds))
+    return [
+        Granted(right, (_CREATE,) if right.name in refused else (), exists=False)
+        if right.kind == "topic" and right.name in absent
+        else Granted(right, _missing(right, (of_topics if right.kind == "topic" else of_groups)[right.name]))
+        for right in rights
+    ]
+
+
+def _missing(right: Right, said: _Said) -> tuple[str, ...]:
+    operations = said.operations
+    return (
+        () if operations is None else tuple(one for one in right.operations if one.upper() not in operations)
+    )
+
+
+def _said(answers: Mapping[str, Future[Any]]) -> dict[str, _Said]:
+    return {name: _read(answer) for name, answer in answers.items()}
+
+
+def _read(answer: Future[Any]) -> _Said:
+    try:
+        operations = answer.result().authorized_operations
+    except KafkaException as error:
+        code = error.args[0].code()
+        if code == KafkaError._TIMED_OUT:
+            raise
+        return _Said(frozenset() if code in _REFUSED else None, exists=code not in _MISSING)
+    return _Said(frozenset(operation.name for operation in operations) if operations else None)
+
+
+def _not_creatable(admin: AdminClient, names: Iterable[str], seconds: float) -> Iterator[str]:
+    """Of topics that do not exist; nothing is created."""
+    wanted = [NewTopic(name, -1, -1) for name in names]
+    if not wanted:
+        return
+    for name, answer in admin.create_topics(wanted, validate_only=True, request_timeout=seconds).items():
+        try:
+            answer.result()
+        except KafkaException as error:
+            if error.args[0].code() in _REFUSED:
+                yield name
