@@ -20,7 +20,7 @@ _REFUSED = frozenset({
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
 
-class _Said(NamedTuple):
+class _Authorized(NamedTuple):
     operations: frozenset[str] | None = None  # None: the servers do not say
     exists: bool = True
 
@@ -42,26 +42,26 @@ def granted(admin: AdminClient, rights: Sequence[Right], seconds: float) -> list
     ]
 
 
-def _missing(right: Right, said: _Said) -> tuple[str, ...]:
+def _missing(right: Right, said: _Authorized) -> tuple[str, ...]:
     operations = said.operations
     return (
         () if operations is None else tuple(one for one in right.operations if one.upper() not in operations)
     )
 
 
-def _said(answers: Mapping[str, Future[Any]]) -> dict[str, _Said]:
+def _said(answers: Mapping[str, Future[Any]]) -> dict[str, _Authorized]:
     return {name: _read(answer) for name, answer in answers.items()}
 
 
-def _read(answer: Future[Any]) -> _Said:
+def _read(answer: Future[Any]) -> _Authorized:
     try:
         operations = answer.result().authorized_operations
     except KafkaException as error:
         code = error.args[0].code()
         if code == KafkaError._TIMED_OUT:
             raise
-        return _Said(frozenset() if code in _REFUSED else None, exists=code not in _MISSING)
-    return _Said(frozenset(operation.name for operation in operations) if operations else None)
+        return _Authorized(frozenset() if code in _REFUSED else None, exists=code not in _MISSING)
+    return _Authorized(frozenset(operation.name for operation in operations) if operations else None)
 
 
 def _not_creatable(admin: AdminClient, names: Iterable[str], seconds: float) -> Iterator[str]:
