@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,6 +21,8 @@ class TaskReport:
     waiting: int  # in the seed topic and not complete, what is in flight included
     parked: int
     seeds: dict[str, int]
+    moved: dict[str, int]
+    partial: bool
     pages: int
     pages_begun: int
     bytes: int
@@ -29,18 +30,21 @@ class TaskReport:
     @classmethod
     def taken(cls, log: SeedLog, topics: TaskTopics, group: str, task_id: str) -> TaskReport:
         """Read the topics. Raises LogUnavailable."""
-        board = TaskDesk(log, topics).board
-        used, phase = board.used(task_id), board.phase(task_id, time.time())
+        desk = TaskDesk(log, topics)
+        board, overview = desk.board, desk.overview()
+        facts = overview.of(task_id)
         return cls(
             task_id=task_id,
-            state=phase.name if board.task(task_id) is not None else "not declared",
-            reason=phase.reason,
+            state=facts.state if overview.knows(task_id) else "not declared",
+            reason=facts.reason,
             waiting=sum(1 for topic in topics.all_seeds for _ in in_seed_topic(log, topic, group, task_id)),
             parked=sum(1 for _ in in_parked_topic(log, topics, board, task_id)),
-            seeds=used.seeds,
-            pages=used.pages,
-            pages_begun=used.begun,
-            bytes=used.bytes,
+            seeds=dict(facts.seeds),
+            moved=dict(facts.moved),
+            partial=facts.is_partial,
+            pages=facts.pages,
+            pages_begun=facts.pages_begun,
+            bytes=facts.bytes,
         )
 
     @property

@@ -25,7 +25,11 @@ class Command(SiteCommand):
     description = (
         "Declares a task (start), shows tasks (list, show), changes one (set), and controls it while it runs "
         "(pause, resume, cancel). A task is all seeds with one meta.task_id. All processes of the crawl "
-        "follow within two seconds. A task need not be declared to be paused or cancelled."
+        "follow within two seconds. An id that nobody knows is refused, unless --new says that it comes "
+        "later. close says that no more seeds of the task are produced: its end is told when all are "
+        "complete. wait returns with the end and prints its counts; the exit code is 0, 3 when the task was "
+        "cancelled or has expired, and 4 when a budget is spent. notify sends the webhook of an end once "
+        "more. delete removes all records of a task, and no results."
     )
     examples = """
         scrapy task start spring --weight 5 --max-pages 100000 --deny '/calendar/'
@@ -36,6 +40,11 @@ class Command(SiteCommand):
         scrapy task pause spring
         scrapy task resume spring
         scrapy task cancel spring
+        scrapy task close spring; scrapy task wait spring && echo "all pages are there"
+        scrapy task close spring --again          # seeds were produced after its end
+        scrapy task notify spring                 # the receiver of the webhook was away
+        scrapy task notify spring --secret        # what the receiver verifies signatures with
+        scrapy task delete spring
     """
 
     def syntax(self) -> str:
@@ -50,6 +59,9 @@ class Command(SiteCommand):
         """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help="one JSON object a line instead of text")
+        parser.add_argument(
+            "--new", action="store_true", help="the order also goes for a task that nobody knows"
+        )
         for verb in VERBS.values():
             verb.add_options(parser)
 

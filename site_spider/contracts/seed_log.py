@@ -35,6 +35,7 @@ class MessagePlace(NamedTuple):
 
     partition: Partition
     offset: int
+    written_ms: int = 0  # Unix time by the clock of the server, where the topic is dated by it
 
 
 class Position(NamedTuple):
@@ -243,6 +244,7 @@ class SeedLog(Protocol):
     """The way into a log: makes consumers and producers, tells about topics and groups."""
 
     address: str  # what a person would recognise: brokers, or the file's path
+    has_own_clock: bool  # it is on other machines, whose clocks may differ from that of this one
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
@@ -275,10 +277,10 @@ class SeedLog(Protocol):
     def progress(self, topic: str, group: str) -> list[PartitionProgress]:
         """Every partition of the topic, in order. Raises LogUnavailable, TopicMissing."""
 
-    def make_topic(self, topic: str, partitions: int, *, compacted: bool) -> None:
+    def make_topic(self, topic: str, partitions: int, *, compacted: bool, dated: bool = False) -> None:
         """Make a topic that keeps the latest of each key (`compacted`) or everything, unless it exists.
 
-        0 partitions: as many as usual. Raises LogUnavailable.
+        0 partitions: as many as usual. `dated`: messages have the time of the server. Raises LogUnavailable.
         """
 
     def reader(self, topic: str, *, compacted: bool) -> TopicReader:

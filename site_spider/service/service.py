@@ -135,6 +135,7 @@ class SeedService:
         await parts.partitions.ask()
         descriptors.check_limit(settings)
         await asyncio.to_thread(parts.tasks.open, max(config.startup_wait_seconds, 5.0))
+        await asyncio.to_thread(parts.ends.open)
         await self._start(parts)
         logger.info(
             "Taking seeds from %s of %s as a member of %s; results go to %s",

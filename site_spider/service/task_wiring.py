@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from site_spider.frontier.waiter import Waiter
 from site_spider.intake.loop_calls import LoopCalls
 from site_spider.service.config import ServiceSettings
 from site_spider.tasks.board import Board
+from site_spider.tasks.clock import BrokerClock, TimeLimits
 from site_spider.tasks.control import Control
 from site_spider.tasks.control_follower import ControlFollower
 from site_spider.tasks.control_log import Endings
@@ -41,6 +41,8 @@ class TaskRecords(NamedTuple):
     control: Control
     highs: Control | None  # None: the end of tasks is not told
     pages: PageLog
+    clock: BrokerClock
+    producer: Producer
     background: Background
     send: Send  # to the task topic
 
@@ -57,14 +59,17 @@ def build_records(
     highs = control if config.tells_ends else None
     parking = Parking(producer, topics, states, background, highs)
     pages = PageLog(log, producer, topics.pages, background)
-    return TaskRecords(topics, board, states, parking, control, highs, pages, background, send)
+    clock = BrokerClock(log, producer, topics.clock)
+    return TaskRecords(
+        topics, board, states, parking, control, highs, pages, clock, producer, background, send
+    )
 
 
 def shares(records: TaskRecords, frontier: Frontier[Waiter]) -> bool:
     """Whether there are tasks that share what is polled: here, declared, or named by a producer."""
     return (
         frontier.has_flow(lambda flow: isinstance(flow, TaskFlow) and flow.task_id is not None)
-        or records.board.has_running(time.time())
+        or records.board.has_running()
         or records.control.endings.have_seeds()
     )
 
@@ -86,5 +91,7 @@ def build_tasks(
     topics, board = records.topics, records.board
     watch = ReturnWatch(log, topics, board, partitions, records.background)
     group_rates = GroupRates(board, rates, records.states.process, records.send)
+    has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
+    limits = TimeLimits(board, records.clock, topics.tasks, records.producer, has_first, records.background)
     follower = partial(Follower, log, topics.tasks, board, tell)
-    return Tasks(records.states, records.parking, gate, watch, group_rates, follower)
+    return Tasks(records.states, records.parking, gate, watch, limits, group_rates, follower)

@@ -130,7 +130,11 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # tasks
     records = build_records(config, stores.log, producer, tell, background)
-    tracker = Tracker(completion, records.control, records.pages)
+
+    def is_counted(task_id: str) -> bool:
+        return ends.is_counted(task_id)
+
+    tracker = Tracker(completion, records.control, records.pages, is_counted)
     ends = build_ends(settings, config, records, stores.log, producer, tracker, ledger.partitions)
 
     # bodies in memory

@@ -4,34 +4,57 @@ Theory. The topic has one partition, so that every process sees its records in o
 task's record is its id. What a process tells of a task has the id, a separator that no id holds, and the
 name of the process as key; what was put back of parked messages the same with `RETURNED` for a name. So
 compaction keeps the latest of each.
+
+Orders that meet. A record has a version in a header: that of the record which its writer has read, and one
+more. The first record of a version counts, any other one is void, and its writer reads again and repeats its
+change (tasks.desk). A cancel stays until the task is declared anew: it has a record of its own (`CANCELLED`)
+beside that of the task, so that no later record of the task, and no compaction, takes it back.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import AwareDatetime, ValidationError
 
 from site_spider.contracts.seed_log import Message
-from site_spider.tasks.phase import Phase, phase_of
+from site_spider.sources.model import Part
+from site_spider.tasks.phase import NO_TIMES, Phase, TaskTimes, phase_of
 from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task, read_task
 from site_spider.tasks.usage import NOTHING, Pace, Returned, Usage, total
 
-_SEPARATOR = "\x1f"
+SEPARATOR = "\x1f"
 RETURNED = "returned"
-_PACE = f"pace{_SEPARATOR}"  # begins the name, before that of the process
+_PACE = f"pace{SEPARATOR}"  # begins the name, before that of the process
 _MOST_PACES = 1_000  # of a task
+CANCELLED = "cancelled"
+TIMES = "times"
+VERSION_HEADER = "version"
+_MOST_VOID = 1_000
+_LONGEST_VERSION = 15  # digits
 MOST_TASKS = 100_000
 _MOST_LOOKED_AT = 1_000
 
-K = TypeVar("K", Usage, Returned, Pace)
+K = TypeVar("K", Usage, Returned, Pace, TaskTimes, "Cancelled")
+
+
+class Cancelled(Part):
+    """The declaration with this start, and any before it, is cancelled."""
+
+    started_at: AwareDatetime | None = None
+
+    def is_about(self, task: Task) -> bool:
+        """Whether the task was not declared anew since then."""
+        started_at = task.started_at
+        return started_at is None or (self.started_at is not None and started_at <= self.started_at)
 
 
 def note_key(task_id: str, name: str) -> bytes:
     """The key of what a process tells of a task, or of what was put back."""
-    return f"{task_id}{_SEPARATOR}{name}".encode()
+    return f"{task_id}{SEPARATOR}{name}".encode()
 
 
 def pace_key(task_id: str, process: str) -> bytes:
@@ -47,6 +70,10 @@ class Board:
         self._usages: dict[str, dict[str, Usage]] = {}
         self._totals: dict[str, Usage] = {}
         self._returned: dict[str, Returned] = {}
+        self._cancelled: dict[str, Cancelled] = {}
+        self._times: dict[str, TaskTimes] = {}
+        self._versions: dict[str, int] = {}
+        self.void: deque[int] = deque(maxlen=_MOST_VOID)  # offsets of the last records that do not count
         self._last_claimers: dict[str, str] = {}
         self._paces: dict[str, dict[str, Pace]] = {}
 
@@ -95,51 +122,93 @@ class Board:
         back = self.returned(task_id).parked
         return any(usage.waiting > back.get(name, 0) for name, usage in self.usages(task_id).items())
 
-    def phase(self, task_id: str, now: float) -> Phase:
-        """See phase.phase_of."""
-        return phase_of(self.tasks.get(task_id), self.used(task_id), now)
+    def times(self, task_id: str) -> TaskTimes:
+        """Which of its limits of time have passed."""
+        return self._times.get(task_id, NO_TIMES)
 
-    def has_running(self, now: float) -> bool:
-        """Whether seeds of a declared task may be on their way at a Unix time, of those declared last."""
+    def has_running(self) -> bool:
+        """Whether seeds of a declared task may be on their way, of those declared last."""
         return any(
-            self.phase(task_id, now).name == "running"
-            for task_id in islice(reversed(self.tasks), _MOST_LOOKED_AT)
+            self.phase(task_id).name == "running" for task_id in islice(reversed(self.tasks), _MOST_LOOKED_AT)
         )
 
-    def end_of(self, task_id: str, now: float) -> str:
-        """How it ends, if it does at a Unix time: done, cancelled or expired."""
-        phase = self.phase(task_id, now)
+    def version(self, task_id: str) -> int:
+        """Of its record."""
+        return self._versions.get(task_id, 0)
+
+    def phase(self, task_id: str) -> Phase:
+        """See phase.phase_of."""
+        return phase_of(self.tasks.get(task_id), self.used(task_id), self.times(task_id))
+
+    def end_of(self, task_id: str) -> str:
+        """How it ends, if it does now: done, cancelled or expired."""
+        phase = self.phase(task_id)
         return phase.name if phase.is_over else "done"
 
     def take(self, message: Message) -> str:
         """The id of the task that a record is about. Raises BadTask when it is none."""
         try:
-            task_id, separator, name = (message.key or b"").decode().partition(_SEPARATOR)
+            task_id, separator, name = (message.key or b"").decode().partition(SEPARATOR)
         except UnicodeDecodeError:
             raise BadTask("its key is not UTF-8") from None
         value = message.value
         if value is not None and len(value) > MAX_RECORD_BYTES:
             raise BadTask(f"it has {len(value)} bytes, but at most {MAX_RECORD_BYTES} are taken")
         if not separator:
-            self._take_task(task_id, value)
+            self._take_task(task_id, message)
         elif name == RETURNED:
             self._take_returned(task_id, value)
         elif name.startswith(_PACE):
             self._take_pace(task_id, name.removeprefix(_PACE), value)
+        elif name == CANCELLED:
+            self._take_cancelled(task_id, value)
+        elif name == TIMES:
+            self._take_times(task_id, value)
         else:
             self._take_usage(task_id, name, value)
         return task_id
 
-    def _take_task(self, task_id: str, value: bytes | None) -> None:
-        if value is None:
-            self.tasks.pop(task_id, None)
+    def _take_task(self, task_id: str, message: Message) -> None:
+        if message.value is None:
+            for known in (self.tasks, self._cancelled, self._versions):
+                known.pop(task_id, None)
             return
-        task = read_task(value)
+        version = _version(message)
+        if version is not None and version <= self.version(task_id):
+            self.void.append(message.offset)
+            return
+        task = read_task(message.value)
         if task.task_id != task_id:
             raise BadTask(f"its key is {task_id[:100]!r}, but it is about {task.task_id[:100]!r}")
         if len(self.tasks) >= MOST_TASKS and task_id not in self.tasks:
             raise BadTask(f"there are {MOST_TASKS} tasks already")
+        self._versions[task_id] = self.version(task_id) if version is None else version
         self.tasks[task_id] = task
+        if task.state == "cancelled" and not self._is_cancelled(task):
+            self._cancelled[task_id] = Cancelled(started_at=task.started_at)
+        self._merge(task_id)
+
+    def _is_cancelled(self, task: Task) -> bool:
+        cancelled = self._cancelled.get(task.task_id)
+        return cancelled is not None and cancelled.is_about(task)
+
+    def _merge(self, task_id: str) -> None:
+        task = self.tasks.get(task_id)
+        if task is not None and task.state != "cancelled" and self._is_cancelled(task):
+            self.tasks[task_id] = task.model_copy(update={"state": "cancelled"})
+
+    def _take_cancelled(self, task_id: str, value: bytes | None) -> None:
+        if value is None:
+            self._cancelled.pop(task_id, None)
+        else:
+            self._cancelled[task_id] = _read(Cancelled, value)
+            self._merge(task_id)
+
+    def _take_times(self, task_id: str, value: bytes | None) -> None:
+        if value is None:
+            self._times.pop(task_id, None)
+        else:
+            self._times[task_id] = _read(TaskTimes, value)
 
     def _take_usage(self, task_id: str, name: str, value: bytes | None) -> None:
         usages = self._usages.setdefault(task_id, {})
@@ -167,6 +236,12 @@ class Board:
             self._returned.pop(task_id, None)
         else:
             self._returned[task_id] = _read(Returned, value)
+
+
+def _version(message: Message) -> int | None:
+    """None for a record of a producer that knows nothing of versions; it counts."""
+    text = dict(message.headers).get(VERSION_HEADER, b"")
+    return int(text) if text.isdigit() and len(text) <= _LONGEST_VERSION else None
 
 
 def _read(kind: type[K], value: bytes) -> K:

@@ -10,6 +10,7 @@ from typing import Any
 
 from site_spider.tasks.record import BadTask, Task, read_task
 
+_LONGEST_SHOWN = 80  # characters of what is wrong
 _SPAN = re.compile(r"(\d{1,9})\s*([smhd])")
 _SPAN_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LISTS = ("allow", "deny")
@@ -42,6 +43,13 @@ def changed(task: Task, words: Sequence[str], now: datetime) -> Task:
     return _read({name: value for name, value in fields.items() if value is not None})
 
 
+def anew(task: Task, before: Task) -> Task:
+    """The task, declared later than it was before, whatever the clocks say."""
+    if before.started_at is None or (task.started_at is not None and task.started_at > before.started_at):
+        return task
+    return task.model_copy(update={"started_at": before.started_at + timedelta(microseconds=1)})
+
+
 def in_state(task: Task, state: str) -> Task:
     """The same task, running, paused or cancelled."""
     return task.model_copy(update={"state": state})
@@ -63,12 +71,32 @@ def _long_forms(fields: dict[str, Any], now: datetime) -> dict[str, Any]:
     fields = dict(fields)
     if "expires" in fields:
         text = fields.pop("expires")
-        seconds = span_seconds(text)
+        seconds = None if text is None else span_seconds(moment_or_span(text))
         fields["expires_at"] = text if seconds is None else _moment(now, seconds)
     if "max_time" in fields:
         text = fields.pop("max_time")
-        fields["max_seconds"] = span_seconds(text) or text
+        fields["max_seconds"] = None if text is None else span_seconds(span(text))
     return fields
+
+
+def span(text: object) -> str:
+    """A span of time as it was given. Raises BadTask when it is none."""
+    if span_seconds(text) is None:
+        unit = "its unit is missing" if _is_number(text) else "it is no span of time"
+        number = text if _is_number(text) else 15
+        raise BadTask(
+            f"{text!r:.{_LONGEST_SHOWN}}: {unit}; write {number}s, {number}m, {number}h or {number}d"
+        )
+    return str(text)
+
+
+def moment_or_span(text: object) -> str:
+    """The same, or a moment, which is checked elsewhere."""
+    return span(text) if _is_number(text) else str(text)
+
+
+def _is_number(text: object) -> bool:
+    return isinstance(text, int | float) or (isinstance(text, str) and text.strip().isdecimal())
 
 
 def _moment(now: datetime, seconds: int) -> str:

@@ -9,17 +9,21 @@ meanwhile either lies below those ends, or its process has read that the task is
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
 from contextlib import closing
 
-from site_spider.contracts.seed_log import MessagePlace, Partition, Producer, SeedLog
-from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
+from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
+from site_spider.errors import ConfigError, LogUnavailable, SeedError, TopicMissing
+from site_spider.seed.seed import Seed, parse_seed
 from site_spider.tasks.control_log import Endings, written
-from site_spider.tasks.ending import ALL_PRODUCERS, Fact, Producing
+from site_spider.tasks.counts import prefix_of
+from site_spider.tasks.ending import ALL_PRODUCERS, UNKNOWN, Fact, Producing
 from site_spider.tasks.topics import TaskTopics
 
 _READ_SECONDS = 0.2
 _ANSWER_SECONDS = 60.0
+_COUNT_SECONDS = 10.0
 _POLICY = "so that all processes see its records in one order"
 
 
@@ -67,18 +71,35 @@ class TaskProducer:
         """All seeds are durable; `closes`: no other producer sends any."""
         self._say(Producing(self._name, is_open=False, closes=closes, highs=dict(self._highs)))
 
-    def close_for_all(self, has_parked: Callable[[], bool]) -> None:
+    def close_for_all(self, has_parked: Callable[[], bool], *, counts: bool = True) -> None:
         """No producer sends more seeds of the task; what is in the topic now is all of it.
 
         `has_parked` is asked when the processes know the task: whether messages of it are parked. A process
-        that parks one later says so in the control log.
+        that parks one later says so in the control log. `counts`: its seeds are counted in the topics, for
+        some seconds at most, so that the end can say whether some were done before the processes knew it.
         """
         make_control_log(self._log, self._topics)
+        is_new = counts and read_endings(self._log, self._topics).get(self._task_id) is None
         self._say(Producing(ALL_PRODUCERS, is_open=True))
         seeds = self._topics.all_seeds
         topics = (*seeds, self._topics.parked) if has_parked() else seeds
         highs = {partition: end for topic in topics for partition, end in _ends(self._log, topic) if end}
-        self._say(Producing(ALL_PRODUCERS, is_open=False, closes=True, highs=highs))
+        messages = self._count_messages(is_new=is_new) if counts else 0
+        closed = Producing(ALL_PRODUCERS, is_open=False, closes=True, highs=highs, messages=messages)
+        self._say(closed)
+
+    def _count_messages(self, *, is_new: bool) -> int:
+        deadline, count = time.monotonic() + _COUNT_SECONDS, 0
+        for topic in self._topics.all_seeds:
+            try:
+                for message in self._log.read(topic):
+                    seed = seed_of(message, self._task_id)
+                    count += seed is not None and not prefix_of(seed, message.headers)
+                    if time.monotonic() > deadline:
+                        return UNKNOWN if is_new else 0
+            except TopicMissing:
+                continue
+        return count
 
     def _say(self, fact: Fact) -> None:
         key, value = written(self._task_id, fact)
@@ -89,6 +110,18 @@ class TaskProducer:
             raise LogUnavailable(
                 f"{self._log.address} took no record for {self._topics.control} within {_ANSWER_SECONDS:g} s"
             ) from None
+
+
+def seed_of(message: Message, task_id: str) -> Seed | None:
+    """The seed of a message, if it is one of the task."""
+    value = message.value or b""
+    if task_id.encode() not in value and b"\\" not in value:  # far quicker than to read the others
+        return None
+    try:
+        seed = parse_seed(value, needs_url=False)
+    except SeedError:
+        return None
+    return seed if seed.task_id == task_id else None
 
 
 def _ends(log: SeedLog, topic: str) -> list[tuple[Partition, int]]:

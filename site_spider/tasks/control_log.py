@@ -7,7 +7,7 @@ partition and the writer, so compaction keeps the last word of each writer.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from site_spider.errors import SiteSpiderError
 from site_spider.ledger.varints import ascending_from_text, ascending_to_text
 from site_spider.tasks.counts import Counts
 from site_spider.tasks.ending import (
+    UNKNOWN,
     Attempts,
     EndTold,
     Fact,
@@ -56,9 +57,11 @@ def written(task_id: str, fact: Fact) -> Written:
 def _told(fact: Fact) -> tuple[str, tuple[str, ...], dict[str, Any]]:  # noqa: PLR0911 - a kind each
     if isinstance(fact, Producing):
         said = {"open": fact.is_open, "closes": fact.closes, "highs": _highs(fact.highs)}
+        said |= {"messages": fact.messages} if fact.messages else {}
         return "producer", (fact.producer,), said
     if isinstance(fact, High):
-        return "high", (_text(fact.partition), fact.writer), {"position": fact.position}
+        uncounted = {"uncounted": fact.uncounted} if fact.uncounted else {}
+        return "high", (_text(fact.partition), fact.writer), {"position": fact.position, **uncounted}
     if isinstance(fact, Passed):
         return "passed", (_text(fact.partition), fact.writer), {"position": fact.position}
     if isinstance(fact, Tally):
@@ -92,12 +95,29 @@ def read(message: Message) -> tuple[str, Fact]:
     return task_id, fact
 
 
+_OWNERS = {"producer": 1, "high": 2, "tally": 2, "passed": 2, "ended": 0, "noticed": 0, "attempts": 0}
+
+
+def _deleted(key: bytes) -> str:
+    """The task of a record that is taken back. Raises BadRecord."""
+    try:
+        task_id, kind, *owner = key.decode().split(_SEPARATOR)
+    except ValueError as error:
+        raise BadRecord(f"it is no record of a task: {error!r}") from None
+    if not task_id or _OWNERS.get(kind) != len(owner):
+        raise BadRecord("it takes back what is no record of a task")
+    return task_id
+
+
 def _producing(owner: list[str], said: Any) -> Producing:
-    return Producing(owner[0], bool(said["open"]), bool(said["closes"]), _read_highs(said["highs"]))
+    found = said.get("messages", 0)
+    messages = UNKNOWN if found == UNKNOWN else _number(found)
+    return Producing(owner[0], bool(said["open"]), bool(said["closes"]), _read_highs(said["highs"]), messages)
 
 
 def _high(owner: list[str], said: Any) -> High:
-    return High(_partition(owner[0]), owner[1], _number(said["position"]))
+    uncounted = _number(said.get("uncounted", 0))
+    return High(_partition(owner[0]), owner[1], _number(said["position"]), uncounted)
 
 
 def _passed(owner: list[str], said: Any) -> Passed:
@@ -183,6 +203,10 @@ class Endings:
             self._endings[task_id].has_seeds for task_id in islice(reversed(self._endings), _MOST_LOOKED_AT)
         )
 
+    def __iter__(self) -> Iterator[str]:
+        """The ids of all tasks that the log names."""
+        return iter(self._endings)
+
     def pages_told(self) -> dict[str, int]:
         """Of each task that has ended: below what offset the page log is told."""
         ended = ((task_id, ending.ended) for task_id, ending in self._endings.items())
@@ -190,6 +214,8 @@ class Endings:
 
     def take(self, message: Message) -> str:
         """The next record; returns its task's id. Raises BadRecord."""
+        if message.value is None:
+            return self._forget(message)
         task_id, fact = read(message)
         ending = self._endings.get(task_id)
         if ending is None:
@@ -198,6 +224,13 @@ class Endings:
             ending = self._endings[task_id] = TaskEnding()
         ending.read(message.offset, fact)
         self._note(task_id, ending)
+        return task_id
+
+    def _forget(self, message: Message) -> str:
+        """Somebody deletes all records of a task."""
+        task_id = _deleted(message.key or b"")
+        self._endings.pop(task_id, None)
+        self.unfinished.discard(task_id)
         return task_id
 
     def take_all(self, messages: Iterable[Message]) -> list[tuple[Message, BadRecord]]:

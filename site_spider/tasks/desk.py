@@ -5,17 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 
 from site_spider.contracts.seed_log import SeedLog
-from site_spider.errors import ConfigError
-from site_spider.tasks.board import Board
-from site_spider.tasks.closing import TaskProducer
+from site_spider.errors import ConfigError, TopicMissing
+from site_spider.tasks.board import CANCELLED, SEPARATOR, VERSION_HEADER, Board, Cancelled, note_key
+from site_spider.tasks.clock import BrokerClock
+from site_spider.tasks.closing import TaskProducer, read_endings
 from site_spider.tasks.follower import Follower
-from site_spider.tasks.record import Task
+from site_spider.tasks.overview import TaskOverview
+from site_spider.tasks.record import BadTask, Task
 from site_spider.tasks.returning import Backlog, Returning
 from site_spider.tasks.topics import TaskTopics
 
 _READ_SECONDS = 30.0
+_MOST_TRIES = 20
 _LOOK_SECONDS = 0.2
 _HEARD_SECONDS = 1.0
 
@@ -39,10 +43,59 @@ class TaskDesk:
             follower.close()
         self.board = board
 
+    def overview(self) -> TaskOverview:
+        """What is known of each task, by the task topic as it was read and the control log of now."""
+        return TaskOverview(self.board, read_endings(self.log, self.topics))
+
+    def now(self) -> datetime:
+        """By the clock of the broker."""
+        with closing(self.log.producer()) as producer:
+            clock = BrokerClock(self.log, producer, self.topics.clock)
+            clock.measure()
+        return datetime.fromtimestamp(clock.now(), UTC)
+
+    def order(self, task_id: str, change: Callable[[Task | None], Task]) -> Task:
+        """Change what is declared. It is repeated on what others have written meanwhile, so nothing is lost.
+
+        Raises BadTask when others are always quicker.
+        """
+        for _ in range(_MOST_TRIES):
+            task = change(self.board.task(task_id))
+            offset = self._write(task, self.board.version(task_id) + 1)
+            self.read()
+            if offset not in self.board.void:
+                return task
+        raise BadTask(f"{task_id!r} is being changed by others all the time; try again")
+
     def write(self, task: Task) -> None:
-        """Make the topics, unless they are there, and write a record. Durable when it returns."""
+        """Write a record over whatever is there. Durable when it returns."""
+        self._write(task)
+
+    def _write(self, task: Task, version: int = 0) -> int:
         self._make_topics()
-        self.send(task.key, task.value())
+        headers = [(VERSION_HEADER, str(version).encode())] if version else []
+        with closing(self.log.producer()) as producer:
+            sent = producer.send(self.topics.tasks, task.key, task.value(), headers)
+            if task.state == "cancelled":
+                value = Cancelled(started_at=task.started_at).model_dump_json().encode()
+                producer.send(self.topics.tasks, note_key(task.task_id, CANCELLED), value).result()
+            return sent.result().offset
+
+    def forget(self, task_id: str) -> None:
+        """Delete all records of a task: what was declared, counted and told."""
+        with closing(self.log.producer()) as producer:
+            for topic in (self.topics.tasks, self.topics.pages, self.topics.control):
+                keys = self._keys(topic, task_id)
+                for sent in [producer.send(topic, key, None) for key in keys]:
+                    sent.result()
+
+    def _keys(self, topic: str, task_id: str) -> list[bytes]:
+        begin = task_id.encode()
+        try:
+            keys = {message.key for message in self.log.read(topic) if message.value is not None}
+        except TopicMissing:
+            return []
+        return [key for key in keys if key is not None and key.partition(SEPARATOR.encode())[0] == begin]
 
     def make_known(self, task_id: str) -> None:
         """From now on its seeds are counted, see tasks.closing. It is a new generation, if it has ended."""

@@ -39,6 +39,7 @@ from site_spider.contracts.seed_log import Partition
 from site_spider.tasks.counts import NOTHING, Counts
 
 ALL_PRODUCERS = "*"
+UNKNOWN = -1
 NO_HIGHS: Mapping[Partition, int] = {}
 
 
@@ -49,14 +50,21 @@ class Producing(NamedTuple):
     is_open: bool
     closes: bool = False  # the task: no other producer will begin
     highs: Mapping[Partition, int] = NO_HIGHS
+    messages: int = (
+        0  # seeds of producers that were found in the topics; UNKNOWN: perhaps more were done before
+    )
 
 
 class High(NamedTuple):
-    """A seed of the task was put into this partition, below this position."""
+    """A seed of the task was put into this partition, below this position.
+
+    Or the writer says that it has done so many before the log named the task: nobody has counted these.
+    """
 
     partition: Partition
     writer: str
     position: int
+    uncounted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +142,8 @@ class TaskEnding:
     attempts: Attempts | None = None  # to send its webhook
     noticed: int = 0  # the last generation whose event is out
     read_to: int = 0  # the position in the control log
+    _lacks_some: bool = False  # seeds that nobody counted
+    _found: int = 0  # seeds of producers in the topics, when all of them had sent theirs
     _returned: dict[Partition, int] = field(default_factory=dict)  # of parked messages
     _words: dict[str, tuple[int, Producing]] = field(default_factory=dict)  # the last of each producer
 
@@ -143,6 +153,7 @@ class TaskEnding:
             self._producing(offset, fact)
         elif isinstance(fact, High):
             self._raise(fact.partition, fact.position)
+            self._lacks_some = self._lacks_some or fact.uncounted > 0
         elif isinstance(fact, Tally):
             self._tallied(fact)
         elif isinstance(fact, Passed):
@@ -184,6 +195,11 @@ class TaskEnding:
         """Over all partitions and generations."""
         return sum((tally.counts for tally in self.tallies.values()), NOTHING)
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether seeds were complete before the log named the task, and are not in the counts."""
+        return self._lacks_some or self._found > self.counts().as_sent
+
     def _producing(self, offset: int, said: Producing) -> None:
         if self.is_told:
             self._begin_generation()
@@ -195,6 +211,8 @@ class TaskEnding:
         else:
             self.sending.discard(said.producer)
         self.is_closed = self.is_closed or said.closes
+        self._lacks_some = self._lacks_some or said.messages == UNKNOWN
+        self._found = max(self._found, said.messages)
         for partition, position in said.highs.items():
             self._raise(partition, position)
 

@@ -12,11 +12,10 @@ from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SiteSpiderError
 from site_spider.tasks.board import Board
-from site_spider.tasks.closing import TaskProducer
+from site_spider.tasks.closing import TaskProducer, make_control_log
 from site_spider.tasks.control import Control
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.notices import Notices
-from site_spider.tasks.record import Task
 from site_spider.tasks.teller import Teller
 from site_spider.tasks.topics import TaskTopics
 from site_spider.tasks.tracker import Tracker
@@ -45,6 +44,15 @@ class TaskEnds:
         self._over = over
         self._notices = notices
         self._is_on = is_on
+
+    def open(self) -> None:
+        """Make the control log where tasks are declared: it may have one partition only. Blocks."""
+        if self._is_on:
+            self._over.make_log()
+
+    def is_counted(self, task_id: str) -> bool:
+        """Whether the seeds of a task are counted although the control log does not name it yet."""
+        return self._over.is_declared(task_id)
 
     def start(self) -> None:
         """Follow the control log from now on."""
@@ -94,15 +102,30 @@ class OverTasks:
         self._background = background
         self._look_at = 0.0
         self._closing: set[str] = set()  # once for each process and task
+        self._has_log = False
+
+    def is_declared(self, task_id: str) -> bool:
+        """Whether there is such a task, and the control log takes records of it."""
+        return self._has_log and task_id in self._board.tasks
+
+    def make_log(self) -> None:
+        """Make the control log, if there is a task. Blocks. Raises ConfigError, LogUnavailable."""
+        if not self._has_log and len(self._board):
+            make_control_log(self._log, self._topics)
+            self._has_log = True
 
     def look(self) -> None:
         """To be called now and then."""
-        now = time.time()
-        if now < self._look_at or not self._has_first():
+        now = time.monotonic()
+        if now < self._look_at:
             return
         self._look_at = now + _OVER_SECONDS
+        if not self._has_log and len(self._board):
+            self._background.start(self._make_log(), "control log of tasks")
+        if not self._has_first():
+            return
         for task in self._board:
-            if not self._is_over(task, now):
+            if not self._board.phase(task.task_id).is_over:
                 self._closing.discard(task.task_id)  # it was declared anew
             elif task.task_id not in self._closing:
                 self._closing.add(task.task_id)
@@ -110,13 +133,14 @@ class OverTasks:
                     partial(self._begin, task.task_id)
                 )  # another process may have closed it
 
+    async def _make_log(self) -> None:
+        try:
+            await asyncio.to_thread(self.make_log)
+        except SiteSpiderError as error:
+            logger.warning("The control log of tasks cannot be made now, trying again: %s", error)
+
     def _begin(self, task_id: str) -> None:
         self._background.start(self._close(task_id), "closing a task")
-
-    def _is_over(self, task: Task, now: float) -> bool:
-        if task.state != "cancelled" and task.expires_at is None:
-            return False
-        return self._board.phase(task.task_id, now).is_over
 
     def _has_parked(self, task_id: str) -> bool:
         return TaskDesk(self._log, self._topics).board.has_parked(task_id)
@@ -127,7 +151,7 @@ class OverTasks:
             return
         closer = TaskProducer(self._log, self._producer, self._topics, task_id)
         try:
-            await asyncio.to_thread(closer.close_for_all, lambda: self._has_parked(task_id))
+            await asyncio.to_thread(closer.close_for_all, lambda: self._has_parked(task_id), counts=False)
         except SiteSpiderError as error:
             logger.warning("Task %s cannot be closed now, trying again: %s", task_id, error)
             self._closing.discard(task_id)

@@ -8,7 +8,6 @@ task of the event loop works off; what a change finds in the frontier is older a
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Collection
 
@@ -107,7 +106,7 @@ class TaskGate:
         """Of the budget of pages, in time; when it is spent, the task pauses at once."""
         if state.claim_more():
             self.states.tell_soon()
-        if not state.may_begin and state.look(self.states.board, time.time()):
+        if not state.may_begin and state.look(self.states.board):
             self.changed({state.task.task_id})
 
     def _is_unwelcome(self, waiting: Waiting) -> bool:
@@ -154,7 +153,7 @@ class TaskGate:
         task_id = _task_id(waiter)
         state = self.states.of(task_id)
         if isinstance(waiter, Waiting):
-            self.states.adopt(waiter.entry, task_id)
+            self.states.adopt(waiter.entry, waiter.seed, waiter.message.headers)
         if state is None:
             self._queues.room.put_back(waiter)
         elif state.phase.name == "paused":

@@ -35,6 +35,8 @@ _DELETE = (
     "DELETE FROM said WHERE task = ? AND position < ?",
     "DELETE FROM records WHERE task = ? AND position < ?",
 )
+_TAKE_BACK = """DELETE FROM said WHERE task = ?1
+    AND position IN (SELECT position FROM records WHERE task = ?1 AND key = ?2)"""
 # The other columns are those of the row with the largest rowid: https://sqlite.org/lang_select.html#bareagg
 _LAST_WORDS = """CREATE TEMP TABLE words AS
     SELECT size_bytes, is_answered, reason, max(rowid) FROM said WHERE task = ? GROUP BY page"""
@@ -153,7 +155,10 @@ class PageTable:
         self._rows.execute("COMMIT")
 
     def _take(self, message: Message) -> None:
-        if message.key is None or message.value is None:
+        if message.key is None:
+            return
+        if message.value is None:
+            self._take_back(message.key)
             return
         task_id, pages = task_of(message.key), read(message.value)
         if (number := self._numbers.get(task_id)) is None:
@@ -163,6 +168,11 @@ class PageTable:
         self._rows.executemany(
             "INSERT INTO said VALUES (?, ?, ?, ?, ?, ?)", [(number, message.offset, *page) for page in pages]
         )
+
+    def _take_back(self, key: bytes) -> None:
+        """A record was deleted, with its task."""
+        if (number := self._numbers.get(task_of(key))) is not None:
+            self._rows.execute(_TAKE_BACK, (number, key))
 
     def _drop(self, task_id: str, told: Mapping[str, int]) -> list[bytes]:
         which = self._numbers[task_id], told[task_id]

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from site_spider.contracts.seed_log import MessagePlace, Producer
 from site_spider.engine.background import Background
 from site_spider.frontier.spill.others import Highs
+from site_spider.tasks.counts import MOVED
 from site_spider.tasks.record import Task
 from site_spider.tasks.state import TaskState
 from site_spider.tasks.states import TaskStates
@@ -118,6 +119,6 @@ class Parking:
                 return
             self._finish(parked, done.result())
 
-        self._producer.send(self._topics.seeds, parked.key, parked.value).add_done_callback(
+        self._producer.send(self._topics.seeds, parked.key, parked.value, MOVED).add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(sent), done)
         )

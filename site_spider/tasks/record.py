@@ -72,7 +72,7 @@ class Task(Part):
     max_pages: Count | None = Field(None, description="pages of the task; then it is paused")
     max_pages_host: Count | None = Field(None, description="pages of one host; then its links are filtered")
     max_bytes: Count | None = Field(None, description="bytes of its pages; then it is paused")
-    max_seconds: Count | None = Field(None, description="seconds from its start; then it is paused")
+    max_seconds: Count | None = Field(None, description="seconds from its first seed; then it is paused")
     depth: int | None = Field(None, ge=0, le=MAX_DEPTH, description="hops from the seed; else DEPTH_LIMIT")
     scope: Literal["host", "domain", "any"] | None = Field(None, description="else SITE_LINK_SCOPE")
     allow: Patterns = Field([], description="RE2; links are followed only if one is found in the URL")
@@ -94,6 +94,11 @@ class Task(Part):
     def key(self) -> bytes:
         """As the key of its record."""
         return self.task_id.encode()
+
+
+def usual_task(task_id: str) -> Task:
+    """What goes for a task that nobody has declared."""
+    return Task.model_validate({"task_id": task_id})
 
 
 def read_task(value: bytes | str) -> Task:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection
 
 from site_spider.contracts.seed_log import Partition, SeedLog
@@ -53,9 +52,9 @@ class ReturnWatch:
             return
         if Partition(self._topics.seeds, 0) not in self._partitions():
             return
-        before, now = asyncio.get_running_loop().time() - _QUIET_SECONDS, time.time()
+        before = asyncio.get_running_loop().time() - _QUIET_SECONDS
         for task_id, heard in self._news.items():
-            if heard < before and self._board.phase(task_id, now).name != "paused":
+            if heard < before and self._board.phase(task_id).name != "paused":
                 self._work = self._background.start(self._put_back(task_id), "parked messages")
                 return
 

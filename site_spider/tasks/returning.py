@@ -19,6 +19,7 @@ from site_spider.errors import SinkRejected, TopicMissing
 from site_spider.tasks.board import RETURNED, note_key
 from site_spider.tasks.closing import make_control_log
 from site_spider.tasks.control_log import written
+from site_spider.tasks.counts import MOVED
 from site_spider.tasks.ending import High, Passed
 from site_spider.tasks.topics import TASK_HEADER, TaskTopics
 from site_spider.tasks.usage import Numbers, Returned
@@ -75,7 +76,7 @@ class Returning:
 
     def _take(self, producer: Producer, message: Message, *, is_wanted: bool) -> None:
         seeds = self._topics.seeds
-        sent = producer.send(seeds, message.key, message.value) if is_wanted else None
+        sent = producer.send(seeds, message.key, message.value, MOVED) if is_wanted else None
         self._under_way.append((message, sent))
         if len(self._under_way) >= _MOST_UNDER_WAY:
             self._settle()

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from site_spider.ledger.entry import Outcome
 from site_spider.tasks import budget
 from site_spider.tasks.board import Board
 from site_spider.tasks.phase import RUNNING, Phase, phase_of
@@ -75,10 +74,10 @@ class TaskState:
         if lower < self.claim:
             self.claim, self.is_news = lower, True
 
-    def look(self, board: Board, now: float) -> bool:
-        """Find out its phase at a Unix time; True when that has changed."""
-        before = self.phase
-        self.phase = phase_of(self.task, board.used(self.task.task_id), now, self.left)
+    def look(self, board: Board) -> bool:
+        """Find out its phase; True when that has changed."""
+        before, task_id = self.phase, self.task.task_id
+        self.phase = phase_of(self.task, board.used(task_id), board.times(task_id), self.left)
         return self.phase != before
 
     # --- the budget of pages ------------------------------------------------------------------
@@ -135,7 +134,7 @@ class TaskState:
 
     def count_page(self, document: Mapping[str, Any]) -> bool:
         """A document is written; True when the budget of bytes is spent here alone."""
-        self.pages += 1
+        self.pages += document.get("status") is not None  # as the event of its end counts them
         self.bytes += document.get("response_size") or 0
         self.is_news = True
         body = document.get("body")
@@ -178,11 +177,10 @@ class TaskState:
         self.is_news = False
         return self.usage()
 
-    def count_ended(self, outcome: Outcome | None) -> None:
-        """A seed has ended here."""
-        if outcome is not None:
-            self.seeds[outcome.value] += 1
-            self.is_news = True
+    def count_ended(self, name: str) -> None:
+        """A seed has ended here; the name is one of tasks.counts."""
+        self.seeds[name] += 1
+        self.is_news = True
 
     def usage(self) -> Usage:
         """What the others are to know."""

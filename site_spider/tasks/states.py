@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
 from scrapy.crawler import Crawler
 
-from site_spider.contracts.seed_log import Message
+from site_spider.contracts.seed_log import Headers, Message
 from site_spider.engine.background import Background
 from site_spider.engine.parts import part_of
 from site_spider.errors import SeedError
@@ -20,6 +19,7 @@ from site_spider.ledger.lifecycle import SeedListener
 from site_spider.ledger.lineage import Job, Root
 from site_spider.seed.seed import Seed
 from site_spider.tasks.board import Board, note_key
+from site_spider.tasks.counts import prefix_of
 from site_spider.tasks.rules import TaskRules
 from site_spider.tasks.state import TaskState
 
@@ -52,7 +52,7 @@ class TaskStates(SeedListener):
         self._guarded = background.guarded
         self.by_id: dict[str, TaskState] = {}  # to be read only
         self._declared = board.tasks
-        self._of: dict[Entry, TaskState] = {}
+        self._of: dict[Entry, tuple[TaskState, str]] = {}  # with the prefix of its counts
         self._tell_at = 0.0
         self._soon: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ class TaskStates(SeedListener):
             if (told := self.board.usages(task.task_id).get(self.process)) is not None:
                 state.resume(told)
             state.heard(self.board)
-            state.look(self.board, time.time())
+            state.look(self.board)
         return state
 
     def changed(self, task_ids: Collection[str]) -> set[str]:
@@ -86,29 +86,21 @@ class TaskStates(SeedListener):
         if task is None:
             return self.by_id.pop(task_id, None) is not None
         if state is None:
-            is_stopped = self.board.phase(task_id, time.time()).name != "running"
+            is_stopped = self.board.phase(task_id).name != "running"
             return is_stopped and self.of(task_id) is not None
         is_other = task != state.task
         if is_other:
             state.declare(task)
         state.heard(self.board)
-        return state.look(self.board, time.time()) or is_other
+        return state.look(self.board) or is_other
 
-    def look(self) -> set[str]:
-        """Tell the others, and return the tasks whose time has come; to be called now and then."""
-        now = time.time()
-        found = {
-            state.task.task_id
-            for state in self.by_id.values()
-            if (state.task.expires_at is not None or state.task.max_seconds is not None)
-            and state.look(self.board, now)
-        }
+    def look(self) -> None:
+        """Tell the others; to be called now and then."""
         if self._loop.time() >= self._tell_at:
             self._tell_at = self._loop.time() + _TELL_SECONDS
             self._give_back_claims()
             self._tell()
             self._forget_idle()
-        return found
 
     def tell_soon(self) -> None:
         """Something waits for the others to know."""
@@ -145,22 +137,22 @@ class TaskStates(SeedListener):
 
     # --- SeedListener -------------------------------------------------------------------------------
 
-    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:  # noqa: ARG002
+    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:
         """As in SeedListener."""
         if self._declared and not isinstance(seed, SeedError) and seed.task_id is not None:
-            self.adopt(entry, seed.task_id)
+            self.adopt(entry, seed, message.headers)
 
-    def adopt(self, entry: Entry, task_id: str | None) -> None:
+    def adopt(self, entry: Entry, seed: Seed, headers: Headers = ()) -> None:
         """A seed is counted, if its task is declared; no matter if it was before."""
-        state = self.of(task_id)
+        state = self.of(seed.task_id)
         if state is not None and entry not in self._of:
-            self._of[entry] = state
+            self._of[entry] = state, prefix_of(seed, headers)
             state.seed_came()
 
     def began(self, root: Root) -> None:
         """As in SeedListener."""
         if self._declared and root.seed.task_id is not None:
-            self.adopt(root.seed_entry, root.seed.task_id)
+            self.adopt(root.seed_entry, root.seed, root.message.headers)
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """As in SeedListener."""
@@ -172,11 +164,13 @@ class TaskStates(SeedListener):
 
     def ended(self, entry: Entry) -> None:
         """As in SeedListener."""
-        if self._of and (state := self._of.pop(entry, None)) is not None:
-            state.count_ended(entry.outcome)
+        if self._of and (found := self._of.pop(entry, None)) is not None:
+            state, prefix = found
+            if entry.outcome is not None:
+                state.count_ended(prefix + entry.outcome.value)
             state.seed_left(self._loop.time())
 
     def fenced(self, entry: Entry) -> None:
         """As in SeedListener."""
-        if (state := self._of.pop(entry, None)) is not None:
-            state.seed_left(self._loop.time())
+        if (found := self._of.pop(entry, None)) is not None:
+            found[0].seed_left(self._loop.time())

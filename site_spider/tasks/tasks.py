@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections.abc import Callable, Collection
 
+from site_spider.tasks.clock import TimeLimits
 from site_spider.tasks.follower import Changed, Follower
 from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.parking import Parking
@@ -25,6 +26,7 @@ class Tasks:
         parking: Parking,
         gate: TaskGate,
         watch: ReturnWatch,
+        limits: TimeLimits,
         rates: GroupRates,
         follower: Callable[[Changed], Follower],
     ) -> None:
@@ -32,12 +34,14 @@ class Tasks:
         self._parking = parking
         self._gate = gate
         self._watch = watch
+        self._limits = limits
         self._rates = rates
         self._follower = follower(self._heard)
 
     def open(self, timeout_seconds: float) -> None:
         """Read what was declared before. Raises LogUnavailable."""
         self._follower.open(timeout_seconds)
+        self._limits.open()
 
     def start(self) -> None:
         """Follow what is declared from now on."""
@@ -46,8 +50,8 @@ class Tasks:
 
     def look(self) -> None:
         """To be called now and then."""
-        if changed := self._states.look():
-            self._gate.changed(changed)
+        self._states.look()
+        self._limits.look()
         self._watch.look()
         self._rates.look(asyncio.get_running_loop().time())
 

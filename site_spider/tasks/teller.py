@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -28,6 +27,7 @@ from site_spider.errors import LogUnavailable, SiteSpiderError
 from site_spider.outage import Outage
 from site_spider.tasks.control import Control
 from site_spider.tasks.counted_page import BadPages
+from site_spider.tasks.counts import SeedCounts
 from site_spider.tasks.ending import EndTold, Noticed, TaskEnding
 from site_spider.tasks.page_counts import PageCounts, PageReading, PageTable
 from site_spider.tasks.topics import TaskTopics
@@ -47,7 +47,7 @@ class Teller:
         producer: Producer,
         topics: TaskTopics,
         control: Control,
-        kind_of: Callable[[str, float], str],
+        kind_of: Callable[[str], str],
         has_first: Callable[[], bool],
         background: Background,
     ) -> None:
@@ -136,7 +136,7 @@ class Teller:
 
     def _tell(self, task_id: str, ending: TaskEnding, reading: PageReading) -> None:
         pages = pages_before(ending).plus(reading.counts[task_id])
-        event = event_of(task_id, ending, self._kind_of(task_id, time.time()), pages)
+        event = event_of(task_id, ending, self._kind_of(task_id), pages)
         ended = EndTold(ending.generation, ending.read_to, dict(ending.highs), event, reading.end)
         self._control.write(task_id, ended, lambda _: self._when_settled(task_id))
 
@@ -178,7 +178,8 @@ def event_of(task_id: str, ending: TaskEnding, kind: str, pages: PageCounts) -> 
         "event": kind,
         "first_at": _time(counts.first_ms),
         "last_at": _time(counts.last_ms),
-        "seeds": {**counts.seeds, "total": sum(counts.seeds.values())},
+        **SeedCounts.of(counts.seeds).fields(),
+        "partial": ending.is_partial,
         "pages": pages.pages,
         "failures": pages.failures,
         "bytes": pages.size_bytes,

@@ -30,6 +30,11 @@ class TaskTopics(NamedTuple):
         return f"{self.tasks}.control"
 
     @property
+    def clock(self) -> str:
+        """Of records that tell the broker's time."""
+        return f"{self.tasks}.clock"
+
+    @property
     def pages(self) -> str:
         """Of the pages that the end of a task counts."""
         return f"{self.tasks}.pages"

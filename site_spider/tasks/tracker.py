@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -26,11 +26,12 @@ from site_spider.seed.seed import Seed
 from site_spider.tasks.control import Control
 from site_spider.tasks.counted_page import CountedPage, PageFact
 from site_spider.tasks.counting import Counting
-from site_spider.tasks.counts import Counts
-from site_spider.tasks.ending import TaskEnding
+from site_spider.tasks.counts import Counts, prefix_of
+from site_spider.tasks.ending import High, TaskEnding
 from site_spider.tasks.page_log import PageLog
 
 _MOST_LEFT = 20_000  # seeds whose partition went away while they were under way
+_MOST_UNCOUNTED = 20_000  # tasks that nobody has named yet
 
 Share = tuple[str, Partition]  # one task in one partition
 
@@ -38,10 +39,11 @@ Share = tuple[str, Partition]  # one task in one partition
 class Tracked:
     """A seed of a task, and its pages so far."""
 
-    __slots__ = ("_pages", "began", "first_ms", "task_id")
+    __slots__ = ("_pages", "_prefix", "began", "first_ms", "task_id")
 
-    def __init__(self, task_id: str) -> None:
+    def __init__(self, task_id: str, prefix: str) -> None:
         self.task_id = task_id
+        self._prefix = prefix  # of the names of its counts
         self.began = False
         self.first_ms = int(time.time() * 1000)
         self._pages: dict[str, PageFact] = {}
@@ -56,14 +58,20 @@ class Tracked:
 
     def counts(self, outcome: str) -> Counts:
         """With how the seed has ended."""
-        return Counts({outcome: 1}, self.first_ms, int(time.time() * 1000))
+        pages = self._pages.values()
+        answered, size_bytes = sum(page.is_answered for page in pages), sum(page.size_bytes for page in pages)
+        now_ms = int(time.time() * 1000)
+        return Counts({self._prefix + outcome: 1}, self.first_ms, now_ms, answered, size_bytes)
 
 
 class Tracker(SeedListener):
     """On the event loop's thread only."""
 
-    def __init__(self, completion: Completion, control: Control, pages: PageLog) -> None:
+    def __init__(
+        self, completion: Completion, control: Control, pages: PageLog, is_declared: Callable[[str], bool]
+    ) -> None:
         self._completion = completion
+        self._is_declared = is_declared  # then its seeds are counted, before the log names it
         self._ledger = completion.ledger
         self._control = control
         self._pages = pages
@@ -74,14 +82,15 @@ class Tracker(SeedListener):
         self._epochs: dict[Partition, int | None] = {}
         self._ready: set[Share] = set()  # something waits to be counted
         self._unsure: list[Entry] = []
+        self._uncounted: BoundedDict[str, tuple[Partition, int]] = BoundedDict(_MOST_UNCOUNTED)  # by task
 
     # --- SeedListener -----------------------------------------------------------------------------
 
-    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:  # noqa: ARG002
+    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:
         """As in SeedListener."""
         if isinstance(seed, SeedError) or seed.task_id is None:
             return
-        self._tracked[entry] = Tracked(seed.task_id)
+        self._tracked[entry] = Tracked(seed.task_id, prefix_of(seed, message.headers))
         self._counting((seed.task_id, entry.partition)).arrived(entry.offset)
         self._completion.hold_to_close(entry)
 
@@ -103,7 +112,7 @@ class Tracker(SeedListener):
         """As in SeedListener: all is done but for the counting."""
         if (tracked := self._tracked.get(entry)) is None or not entry.live:
             return
-        if self._control.get(tracked.task_id) is None:
+        if not self._is_known(tracked.task_id):
             self._unsure.append(entry)
             if len(self._unsure) == 1:
                 self._control.when_read(self._decide)
@@ -139,6 +148,7 @@ class Tracker(SeedListener):
         for share in list(self._ready):
             self._count(share)
         for task_id in list(self._control.endings.unfinished):
+            self._tell_uncounted(task_id)
             self._tell_passed(task_id)
 
     @property
@@ -153,11 +163,16 @@ class Tracker(SeedListener):
             tracked = self._tracked.get(entry)
             if tracked is None or not entry.live:
                 continue
-            if self._control.get(tracked.task_id) is not None:
+            if self._is_known(tracked.task_id):
                 self._done(entry, tracked)
             else:
                 self._counting((tracked.task_id, entry.partition)).skipped(entry.offset)
+                _, count = self._uncounted.get(tracked.task_id, (entry.partition, 0))
+                self._uncounted[tracked.task_id] = entry.partition, count + 1
                 self._completion.release(entry)
+
+    def _is_known(self, task_id: str) -> bool:
+        return self._control.get(task_id) is not None or self._is_declared(task_id)
 
     def _done(self, entry: Entry, tracked: Tracked) -> None:
         if not tracked.began:  # what an earlier epoch did of it completes it
@@ -176,8 +191,8 @@ class Tracker(SeedListener):
 
     def _count(self, share: Share) -> None:
         task_id, partition = share
-        ending = self._control.get(task_id)
-        if ending is None or (counting := self._countings.get(share)) is None:
+        ending = self._control.get(task_id) or TaskEnding()
+        if (counting := self._countings.get(share)) is None:
             self._ready.discard(share)
             return
         for offset in counting.read(ending.tallies.get(partition)):
@@ -186,6 +201,12 @@ class Tracker(SeedListener):
         if not counting.is_waiting:
             self._ready.discard(share)
         self._write(share, ending, counting, tells_passed=False)
+
+    def _tell_uncounted(self, task_id: str) -> None:
+        """Before `passed`: the end waits for that, and comes behind this in the log."""
+        if (found := self._uncounted.pop(task_id, None)) is not None:
+            high = High(found[0], self._control.writer, 0, found[1])
+            self._control.write(task_id, high, lambda _is_durable: None)
 
     def _tell_passed(self, task_id: str) -> None:
         ending = self._control.get(task_id)

@@ -58,6 +58,13 @@ def test_a_file_of_fields_is_read_and_options_win_over_it(project: Project, tmp_
         (["set", "t", "colour=red"], "is no change"),
         (["set", "t", "state=cancelled"], "is no change"),
         (["start", "t", "--file", "/nowhere"], "cannot be read"),
+        (["pause", "t"], "'t' is not known"),
+        (["cancel", "t"], "--new"),
+        (["close", "t"], "--new"),
+        (["set", "t", "weight=2"], "--new"),
+        (["wait", "t"], "'t' is not known"),
+        (["delete", "t"], "'t' is not known"),
+        (["set", "t", "max_time=15"], "15: its unit is missing; write 15s, 15m, 15h or 15d"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_nothing_is_written(
@@ -105,3 +112,43 @@ def test_a_task_topic_of_several_partitions_is_refused(project: Project) -> None
     assert (ran.returncode, "must have one" in ran.stderr) == (1, True)
     ran = project.scrapy("task", "list", "-s", "SITE_TASK_TOPIC=seeds")
     assert (ran.returncode, "SITE_TASK_TOPIC is 'seeds'" in ran.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("option", ["--max-time", "--expires"])
+def test_a_span_of_time_without_a_unit_is_refused_as_it_was_typed(project: Project, option: str) -> None:
+    ran = project.scrapy("task", "start", "t", option, "15")
+    assert ran.returncode == 2
+    assert f"argument {option}: '15': its unit is missing; write 15s" in ran.stderr
+
+
+def test_an_order_may_come_before_its_task(project: Project) -> None:
+    assert project.direct("task", "pause", "t", "--new").returncode == 0
+    assert json.loads(project.direct("task", "show", "t", "--json").stdout)["state"] == "paused"
+
+
+def test_a_closed_task_that_nobody_declared_is_listed(project: Project) -> None:
+    assert project.direct("task", "close", "t", "--new").returncode == 0
+    found = json.loads(project.direct("task", "list", "--json").stdout)
+    assert (found["task_id"], found["declared"], found["closed"]) == ("t", False, True)
+
+
+def test_a_deleted_task_is_not_known_any_more(project: Project) -> None:
+    project.direct("task", "start", "t", "--weight", "3")
+    project.direct("task", "start", "other")
+    assert project.direct("task", "delete", "t").stdout == "task t is deleted\n"
+    assert json.loads(project.direct("task", "list", "--json").stdout)["task_id"] == "other"
+    assert project.scrapy("task", "show", "t").returncode == 1
+    project.direct("task", "close", "other")
+    assert "about to end" in project.scrapy("task", "delete", "other").stderr
+
+
+def test_the_help_explains_the_end_of_tasks(project: Project) -> None:
+    said = " ".join(project.scrapy("task", "--help").stdout.split())
+    for part in (
+        "close says",
+        "wait returns",
+        "notify sends",
+        "task close spring --again",
+        "task notify spring",
+    ):
+        assert part in said

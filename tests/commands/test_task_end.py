@@ -63,6 +63,20 @@ def test_wait_says_that_a_budget_is_spent(project: Project, tmp_path: Path) -> N
     assert (waited.returncode, "page_budget" in waited.stdout) == (4, True)
 
 
+def test_a_task_that_has_ended_takes_no_more_orders(project: Project, tmp_path: Path) -> None:
+    declare(tmp_path, max_pages=1)
+    project.scrapy("seed", "-", "--task-id", "t", "--close", stdin="http://host.test/1\n")
+    crawl(tmp_path, [], until=told(tmp_path))
+    for verb in ("pause", "cancel", "resume"):
+        refused = project.scrapy("task", verb, "t")
+        assert (refused.returncode, "has ended (done)" in refused.stderr) == (1, True)
+    found = json.loads(project.direct("task", "list", "--json").stdout)
+    assert (found["state"], found["reason"], found["pages"]) == ("done", "", 1)
+    assert project.scrapy("task", "wait", "t").returncode == 0
+    assert project.direct("task", "start", "t").returncode == 0
+    assert state_of(project) == "running"
+
+
 def test_wait_and_notify_refuse_a_task_that_nobody_knows(project: Project, tmp_path: Path) -> None:
     LocalSeedLog(tmp_path).check(1)
     for verb in ("wait", "notify"):

@@ -67,11 +67,11 @@ def test_sums_are_of_all_processes_and_tombstones_take_back() -> None:
         value = Usage(pages=pages, claimed=pages, seeds={"result": pages}).model_dump_json().encode()
         board.take(message(note_key("t", name), value))
     assert (board.used("t").pages, board.used("t").seeds) == (7, {"result": 7})
-    assert board.phase("t", 0.0).reason == "page_budget"
+    assert board.phase("t").reason == "page_budget"
     board.take(message(note_key("t", "a"), None))
     assert board.used("t").pages == 3
     board.take(message(b"t", None))
-    assert board.phase("t", 0.0).name == "running"
+    assert board.phase("t").name == "running"
 
 
 def test_what_was_parked_after_the_look_is_still_to_be_put_back() -> None:

@@ -77,5 +77,5 @@ def test_what_a_dead_process_has_claimed_counts_as_spent() -> None:
         process.work()
         process.tell()
     assert process.state.begun == 90
-    assert process.state.look(process.board, 0.0)
+    assert process.state.look(process.board)
     assert process.state.phase.reason == "page_budget"

@@ -118,7 +118,7 @@ def test_a_budget_of_pages_is_kept_exactly_and_goes_on_when_it_is_raised(
     assert len(fetched) == len(found.documents) == 20
     assert (found.seeds["spilled"], found.lag) == (30, 0)
     board = desk(tmp_path).board
-    assert board.phase("t", 0.0).reason == "page_budget"
+    assert board.phase("t").reason == "page_budget"
     declare(tmp_path, max_pages=60)
     assert desk(tmp_path).put_back("t") == 30
     assert len(crawl(tmp_path, []).documents) == 50
@@ -153,7 +153,7 @@ def test_a_budget_of_bytes_pauses(
     found = crawl(tmp_path, wanted, until=is_done, CONCURRENT_REQUESTS_PER_DOMAIN=1)
     assert found.lag == 0
     assert 100 / len("<p>page") <= len(fetched) < 300
-    assert desk(tmp_path).board.phase("t", 0.0).reason == "byte_budget"
+    assert desk(tmp_path).board.phase("t").reason == "byte_budget"
 
 
 def linked(count: int, path: str = "/link") -> Callable[[Request], Response]:

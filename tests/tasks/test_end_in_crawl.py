@@ -175,7 +175,8 @@ def test_a_paused_task_does_not_end_before_its_parked_seeds_are_done(tmp_path: P
     desk.write(in_state(desk.board.task("t") or declared("t", {}, None), "running"))  # type: ignore[arg-type]
     assert desk.put_back("t") == 5
     crawl(tmp_path, [], until=told(tmp_path))
-    assert [event["seeds"] for event in events(tmp_path)] == [{"spilled": 5, "result": 5, "total": 10}]
+    [event] = events(tmp_path)
+    assert (event["seeds"], event["moved"]) == ({"result": 5, "total": 5}, {"spilled": 5, "returned": 5})
 
 
 def test_spilled_links_are_waited_for(tmp_path: Path) -> None:
@@ -184,7 +185,9 @@ def test_spilled_links_are_waited_for(tmp_path: Path) -> None:
         producer.send("http://host.test/root")
     crawl(tmp_path, [], until=told(tmp_path), SITE_LINKS_TO="kafka")
     del ANSWERS["/root"]
-    assert [event["seeds"] for event in events(tmp_path)] == [{"result": 21, "total": 21}]
+    [event] = events(tmp_path)
+    assert (event["seeds"], event["moved"]) == ({"result": 1, "total": 1}, {"links": 20})
+    assert event["pages"] == 21
 
 
 # --- webhooks --------------------------------------------------------------------------------------------

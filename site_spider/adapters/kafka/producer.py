@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer
 from confluent_kafka import Message as RawMessage
 
 from site_spider.adapters.kafka.certificates import Certificates
@@ -262,4 +262,7 @@ class KafkaProducer:
 
 
 def _place(message: RawMessage) -> MessagePlace:
-    return MessagePlace(Partition(str(message.topic()), message.partition() or 0), message.offset() or 0)
+    kind, timestamp_ms = message.timestamp()
+    written_ms = timestamp_ms if kind == TIMESTAMP_LOG_APPEND_TIME else 0
+    partition = Partition(str(message.topic()), message.partition() or 0)
+    return MessagePlace(partition, message.offset() or 0, written_ms)

@@ -75,6 +75,8 @@ R = TypeVar("R")
 class KafkaSeedLog:
     """Fulfils `site_spider.contracts.seed_log.SeedLog`; threads may share it."""
 
+    has_own_clock = True
+
     def __init__(self, config: KafkaConfig, results_topic: str = "", items_topic: str = "") -> None:
         self.address = config.brokers
         self._results_topic = results_topic
@@ -183,11 +185,12 @@ class KafkaSeedLog:
         except TopicMissing:
             return 0
 
-    def make_topic(self, topic: str, partitions: int, *, compacted: bool) -> None:
+    def make_topic(self, topic: str, partitions: int, *, compacted: bool, dated: bool = False) -> None:
         """See `site_spider.contracts.seed_log.SeedLog`."""
         if self.partitions(topic):
             return
         kept = _COMPACTED if compacted else {"retention.ms": "-1"}
+        kept = {**kept, "message.timestamp.type": "LogAppendTime"} if dated else kept
         wanted = NewTopic(topic, partitions or -1, -1, config=kept)
         try:
             self._answer(self._admin.create_topics([wanted], operation_timeout=_ANSWER_SECONDS)[topic])

@@ -55,6 +55,8 @@ class _Extent(NamedTuple):
 class LocalSeedLog:
     """Fulfils `site_spider.contracts.seed_log.SeedLog`; threads and processes may share the folder."""
 
+    has_own_clock = False
+
     def __init__(self, folder: Path, partitions: int = PARTITIONS) -> None:
         self.address = str(folder / FILE_NAME)
         self._folder = folder
@@ -148,7 +150,14 @@ class LocalSeedLog:
             [(count,)] = file.query("SELECT count(*) FROM partitions WHERE topic = ?", (topic,))
         return int(count)
 
-    def make_topic(self, topic: str, partitions: int, *, compacted: bool) -> None:  # noqa: ARG002 - the reader's
+    def make_topic(
+        self,
+        topic: str,
+        partitions: int,
+        *,
+        compacted: bool,  # noqa: ARG002 - the reader's
+        dated: bool = False,  # noqa: ARG002 - all are
+    ) -> None:
         """See `site_spider.contracts.seed_log.SeedLog`."""
         with closing(LogFile(self._folder, durable=True)) as file, file.transaction() as connection:
             make_topic(connection, topic, partitions or self._partitions)

@@ -1,19 +1,18 @@
-"""`scrapy task pause`, `resume` and `cancel`."""
+"""`scrapy task pause`, `resume`, `cancel` and `delete`."""
 
 from __future__ import annotations
 
 import argparse
 import time
 
-from site_spider.commands.tasks.declare import task_or_usual
 from site_spider.commands.tasks.verb import Call
-from site_spider.tasks.board import Board
 from site_spider.tasks.changes import in_state
-from site_spider.tasks.record import BadTask
-from site_spider.tasks.usage import Usage
+from site_spider.tasks.overview import TaskFacts
+from site_spider.tasks.record import BadTask, Task, usual_task
 
 _SETTLE_SECONDS = 2.0  # without news, then the totals are printed
 _LONGEST_SECONDS = 15.0
+_LOOK_SECONDS = 0.2
 
 
 class _StateVerb:
@@ -32,8 +31,7 @@ class PauseTask(_StateVerb):
 
     def work(self, call: Call) -> None:
         """As in Verb."""
-        _refuse_cancelled(call)
-        call.desk.write(in_state(task_or_usual(call), "paused"))
+        _order(call, "paused")
         call.answer(f"task {call.task_id} is paused", state="paused")
 
 
@@ -44,10 +42,9 @@ class Resume(_StateVerb):
 
     def work(self, call: Call) -> None:
         """As in Verb."""
-        _refuse_cancelled(call)
-        call.desk.write(in_state(task_or_usual(call), "running"))
+        _order(call, "running")
         back = call.desk.put_back(call.task_id)
-        phase = call.desk.board.phase(call.task_id, time.time())
+        phase = call.desk.board.phase(call.task_id)
         said = f", but {phase.name}: {phase.reason}" if phase.name == "paused" else ""
         call.answer(
             f"task {call.task_id} is resumed, {back} parked messages put back{said}",
@@ -64,41 +61,59 @@ class Cancel(_StateVerb):
 
     def work(self, call: Call) -> None:
         """As in Verb: prints the totals when they change no more."""
-        call.desk.write(in_state(task_or_usual(call), "cancelled"))
+        _order(call, "cancelled")
         back = call.desk.put_back(call.task_id)
-        used = _settled(call)
-        counts = (
-            ", ".join(f"{count} {outcome}" for outcome, count in sorted(used.seeds.items())) or "none known"
-        )
+        facts = _settled(call)
         call.answer(
-            f"task {call.task_id} is cancelled; seeds: {counts or 'none known'}; links cancelled: "
-            f"{used.links_cancelled}; pages: {used.pages}; {back} parked messages put back",
+            f"task {call.task_id} is cancelled; {facts.said()}; links cancelled: {facts.links_cancelled}; "
+            f"{back} parked messages put back",
             state="cancelled",
             returned=back,
-            seeds=used.seeds,
-            links_cancelled=used.links_cancelled,
-            pages=used.pages,
-            bytes=used.bytes,
+            seeds=dict(facts.seeds),
+            moved=dict(facts.moved),
+            partial=facts.is_partial,
+            links_cancelled=facts.links_cancelled,
+            pages=facts.pages,
+            bytes=facts.bytes,
         )
 
 
-def _settled(call: Call) -> Usage:
-    """The totals, once the processes have told nothing new for a while."""
-    last = call.desk.board.used(call.task_id)
-    since = time.monotonic()
+class Delete(_StateVerb):
+    """Nothing is known of the task any more."""
 
-    def is_enough(board: Board) -> bool:
-        nonlocal last, since
-        now = board.used(call.task_id)
-        if now != last:
+    usage = "delete ID"
+
+    def work(self, call: Call) -> None:
+        """As in Verb. Results stay; seeds that wait have the settings of the crawl."""
+        facts = call.known(may_be_new=False)
+        if facts.parked:
+            raise BadTask(
+                f"{facts.parked} messages of {call.task_id!r} are parked; resume or cancel it first"
+            )
+        if not facts.is_ended and (facts.is_closed or facts.is_over):
+            raise BadTask(f"{call.task_id!r} is about to end; say first: scrapy task wait {call.task_id}")
+        call.desk.forget(call.task_id)
+        call.answer(f"task {call.task_id} is deleted", deleted=True)
+
+
+def _order(call: Call, state: str) -> None:
+    call.going_on()
+
+    def change(task: Task | None) -> Task:
+        if task is not None and task.state == "cancelled" != state:
+            raise BadTask(f"{call.task_id!r} is cancelled; declare it anew with: scrapy task start")
+        return in_state(task or usual_task(call.task_id), state)
+
+    call.desk.order(call.task_id, change)
+
+
+def _settled(call: Call) -> TaskFacts:
+    """What is known, once the processes have told nothing new for a while."""
+    deadline = time.monotonic() + _LONGEST_SECONDS
+    last, since = call.facts(), time.monotonic()
+    while time.monotonic() < min(deadline, since + _SETTLE_SECONDS) and not last.is_ended:
+        time.sleep(_LOOK_SECONDS)
+        call.desk.read()
+        if (now := call.facts()) != last:
             last, since = now, time.monotonic()
-        return time.monotonic() - since > _SETTLE_SECONDS
-
-    call.desk.watch(is_enough, _LONGEST_SECONDS)
     return last
-
-
-def _refuse_cancelled(call: Call) -> None:
-    task = call.desk.board.task(call.task_id)
-    if task is not None and task.state == "cancelled":
-        raise BadTask(f"{call.task_id!r} is cancelled; declare it anew with: scrapy task start")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,21 @@ import yaml
 
 from site_spider.commands.tasks.preview import preview
 from site_spider.commands.tasks.verb import Call
-from site_spider.tasks.changes import changed, declared
-from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task
+from site_spider.tasks.changes import anew, changed, declared, moment_or_span, span
+from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task, usual_task
+
+
+def _checked(read: Callable[[object], str]) -> Callable[[str], str]:
+    """As a type of argparse, which names the option."""
+
+    def text_of(text: str) -> str:
+        try:
+            return read(text)
+        except BadTask as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return text_of
+
 
 # option -> field, what it takes, help
 _OPTIONS: Mapping[str, tuple[str, Any, str, str]] = {
@@ -21,11 +34,21 @@ _OPTIONS: Mapping[str, tuple[str, Any, str, str]] = {
     "--max-pages": ("max_pages", int, "N", "pages of the task; then it is paused"),
     "--max-pages-host": ("max_pages_host", int, "N", "pages of one host; then its links are filtered"),
     "--max-bytes": ("max_bytes", int, "N", "bytes of its pages; then it is paused"),
-    "--max-time": ("max_time", str, "T", "90s, 15m, 2h or 7d from now; then it is paused"),
+    "--max-time": (
+        "max_time",
+        _checked(span),
+        "T",
+        "90s, 15m, 2h or 7d from its first seed; then it is paused",
+    ),
     "--depth": ("depth", int, "N", "hops from the seed (default: DEPTH_LIMIT)"),
     "--scope": ("scope", str, "S", "host, domain or any (default: SITE_LINK_SCOPE)"),
     "--rate": ("rate", str, "R", "pages of all processes together, such as 50/s or 300/m"),
-    "--expires": ("expires", str, "T", "90s, 2h, 7d or a moment in ISO 8601; then it is cancelled"),
+    "--expires": (
+        "expires",
+        _checked(moment_or_span),
+        "T",
+        "90s, 2h, 7d or a moment in ISO 8601; then it is cancelled",
+    ),
     "--source": ("source", str, "NAME", "the source of its seeds, if they name none"),
     "--webhook": ("webhook", str, "URL", "is told of its end"),
 }
@@ -55,11 +78,17 @@ class Start:
 
     def work(self, call: Call) -> None:
         """As in Verb."""
-        known = call.desk.board.task(call.task_id)
-        if known is not None and not call.desk.board.phase(call.task_id, _now().timestamp()).is_over:
-            raise BadTask(f"{call.task_id!r} is declared already; change it with: scrapy task set")
-        task = declared(call.task_id, _fields(call.opts), _now())
-        call.desk.write(task)
+        fields, facts = _fields(call.opts), call.facts()
+        task = declared(call.task_id, fields, _now(call, "expires" in fields))
+
+        def change(before: Task | None) -> Task:
+            if before is None:
+                return task
+            if before != facts.declared or not facts.is_over:
+                raise BadTask(f"{call.task_id!r} is declared already; change it with: scrapy task set")
+            return anew(task, before)
+
+        task = call.desk.order(call.task_id, change)
         call.desk.make_known(call.task_id)
         call.answer(f"task {call.task_id} is declared", state=task.state)
 
@@ -80,18 +109,19 @@ class Set:
         """As in Verb."""
         if not call.words:
             raise BadTask("set needs a change, such as weight=2")
-        task = changed(task_or_usual(call), call.words, _now())
+        now = _now(call, any(word.startswith("expires=") for word in call.words))
+
+        def change(before: Task | None) -> Task:
+            return changed(before or usual_task(call.task_id), call.words, now)
+
+        task = change(call.desk.board.task(call.task_id))
         if call.opts.dry_run:
             preview(call, task)
             return
-        call.desk.write(task)
+        call.known()
+        task = call.desk.order(call.task_id, change)
         back = 0 if task.state == "paused" else call.desk.put_back(call.task_id)
         call.answer(f"task {call.task_id} is changed, {back} parked messages put back", returned=back)
-
-
-def task_or_usual(call: Call) -> Task:
-    """What is declared; for a task that was not, what goes for such a task."""
-    return call.desk.board.task(call.task_id) or declared(call.task_id, {}, _now())
 
 
 def _fields(opts: argparse.Namespace) -> dict[str, Any]:
@@ -134,5 +164,5 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
+def _now(call: Call, is_limit: bool) -> datetime:
+    return call.desk.now() if is_limit else datetime.now(UTC)

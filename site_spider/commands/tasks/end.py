@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping
 from contextlib import closing
 
 from site_spider.commands.site_command import EXIT_FAILED
@@ -16,13 +17,13 @@ from site_spider.tasks.control_log import Endings, written
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.ending import Attempts, TaskEnding
 from site_spider.tasks.notices import attempts_of
+from site_spider.tasks.overview import TaskFacts, TaskOverview
 from site_spider.tasks.record import BadTask
 
 EXIT_STOPPED = 3  # cancelled or expired
 EXIT_SPENT = 4  # its budget
 _POLL_SECONDS = 0.2
 _LOOK_SECONDS = 2.0  # between looks at the record of the task
-_BUDGETS = ("page_budget", "byte_budget", "time_budget")
 
 
 class Close:
@@ -40,13 +41,12 @@ class Close:
     def work(self, call: Call) -> None:
         """As in Verb."""
         check_ends_are_told(call.command.options)
-        desk, task_id = call.desk, call.task_id
-        ending = read_endings(desk.log, desk.topics).get(task_id)
-        if ending is not None and ending.is_over and ending.is_told and not call.opts.again:
+        desk, task_id, facts = call.desk, call.task_id, call.known()
+        if facts.is_ended and not call.opts.again:
             call.answer(
-                f"task {task_id} has ended already; --again begins its next generation",
+                f"task {task_id} has ended already ({facts.state}); --again begins its next generation",
                 closed=True,
-                generation=ending.generation,
+                generation=facts.generation,
             )
             return
         with closing(desk.log.producer()) as producer:
@@ -71,35 +71,34 @@ class Wait:
             endings = Endings()
             while not reader.is_at_end:
                 endings.take_all(reader.poll(_POLL_SECONDS))
-            if endings.get(call.task_id) is None and desk.board.task(call.task_id) is None:
-                raise BadTask(
-                    f"{call.task_id!r} is not known: it was neither declared (scrapy task start) nor closed "
-                    "(scrapy task close, scrapy seed --task-id ID --close)"
-                )
+            call.known()
             look_at = 0.0
             while not _is_told(ending := endings.get(call.task_id)):
                 if time.monotonic() >= look_at:
                     look_at = time.monotonic() + _LOOK_SECONDS
                     desk.read()
-                    if self._is_spent(call):
+                    facts = TaskOverview(desk.board, endings).of(call.task_id)
+                    if facts.is_spent:
+                        self._tell_spent(call, facts)
                         return
                 endings.take_all(reader.poll(_POLL_SECONDS))
         assert ending is not None
         assert ending.ended is not None
-        self._tell(call, dict(ending.ended.event))
+        self._tell(call, TaskOverview(desk.board, endings).of(call.task_id), ending.ended.event)
 
-    def _is_spent(self, call: Call) -> bool:
-        phase = call.desk.board.phase(call.task_id, time.time())
-        if phase.name != "paused" or phase.reason not in _BUDGETS:
-            return False
-        call.answer(f"task {call.task_id} is paused: {phase.reason}", state=phase.name, reason=phase.reason)
+    def _tell_spent(self, call: Call, facts: TaskFacts) -> None:
+        call.answer(
+            f"task {call.task_id} is paused: {facts.reason}; {facts.said()}",
+            state=facts.state,
+            reason=facts.reason,
+            **facts.numbers(),
+        )
         call.command.end_with(EXIT_SPENT)
-        return True
 
-    def _tell(self, call: Call, event: dict[str, object]) -> None:
-        event.pop("task_id", None)
-        call.answer(f"task {call.task_id}: {event.get('event')}; {_counts(event)}", **event)
-        if event.get("event") != "done":
+    def _tell(self, call: Call, facts: TaskFacts, event: Mapping[str, object]) -> None:
+        said = {name: value for name, value in event.items() if name != "task_id"}
+        call.answer(f"task {call.task_id}: {facts.state}; {facts.said()}", **said)
+        if facts.state != "done":
             call.command.end_with(EXIT_STOPPED)
 
 
@@ -124,7 +123,7 @@ class Notify:
         if call.opts.secret:
             call.answer(secret.decode() or "none: SITE_SPILL_KEY is empty", secret=secret.decode())
             return
-        task = desk.board.task(call.task_id)
+        task = call.known(may_be_new=False).declared
         ending = read_endings(desk.log, desk.topics).get(call.task_id)
         if ending is None or ending.ended is None:
             raise BadTask(f"{call.task_id!r} has not ended, so there is nothing to send")
@@ -154,10 +153,3 @@ def _has_parked(desk: TaskDesk, task_id: str) -> bool:
 
 def _is_told(ending: TaskEnding | None) -> bool:
     return ending is not None and ending.is_told and ending.noticed >= ending.generation
-
-
-def _counts(event: dict[str, object]) -> str:
-    seeds = event.get("seeds")
-    said = seeds.items() if isinstance(seeds, dict) else ()
-    parts = ", ".join(f"{count} {name}" for name, count in said if name != "total")
-    return f"seeds: {parts or 'none'}; pages: {event.get('pages')}"

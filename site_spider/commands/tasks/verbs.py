@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from site_spider.commands.tasks.control import Cancel, PauseTask, Resume
+from site_spider.commands.tasks.control import Cancel, Delete, PauseTask, Resume
 from site_spider.commands.tasks.declare import Set, Start
 from site_spider.commands.tasks.end import Close, Notify, Wait
 from site_spider.commands.tasks.tell import List, Show
@@ -21,4 +21,5 @@ VERBS: Mapping[str, Verb] = {
     "close": Close(),
     "wait": Wait(),
     "notify": Notify(),
+    "delete": Delete(),
 }

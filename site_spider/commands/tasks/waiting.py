@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from site_spider.contracts.seed_log import Message, Partition, Position, SeedLog
-from site_spider.errors import SeedError, TopicMissing
+from site_spider.errors import TopicMissing
 from site_spider.ledger import metadata as commit_metadata
-from site_spider.seed.seed import Seed, parse_seed
+from site_spider.seed.seed import Seed
 from site_spider.tasks.board import Board
+from site_spider.tasks.closing import seed_of
 from site_spider.tasks.topics import TaskTopics
 
 
@@ -22,7 +23,7 @@ def in_seed_topic(log: SeedLog, topic: str, group: str, task_id: str) -> Iterato
     done = {partition: _done(position) for partition, position in committed.items() if position is not None}
     for message in messages:
         if not _is_done(message, committed.get(message.partition), done):
-            yield from _seed_of(message, task_id)
+            yield from _one(seed_of(message, task_id))
 
 
 def in_parked_topic(log: SeedLog, topics: TaskTopics, board: Board, task_id: str) -> Iterator[Seed]:
@@ -34,7 +35,12 @@ def in_parked_topic(log: SeedLog, topics: TaskTopics, board: Board, task_id: str
         return
     for message in messages:
         if message.offset >= offsets.get(str(message.partition.number), 0):
-            yield from _seed_of(message, task_id)
+            yield from _one(seed_of(message, task_id))
+
+
+def _one(seed: Seed | None) -> Iterator[Seed]:
+    if seed is not None:
+        yield seed
 
 
 def _done(position: Position) -> list[tuple[int, int]]:
@@ -50,15 +56,3 @@ def _is_done(
     while ahead and ahead[0][1] <= message.offset:  # offsets ascend in a partition
         ahead.pop(0)
     return message.offset < position.offset or (bool(ahead) and ahead[0][0] <= message.offset)
-
-
-def _seed_of(message: Message, task_id: str) -> Iterator[Seed]:
-    value = message.value or b""
-    if task_id.encode() not in value and b"\\" not in value:  # far quicker than to read the others
-        return
-    try:
-        seed = parse_seed(value, needs_url=False)
-    except SeedError:
-        return
-    if seed.task_id == task_id:
-        yield seed

@@ -1,0 +1,148 @@
+"""Expiry and budgets of time: one record, judged by the broker's time."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from concurrent.futures import Future
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.crawler import Crawler
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.contracts.seed_log import MessagePlace, SeedLog
+from site_spider.service import plugins
+from site_spider.tasks import clock
+from site_spider.tasks.changes import changed, declared
+from site_spider.tasks.clock import BrokerClock, passed
+from site_spider.tasks.phase import NO_TIMES, TaskTimes, phase_of
+from site_spider.tasks.record import Task
+from site_spider.tasks.usage import NOTHING
+from tests.in_process.engine import crawl, settings_for
+from tests.tasks.test_control import declare, desk, seeds
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+
+
+def task(**fields: Any) -> Task:
+    return declared("t", fields, NOW)
+
+
+def later(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def phase(of: Task, times: TaskTimes) -> str:
+    return phase_of(of, NOTHING, times).name
+
+
+def test_a_task_expires_when_the_record_says_so() -> None:
+    expiring = task(expires="15m")
+    assert passed(expiring, NO_TIMES, later(899), has_begun=False) is NO_TIMES
+    times = passed(expiring, NO_TIMES, later(900), has_begun=False)
+    assert (phase(expiring, NO_TIMES), phase(expiring, times)) == ("running", "expired")
+    assert passed(expiring, times, later(901), has_begun=False) is times
+    assert phase(changed(expiring, ["expires=2h"], NOW), times) == "running"
+
+
+def test_a_budget_of_time_runs_from_the_first_seed() -> None:
+    timed = task(max_time="15s")
+    assert passed(timed, NO_TIMES, later(1_000), has_begun=False) is NO_TIMES
+    begun = passed(timed, NO_TIMES, later(1_000), has_begun=True)
+    assert phase(timed, passed(timed, begun, later(1_014), has_begun=True)) == "running"
+    spent = passed(timed, begun, later(1_015), has_begun=True)
+    assert phase_of(timed, NOTHING, spent) == ("paused", "time_budget")
+    more = changed(timed, ["max_time=1h"], NOW)
+    assert phase(more, spent) == "running"
+    assert phase_of(more, NOTHING, passed(more, spent, later(9_000), has_begun=True)).reason == "time_budget"
+
+
+def test_a_new_declaration_has_its_time_before_it() -> None:
+    spent = TaskTimes(started_at=NOW, first_at=NOW, spent_seconds=15)
+    again = declared("t", {"max_time": "15s"}, later(100))
+    assert phase(again, spent) == "running"
+    assert passed(again, spent, later(100), has_begun=False) is spent
+    assert phase(task(max_seconds=2**53), NO_TIMES) == "running"
+    assert passed(task(max_seconds=2**53), TaskTimes(started_at=NOW, first_at=NOW), later(9), has_begun=True)
+
+
+class AheadLog(LocalSeedLog):
+    """Its server's clock is behind that of this machine."""
+
+    has_own_clock = True
+    behind_seconds = 1_800.0
+
+    def producer(self, purpose: str = "") -> Any:
+        producer, send = super().producer(purpose), super().producer(purpose).send
+
+        def dated(topic: str, *arguments: Any) -> Future[MessagePlace]:
+            place = send(topic, *arguments).result()
+            now = datetime.now(UTC).timestamp() - self.behind_seconds
+            found: Future[MessagePlace] = Future()
+            found.set_result(place._replace(written_ms=int(now * 1000)))
+            return found
+
+        producer.send = dated  # type: ignore[method-assign]
+        return producer
+
+
+def measured(log: SeedLog, topic: str = "seeds.tasks.clock") -> BrokerClock:
+    with closing(log.producer()) as producer:
+        found = BrokerClock(log, producer, topic)
+        found.measure()
+        found.measure()
+    return found
+
+
+def test_a_clock_that_differs_is_said_each_time_it_is_measured(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = measured(AheadLog(tmp_path))
+    assert abs(found.ahead_seconds - 1_800) < 10
+    assert [record.getMessage()[:50] for record in caplog.records] == [
+        "The clock of this machine is 1800 s ahead of that "
+    ] * 2
+    caplog.clear()
+    AheadLog.behind_seconds = 5.0
+    measured(AheadLog(tmp_path))
+    assert not caplog.records
+
+
+def test_a_crawl_whose_clock_is_ahead_cancels_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the machine in the report: half an hour ahead, and a task that expires in a quarter of an hour."""
+    monkeypatch.setattr(clock.BrokerClock, "measure", lambda self: setattr(self, "ahead_seconds", 1_800.0))
+    ahead = datetime.now(UTC) - timedelta(seconds=900)  # a quarter of an hour from the broker's now
+    declare(tmp_path, expires_at=ahead.isoformat())
+    assert crawl(tmp_path, seeds(20)).seeds["completed_with_result"] == 20
+    assert desk(tmp_path).board.times("t").expired is None
+
+
+def test_a_crawl_writes_when_the_first_seed_began(tmp_path: Path) -> None:
+    declare(tmp_path)
+
+    def until(_crawler: Crawler) -> bool:
+        return desk(tmp_path).board.times("t").first_at is not None
+
+    crawl(tmp_path, seeds(3), until=until)
+
+
+def test_a_topic_that_the_server_does_not_date_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalSeedLog, "has_own_clock", True)
+    assert measured(LocalSeedLog(tmp_path)).ahead_seconds == 0.0
+    assert ["LogAppendTime" in record.getMessage() for record in caplog.records] == [True]
+
+
+@pytest.mark.servers
+def test_kafka_tells_its_time(kafka_brokers: str, caplog: pytest.LogCaptureFixture) -> None:
+    settings = settings_for(Path("unused"), SITE_KAFKA_BROKERS=kafka_brokers)
+    with closing(plugins.seed_log(settings)) as log, caplog.at_level(logging.WARNING):
+        assert abs(measured(log, f"clock-{uuid.uuid4().hex}").ahead_seconds) < 2
+    assert not caplog.records

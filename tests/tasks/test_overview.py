@@ -1,0 +1,195 @@
+"""One truth of a task: its state and its numbers, from whatever records there are."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.tasks.board import Board, note_key
+from site_spider.tasks.changes import changed, declared, in_state
+from site_spider.tasks.closing import TaskProducer
+from site_spider.tasks.control_log import Endings, written
+from site_spider.tasks.counts import Counts, SeedCounts
+from site_spider.tasks.ending import EndTold, Fact, Noticed, Producing, Tally
+from site_spider.tasks.overview import TaskFacts, TaskOverview
+from site_spider.tasks.record import Task, usual_task
+from site_spider.tasks.usage import Usage
+from tests.in_process.engine import crawl
+from tests.tasks.test_control import declare, desk
+from tests.tasks.test_end_in_crawl import TOPICS, close, events, produce, seeds, told
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+P = Partition("seeds", 0)
+
+
+class Records:
+    """Both topics of tasks, written by hand."""
+
+    def __init__(self) -> None:
+        self.board, self.endings = Board(), Endings()
+        self._offset = 0
+
+    def task(self, task: Task) -> None:
+        self._take(task.key, task.value())
+
+    def usage(self, **counts: Any) -> None:
+        self._take(note_key("t", "a process"), Usage(**counts).model_dump_json().encode())
+
+    def _take(self, key: bytes, value: bytes) -> None:
+        self._offset += 1
+        self.board.take(Message(Partition("tasks", 0), self._offset, key, value))
+
+    def fact(self, fact: Fact, task_id: str = "t") -> None:
+        self._offset += 1
+        self.endings.take(Message(Partition("control", 0), self._offset, *written(task_id, fact)))
+
+    def end(self, event: str, generation: int = 1, **numbers: Any) -> None:
+        self.fact(EndTold(generation, self._offset, {}, {"event": event, **numbers}))
+        self.fact(Noticed(generation))
+
+    @property
+    def facts(self) -> TaskFacts:
+        return TaskOverview(self.board, self.endings).of("t")
+
+
+@pytest.fixture
+def records() -> Records:
+    return Records()
+
+
+def test_a_task_that_ended_at_its_budget_is_done(records: Records) -> None:
+    records.task(changed(usual_task("t"), ["max_pages=5"], NOW))
+    records.fact(Producing("p", is_open=False, closes=True))
+    records.usage(pages=5, begun=5, claimed=5)
+    assert (records.facts.state, records.facts.is_spent) == ("running", False)  # its last page is under way
+    records.end("done", pages=5, seeds={"result": 5, "total": 5})
+    assert (records.facts.state, records.facts.reason, records.facts.is_ended) == ("done", "", True)
+
+
+def test_a_closed_task_with_parked_seeds_waits_for_its_budget(records: Records) -> None:
+    records.task(changed(usual_task("t"), ["max_pages=5"], NOW))
+    records.fact(Producing("p", is_open=False, closes=True))
+    records.usage(pages=5, begun=5, claimed=5, parked=1)
+    assert (records.facts.state, records.facts.reason) == ("paused", "page_budget")
+
+
+@pytest.mark.parametrize("order", ["cancelled", "paused"])
+def test_no_order_changes_a_task_that_has_ended(records: Records, order: str) -> None:
+    records.task(usual_task("t"))
+    records.end("done", pages=3)
+    records.task(in_state(usual_task("t"), order))
+    assert (records.facts.state, records.facts.pages) == ("done", 3)
+    records.fact(Producing("p", is_open=True))
+    assert (records.facts.state, records.facts.generation, records.facts.is_ended) == (order, 2, False)
+
+
+def test_the_numbers_of_an_event_are_those_of_every_list(records: Records) -> None:
+    """Also of a task that nobody has declared, and of an event of the release before."""
+    records.end("done", pages=150, bytes=9, seeds={"result": 150, "spilled": 7, "total": 157}, partial=True)
+    [facts] = TaskOverview(records.board, records.endings)
+    assert (facts.pages, facts.bytes, facts.seeds, facts.moved) == (150, 9, {"result": 150}, {"spilled": 7})
+    assert facts.is_partial
+    assert facts.document()["declared"] is False
+
+
+def test_an_undeclared_task_has_the_counts_of_the_control_log(records: Records) -> None:
+    counts = Counts(
+        {"result": 4, "spilled": 2, "moved:result": 1, "link:failure": 3}, 1, 2, pages=5, size_bytes=50
+    )
+    records.fact(Tally(P, "w", 1, 0, 9, counts=counts))
+    facts = records.facts
+    assert (facts.seeds, facts.moved) == ({"result": 5}, {"spilled": 2, "returned": 1, "links": 3})
+    assert (facts.pages, facts.bytes, facts.is_partial) == (5, 50, False)
+
+
+def test_counts_of_a_tally_are_read_as_they_were_written() -> None:
+    counts = Counts({"moved:result": 1}, 1, 2, 3, 4)
+    assert Counts.read(json.loads(json.dumps(counts.fields()))) == counts
+    assert Counts.read({"seeds": {}, "first": 1, "last": 2}) == Counts({}, 1, 2)
+    assert SeedCounts.of({}).fields() == {"seeds": {"total": 0}, "moved": {}}
+
+
+# --- orders that meet ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("later", ["paused", "running"])
+def test_a_cancel_stays_whatever_is_written_behind_it(tmp_path: Path, later: str) -> None:
+    declare(tmp_path)
+    first, second = desk(tmp_path), desk(tmp_path)
+    task = first.board.task("t")
+    assert task is not None
+    first.write(in_state(task, "cancelled"))
+    second.write(in_state(task, later))
+    assert desk(tmp_path).board.phase("t").name == "cancelled"
+    declare(tmp_path)
+    assert desk(tmp_path).board.phase("t").name == "running"
+
+
+def test_a_cancel_stays_when_compaction_keeps_only_the_record_behind_it() -> None:
+    board, task = Board(), declared("t", {}, NOW)
+    mark = b'{"started_at": "2026-11-23T00:00:00Z"}'
+    for key, value in ((note_key("t", "cancelled"), mark), (task.key, in_state(task, "paused").value())):
+        board.take(Message(P, 0, key, value))
+    assert board.phase("t").name == "cancelled"
+
+
+def test_orders_that_meet_are_both_kept(tmp_path: Path) -> None:
+    declare(tmp_path)
+    first, second = desk(tmp_path), desk(tmp_path)
+    first.order("t", lambda task: in_state(task or usual_task("t"), "paused"))
+    second.order("t", lambda task: changed(task or usual_task("t"), ["weight=3"], NOW))
+    task = desk(tmp_path).board.task("t")
+    assert task is not None
+    assert (task.state, task.weight) == ("paused", 3.0)
+
+
+# --- counts that lack something --------------------------------------------------------------------------
+
+
+def test_a_task_that_was_closed_when_its_seeds_were_done_is_partial(tmp_path: Path) -> None:
+    crawl(tmp_path, seeds(5))
+    close(tmp_path)
+    crawl(tmp_path, [], until=told(tmp_path))
+    [event] = events(tmp_path)
+    assert (event["event"], event["partial"], event["seeds"]) == ("done", True, {"total": 0})
+    assert desk(tmp_path).overview().of("t").is_partial
+
+
+def test_the_process_that_has_done_them_says_so(tmp_path: Path) -> None:
+    """Also when the seeds are not in the topic any more: whoever closes need not look."""
+    is_closed = False
+
+    def until(_crawler: object) -> bool:
+        nonlocal is_closed
+        log = LocalSeedLog(tmp_path)
+        lag = sum(
+            part.end - (part.committed.offset if part.committed else 0)
+            for part in log.progress("seeds", GROUP)
+        )
+        if not lag and not is_closed:
+            is_closed = True
+            with closing(log.producer()) as producer:
+                TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False, counts=False)
+        return len(events(tmp_path)) == 1
+
+    crawl(tmp_path, seeds(5), until=until)
+    assert [event["partial"] for event in events(tmp_path)] == [True]
+
+
+GROUP = "site_spider"
+
+
+def test_a_task_that_was_known_in_time_is_not_partial(tmp_path: Path) -> None:
+    produce(tmp_path)
+    declare(tmp_path, "by-record")
+    crawl(tmp_path, seeds(4, "by-record"), until=told(tmp_path))
+    assert [event["partial"] for event in events(tmp_path)] == [False]
+    facts = desk(tmp_path).overview().of("by-record")
+    assert (facts.seeds, facts.pages, facts.is_partial) == ({"result": 4}, 4, False)
