@@ -16,6 +16,7 @@ import os
 import re
 import socket
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -69,11 +70,20 @@ class MemberSlot:
 
 
 def default_folder() -> Path:
-    """A folder of this user's own that every process of this user finds."""
+    """A folder of this user's own that every process of this user finds.
+
+    Its name in the folder for temporary files can be guessed: when another user was first, it is in the home.
+    """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.access(runtime, os.W_OK):
         return Path(runtime) / "site_spider"
-    return Path(tempfile.gettempdir()) / f"site_spider-{os.getuid()}"
+    temporary = Path(tempfile.gettempdir()) / f"site_spider-{os.getuid()}"
+    with suppress(FileNotFoundError):
+        try:
+            check_own_folder(temporary)
+        except PermissionError:
+            return Path(os.path.expanduser("~/.local/state/site_spider"))  # noqa: PTH111 - raises nothing
+    return temporary
 
 
 def _lock(path: Path) -> int | None:

@@ -110,6 +110,28 @@ def test_the_folder_belongs_to_the_user_alone(tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize("kind", ["a link", "open to all"])
+def test_a_folder_that_another_user_made_first_is_not_used(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name in the folder for temporary files can be guessed."""
+    home = tmp_path / "home"
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    theirs = tmp_path / f"site_spider-{os.getuid()}"
+    (tmp_path / "elsewhere").mkdir()
+    if kind == "a link":
+        theirs.symlink_to(tmp_path / "elsewhere")
+    else:
+        theirs.mkdir()
+        theirs.chmod(0o777)
+    slot = MemberSlot.claim("group")
+    slot.release()
+    assert slot.path.parent == home / ".local" / "state" / "site_spider"
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its owner could hold every slot, or none."""
     monkeypatch.setattr(os, "getuid", lambda: 12345)
