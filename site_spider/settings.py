@@ -26,6 +26,8 @@ EXTENSIONS_BASE = {
 EXTENSIONS = {
     "scrapy.extensions.corestats.CoreStats": None,
     "site_spider.engine.stats.QuickCoreStats": 0,  # instead: counts without signals
+    "scrapy.extensions.logstats.LogStats": None,
+    "site_spider.service.log_lines.RateLine": 0,  # instead: tells the lag as well
     "site_spider.download.proxies.service.ProxyService": 5,  # only where SITE_PROXIES is set
     "site_spider.service.service.SeedService": 10,
 }

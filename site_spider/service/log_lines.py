@@ -1,4 +1,4 @@
-"""The lines of a log: which process wrote them, and no more at the start than anybody reads.
+"""The lines of a log: which process wrote them, no more at the start than anybody reads, and one a minute.
 
 crawl_spider.sh numbers its processes, and says in the environment which one this is and how many there are.
 """
@@ -8,12 +8,22 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final, Self
 
+from scrapy import Spider
+from scrapy.crawler import Crawler
+from scrapy.extensions.logstats import LogStats
 from scrapy.settings import BaseSettings
 
 from site_spider.engine import log_record
+from site_spider.engine.parts import part_of
+from site_spider.errors import SiteSpiderError
+from site_spider.observe.metrics.group import GroupWatch
+from site_spider.observe.pages import PageTally
+
+logger = logging.getLogger(__name__)
 
 SLOT: Final = "CRAWL_SPIDER_SLOT"
 PROCESSES: Final = "CRAWL_SPIDER_PROCESSES"
@@ -25,7 +35,6 @@ _AT_START: Final = {
     "scrapy.addons": "Enabled ",
     "scrapy.middleware": "Enabled ",
     "scrapy.crawler": "Overridden settings:",
-    "scrapy.extensions.logstats": "Crawled %(pages)d pages",
 }
 
 
@@ -65,19 +74,66 @@ def shorten_start(settings: BaseSettings) -> None:
             logging.getLogger(name).addFilter(_OfStart(beginning))
 
 
+class RateLine(LogStats):
+    """Scrapy's line each LOGSTATS_INTERVAL, with the lag of the group behind it; none at the start."""
+
+    _crawler: Crawler
+    _saying: threading.Thread | None = None
+    _has_begun = False
+    _items_before = 0
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """As Scrapy's."""
+        line = super().from_crawler(crawler)
+        line._crawler = crawler
+        return line
+
+    def log(self, spider: Spider) -> None:
+        """As Scrapy's; the lag is asked for in a thread."""
+        if not self._has_begun:
+            self._has_begun = True
+            return
+        group = part_of(self._crawler, GroupWatch)
+        if group is None:  # the spider takes no seeds
+            super().log(spider)
+        elif self._saying is None or not self._saying.is_alive():
+            self.calculate_stats()
+            said = (self.pages, self.prate, self.items, self.irate)
+            self._saying = threading.Thread(
+                target=self._say, args=(group, *said), name="site-rate-line", daemon=True
+            )
+            self._saying.start()
+
+    def calculate_stats(self) -> None:
+        """As Scrapy's, whose items are also the results of pages."""
+        super().calculate_stats()
+        tally = part_of(self._crawler, PageTally)
+        if tally is not None:
+            self.items, self.irate = tally.items, (tally.items - self._items_before) * self.multiplier
+            self._items_before = tally.items
+
+    def _say(self, group: GroupWatch, *numbers: Any) -> None:
+        try:
+            lag = f"{group.lag():,}"
+        except SiteSpiderError:
+            lag = "not known"
+        except Exception:  # noqa: BLE001 - the log was closed meanwhile, say; a line never ends a crawl
+            return
+        logger.info(
+            "Crawled %d pages (at %d pages/min), scraped %d items (at %d items/min), lag %s", *numbers, lag
+        )
+
+
 class _OfStart(logging.Filter):
-    """Drops INFO records that begin so; of Scrapy's count of pages only the first, which is always 0."""
+    """Drops INFO records that begin so."""
 
     def __init__(self, beginning: str) -> None:
         super().__init__()
         self._beginning = beginning
-        self._is_first = True
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno != logging.INFO or not str(record.msg).startswith(self._beginning):
-            return True
-        was_first, self._is_first = self._is_first, False
-        return self._beginning.startswith("Crawled") and not was_first
+        return record.levelno != logging.INFO or not str(record.msg).startswith(self._beginning)
 
 
 def _with_slot(form: str, slot: str) -> str:

@@ -21,6 +21,7 @@ from site_spider.intake.quarantine.quarantine import Quarantine
 from site_spider.intake.seeds import Seeds
 from site_spider.intake.topic_partitions import TopicPartitions
 from site_spider.ledger.completion import Completion
+from site_spider.observe.metrics.group import GroupWatch
 from site_spider.observe.metrics.measurements import Measurements
 from site_spider.observe.watched import Watched
 from site_spider.results.commits import Commits
@@ -58,6 +59,7 @@ class Parts:
     dupefilter: BaseDupeFilter
     dispatcher: Dispatcher
     watched: Watched
+    group: GroupWatch
     measurements: Measurements
     observers: Observers
     extractor: Extractor

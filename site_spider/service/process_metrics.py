@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from site_spider.observe.metrics.exporter import Exporter
-from site_spider.observe.metrics.group import GroupWatch
 from site_spider.options import SettingsView
 from site_spider.service.metrics_address import MetricsAddress
 from site_spider.service.parts import Parts
@@ -39,9 +38,7 @@ class ProcessMetrics:
         """The crawl is wired and takes seeds."""
         if self._exporter is None:
             return
-        config = parts.config
-        group = GroupWatch(parts.log, config.tiers.topics, config.consumer_group, config.dead_letter_topic)
-        self._exporter.show(parts.measurements.measured, group.look, lambda: _unready(parts))
+        self._exporter.show(parts.measurements.measured, parts.group.look, lambda: _unready(parts))
 
     def hide(self) -> None:
         """The crawl ends."""

@@ -50,6 +50,7 @@ from site_spider.ledger.lifecycle import Lifecycle
 from site_spider.observe.identity import Identity
 from site_spider.observe.loop_lag import LoopLag
 from site_spider.observe.memory import rss_bytes
+from site_spider.observe.metrics.group import GroupWatch
 from site_spider.observe.metrics.measurements import Measurements
 from site_spider.observe.pauses import Pauses
 from site_spider.observe.watched import Counted, Watched
@@ -283,7 +284,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     # what Scrapy has constructed and works with them
     gates = () if politeness.gate is None else (politeness.gate,)
     registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
-    registry.provide(crawler, stores.sources, extractor, records.states)
+    group = GroupWatch(stores.log, config.tiers.topics, config.consumer_group, config.dead_letter_topic)
+    registry.provide(crawler, stores.sources, extractor, records.states, group, counted.pages)
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)
@@ -308,6 +310,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         dupefilter=dupefilter,
         dispatcher=dispatcher,
         watched=watched,
+        group=group,
         measurements=measurements,
         observers=observers,
         extractor=extractor,

@@ -34,6 +34,7 @@ OWNED = {
     ("results/delivery.py", "create_task"): "a write, whose outcome the delivery looks at",
     ("intake/intake.py", "ensure_future"): "an answer, which is raised on the thread that asked",
     ("intake/intake.py", "Thread"): "the intake tells its owner",
+    ("service/log_lines.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("service/watchdog.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("adapters/kafka/closing.py", "Thread"): "closes a client, for which its consumer waits",
     ("adapters/kafka/producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
@@ -46,6 +47,7 @@ OWNED = {
     ("observe/otlp/metrics.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("commands/demo_server.py", "Thread"): "no part of a crawl",
     ("commands/top.py", "create_task"): "no part of a crawl",
+    ("console/neighbours.py", "create_task"): "awaited by who asks, in no crawl",
     ("console/watch.py", "create_task"): "of a TaskGroup, in no crawl",
 }
 
@@ -72,7 +74,7 @@ def test_threads_of_a_crawl_have_names_by_which_their_end_is_seen() -> None:
         for module, call in starts()
         if name_of(call) == "Thread" and not module.startswith("commands/")
     }
-    assert len(named) == 10
+    assert len(named) == 11
     assert [name for name in named.values() if not name.startswith(THREAD_PREFIX)] == []
 
 

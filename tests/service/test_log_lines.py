@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
 from scrapy.settings import Settings
 
 from site_spider.engine.log_record import EscapedRecord, begin_lines_with
 from site_spider.service.log_lines import PROCESSES, SLOT, own_log_lines, shorten_start
 from tests.commands.project import Project
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page
 
 FORM = "%(levelname)s: %(message)s"
 
@@ -77,6 +84,32 @@ def test_a_start_is_three_lines(tmp_path: Path) -> None:
     assert "Spider opened" in lines[1]
     assert lines[2].endswith(f"as a member of site_spider; results go to local ({project.data})")
     assert "Closing spider" in lines[3]
+
+
+def test_a_line_now_and_then_tells_pages_items_and_lag(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of all that is in the topics, not of this process alone; none at the start."""
+    caplog.set_level(logging.INFO, "site_spider.service.log_lines")
+    going_on = asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        await going_on.wait()
+        return page(request)
+
+    engine.ANSWERS["/slow"] = slow
+    seeds = [{"url": "http://h.test/"}, {"url": "http://h.test/slow"}]
+
+    def has_told(_crawler: Crawler) -> bool:
+        if "lag 1" in caplog.text:
+            going_on.set()
+        return "lag 0" in caplog.text
+
+    crawl(tmp_path, seeds, until=has_told, LOGSTATS_INTERVAL=0.05)
+    engine.ANSWERS.clear()
+    line = next(record.getMessage() for record in caplog.records if "lag 1" in record.getMessage())
+    numbers = re.sub(r"at \d+", "at n", line)
+    assert numbers == "Crawled 1 pages (at n pages/min), scraped 0 items (at n items/min), lag 1"
 
 
 def test_further_lines_of_a_record_begin_with_the_slot_as_well() -> None:

@@ -58,6 +58,14 @@ class GroupWatch:
             self._asking.start()
         return self._found
 
+    def lag(self) -> int:
+        """Seeds of all topics that are not complete. Asks at once, and waits. Raises LogUnavailable."""
+        lag = 0
+        for topic in self._topics:
+            with suppress(TopicMissing):
+                lag += total(map(of_partition, self._log.progress(topic, self._group))).lag
+        return lag
+
     def _ask(self) -> None:
         try:
             self._found = self._asked()
