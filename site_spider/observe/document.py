@@ -23,7 +23,7 @@ _AS_THEY_ARE: Final = (  # in the snapshot
     "uptime_seconds", "seeds", "conserved", "seconds_since_completion", "unknown_fields", "items", "reasons",
     "failures", "retries", "links", "queues", "waiting", "waiting_for_their_moment",
     "requests_out", "requests_in_progress", "pause", "paused_seconds", "log_is_away", "sinks", "proxies",
-    "frontier", "bodies", "loop_lag_max_seconds", "memory",
+    "frontier", "bodies", "loop_lag_max_seconds", "clock_ahead_seconds", "memory",
 )  # fmt: skip
 _NO_HOSTS: Final = dict.fromkeys(("waiting", "ready", "busy", "delay", "back-off", "robots"), 0)
 _NAMED_BY_OTHERS: Final = frozenset({"failures", "responses", "unknown_fields", "counters", "texts"})

@@ -176,6 +176,7 @@ def _resources(watched: Watched) -> Snapshot:
         },
         "bodies": {"bytes": watched.bodies.bytes, "max_bytes": watched.bodies.max_bytes},
         "loop_lag_max_seconds": round(watched.loop_lag.max_seconds(), 6),
+        "clock_ahead_seconds": round(watched.clock.ahead_seconds, 3),
         "memory": memory(watched.crawler.settings),
     }
 

@@ -19,6 +19,7 @@ from site_spider.observe.pauses import Pauses
 from site_spider.observe.seed_times import SeedTimes
 from site_spider.observe.tasks import TaskSums
 from site_spider.results.sinks import Sinks
+from site_spider.tasks.clock import BrokerClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +53,5 @@ class Watched:
     bodies: Bodies
     pauses: Pauses
     loop_lag: LoopLag
+    clock: BrokerClock
     counted: Counted

@@ -274,7 +274,18 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     pauses = Pauses(seeds, quarantine, back_pressure, sinks, lambda: intake.is_away)
     loop_lag = LoopLag(counted.histograms.loop_lag_seconds)
     watched = Watched(
-        crawler, identity, ledger, queues, seeds, intake, sinks, bodies, pauses, loop_lag, counted
+        crawler,
+        identity,
+        ledger,
+        queues,
+        seeds,
+        intake,
+        sinks,
+        bodies,
+        pauses,
+        loop_lag,
+        records.clock,
+        counted,
     )
     measurements = Measurements(watched, commits, quarantine, dupefilter)
     observers = Observers(

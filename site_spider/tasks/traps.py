@@ -11,8 +11,8 @@ _MOST_PATTERNS = 500  # of one task and process
 _MOST_TEXTS = 200  # that are told apart, of one pattern
 _LONGEST_TEXT = 4_000  # characters that are compared
 _LONGEST_PATTERN = 200  # characters
-_FEWEST_PAGES = 50
-_SHARE = 0.1  # texts of pages: with fewer it is a trap
+_FEWEST_PAGES = 500
+_SHARE = 0.02  # texts of pages: with fewer it is a trap
 _NAMED = 10
 
 _HEX = re.compile(r"\b(?=[0-9a-fA-F]*[0-9])(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{8,}\b")
@@ -33,6 +33,16 @@ def _ellipsis(match: re.Match[str]) -> str:
     return f"{match[1]}/..."
 
 
+def _stands_for_itself(pattern: str, url: str) -> bool:
+    parts = urlsplit(url)
+    return pattern == f"{parts.netloc}{parts.path}"[:_LONGEST_PATTERN]
+
+
+def _is_trap(pages: int, texts: int) -> bool:
+    """Texts beyond the most are not told apart, so with that many it is none."""
+    return pages >= _FEWEST_PAGES and texts < _MOST_TEXTS and texts <= _SHARE * pages
+
+
 class TrapReport:
     """Of one task in one process."""
 
@@ -43,6 +53,8 @@ class TrapReport:
     def add(self, url: str, text: str) -> None:
         """One more page. A pattern that comes when the report is full is not counted."""
         pattern = pattern_of(url)
+        if _stands_for_itself(pattern, url):
+            return  # what differs in its query alone, or is one page
         if pattern not in self._pages:
             if len(self._pages) >= _MOST_PATTERNS:
                 self._forget_rare()
@@ -57,7 +69,7 @@ class TrapReport:
         found = [
             Trap(pattern=pattern, pages=pages, texts=len(self._texts[pattern]))
             for pattern, pages in self._pages.items()
-            if pages >= _FEWEST_PAGES and len(self._texts[pattern]) <= _SHARE * pages
+            if _is_trap(pages, len(self._texts[pattern]))
         ]
         return sorted(found, key=lambda trap: -trap.pages)[:_NAMED]
 

@@ -152,3 +152,11 @@ def test_the_help_explains_the_end_of_tasks(project: Project) -> None:
         "task notify spring",
     ):
         assert part in said
+
+
+def test_a_webhook_without_a_key_is_said_to_be_unsigned(project: Project) -> None:
+    hook = ("--webhook", "http://receiver.test/")
+    said = project.scrapy("task", "start", "t", *hook)
+    assert (said.returncode, "SITE_SPILL_KEY is empty" in said.stderr) == (0, True)
+    key = ("-s", "SITE_SPILL_KEY=a key that is long enough for tests")
+    assert project.scrapy("task", "start", "u", *hook, *key).stderr == ""

@@ -41,6 +41,7 @@ def snapshot(number: int = 1, at: float = NOW, **fields: Any) -> dict[str, Any]:
         "seeds_in_flight": {f"seeds/{number}": 30},
         "memory": {"rss_bytes": 100_000_000},
         "loop_lag_max_seconds": 0.01,
+        "clock_ahead_seconds": -0.2,
     } | fields
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from site_spider.console.model.causes import causes, verdict
 from site_spider.console.model.fleet import Fleet
 from site_spider.console.model.reading import state_of
@@ -119,6 +121,13 @@ def test_hosts_that_get_all_they_may_are_said() -> None:
 
 def test_a_blocked_loop_is_said() -> None:
     assert "was late by 3.0 s" in said(scene({"loop_lag_max_seconds": 3.0}))
+
+
+@pytest.mark.parametrize(("seconds", "which"), [(1_800.4, "ahead of"), (-11.0, "behind")])
+def test_a_clock_that_differs_from_the_brokers_is_said(seconds: float, which: str) -> None:
+    found = said(scene({"clock_ahead_seconds": seconds}))
+    assert f"{abs(seconds):,.0f} s {which} the broker's" in found
+    assert "broker's" not in said(scene({"clock_ahead_seconds": "much"}))
 
 
 def test_partitions_without_an_owner_are_said() -> None:

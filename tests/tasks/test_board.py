@@ -96,6 +96,18 @@ def test_a_calendar_is_named_as_a_trap() -> None:
     assert (trap.pattern, trap.pages, trap.texts) == ("h.test/calendar/N/N", 900, 1)
 
 
+def test_good_pages_are_no_trap() -> None:
+    """Many pages with texts of their own, few with one text, and many URLs without a pattern."""
+    report = TrapReport()
+    for number in range(5_000):
+        report.add(f"http://long.test/article/{number}", "word " * number)
+        report.add(f"http://plain.test/?page={number}", "<p>page")
+    for host in range(20):
+        for number in range(200):
+            report.add(f"http://h{host}.test/page/{number}", f"<p>page {number}")
+    assert report.traps() == []
+
+
 def test_patterns_stand_for_numbers_hexadecimal_ids_and_repetition() -> None:
     assert pattern_of("http://h.test/s/0a1b2c3d4e5f/p12?q=1") == "h.test/s/H/pN"
     assert pattern_of("http://h.test" + "/a" * 50) == "h.test/a/..."

@@ -12,6 +12,7 @@ import yaml
 
 from site_spider.commands.tasks.preview import preview
 from site_spider.commands.tasks.verb import Call
+from site_spider.service.config import spill_keys
 from site_spider.tasks.changes import anew, changed, declared, moment_or_span, span
 from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task, usual_task
 
@@ -90,6 +91,7 @@ class Start:
 
         task = call.desk.order(call.task_id, change)
         call.desk.make_known(call.task_id)
+        _say_unsigned(call, task)
         call.answer(f"task {call.task_id} is declared", state=task.state)
 
 
@@ -120,8 +122,17 @@ class Set:
             return
         call.known()
         task = call.desk.order(call.task_id, change)
+        _say_unsigned(call, task)
         back = 0 if task.state == "paused" else call.desk.put_back(call.task_id)
         call.answer(f"task {call.task_id} is changed, {back} parked messages put back", returned=back)
+
+
+def _say_unsigned(call: Call, task: Task) -> None:
+    if task.webhook is not None and not spill_keys(call.command.options):
+        call.command.complain(
+            f"the webhook of {call.task_id} is not signed, because SITE_SPILL_KEY is empty: its receiver "
+            "cannot know that it comes from this crawl"
+        )
 
 
 def _fields(opts: argparse.Namespace) -> dict[str, Any]:

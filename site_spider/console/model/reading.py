@@ -161,7 +161,13 @@ def _held_up(document: Mapping[str, Any]) -> dict[str, Any]:
         "sinks": tuple(_sinks(document.get("sinks"))),
         "memory_bytes": _count(_mapping(document.get("memory")).get("rss_bytes")),
         "loop_lag_seconds": _number(document.get("loop_lag_max_seconds")),
+        "clock_ahead_seconds": _signed(document.get("clock_ahead_seconds")),
     }
+
+
+def _signed(value: object) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return float(value) if is_number else 0.0  # type: ignore[arg-type]
 
 
 def _hosts(value: object) -> Iterator[HostState]:

@@ -20,6 +20,7 @@ _LEAST_FAILURE_SHARE = 0.1
 _LEAST_TASK_SEEDS = 5
 _TASK_FAILURE_SHARE = 0.5
 _SLOW_LOOP_SECONDS = 0.5
+_CLOCK_SECONDS = 10.0
 _MOST_NAMES = 3
 _MOST_TASKS = 5
 CALLBACK = "callback"
@@ -243,7 +244,17 @@ def _say(number: int) -> str:
     return "says" if number == 1 else "say"
 
 
+def _clocks(scene: Scene) -> Iterator[Cause]:
+    for state in scene.living:
+        seconds = state.clock_ahead_seconds
+        if abs(seconds) > _CLOCK_SECONDS:
+            which = "ahead of" if seconds > 0 else "behind"
+            where = state.machine or state.name
+            text = f"The clock of {where} is {abs(seconds):,.0f} s {which} the broker's."
+            yield Cause(Weight.SLOW, text, "processes")
+
+
 RULES: tuple[Rule, ...] = (
     _lost, _nobody, _log_away, _sinks, _pauses, _tasks, _failures, _hosts, _backing_off, _silent, _loops,
-    _unowned, _busy,
+    _clocks, _unowned, _busy,
 )  # fmt: skip

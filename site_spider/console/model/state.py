@@ -89,6 +89,7 @@ class ProcessState:
     requests_out: int = 0
     memory_bytes: int = 0
     loop_lag_seconds: float = 0.0
+    clock_ahead_seconds: float = 0.0  # of the broker's clock; negative when it is behind
 
     @property
     def completed(self) -> int:
