@@ -69,6 +69,14 @@ class RateUse:
     begun_at: float = -inf
     held_at: float = -inf  # when the rate held something back
 
+    def begin(self, now: float) -> None:
+        """One more."""
+        self.begun, self.begun_at = self.begun + 1, now
+
+    def hold(self, now: float) -> None:
+        """One more would."""
+        self.held_at = now
+
 
 class TaskRates:
     """A token bucket a task, filled with this process' part of the rate.
@@ -112,7 +120,7 @@ class TaskRates:
             return now
         tokens = self._tokens(key, rate, now)
         if tokens < 1.0:
-            self._used(key).held_at = now
+            self._used(key).hold(now)
         return now if tokens >= 1.0 else now + min(_LOOK_SECONDS, (1.0 - tokens) / rate + 1e-6)
 
     def spend(self, key: Hashable, now: float) -> None:
@@ -120,8 +128,7 @@ class TaskRates:
         rate = self._rate(key)
         if rate is not None and isinstance(key, TaskFlow):
             self._buckets[key.task_id] = _Bucket(self._tokens(key, rate, now) - 1.0, now)
-            use = self._used(key)
-            use.begun, use.begun_at = use.begun + 1, now
+            self._used(key).begin(now)
 
     def _rate(self, key: Hashable) -> float | None:
         rate = self._rate_of(key.task_id) if isinstance(key, TaskFlow) else None
