@@ -16,6 +16,7 @@ from site_spider.escape import escaped
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job
+from site_spider.outage import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,11 @@ class DeadLetters:
         self._completion = completion
         self._loop = asyncio.get_running_loop()
         self.under_way = 0
+        self._away = Outage(
+            logger,
+            f"Dead letters cannot be written to {topic}, trying again; their seeds stay in flight",
+            f"Dead letters are written to {topic} again",
+        )
 
     def set_aside(self, message: Message, reason: str, entry: Entry) -> None:
         """Queue a dead letter; when it is durable, one hold of the seed is given back."""
@@ -70,12 +76,13 @@ class DeadLetters:
     ) -> None:
         error = future.exception()
         if error is None:
+            self._away.is_over()
             self.under_way -= 1
             self._completion.set_aside(entry)
         elif isinstance(error, SinkRejected) and (shorter := _shortened(message)) is not None:
             self._send(shorter, _marked(headers, message, shorter), entry)
         else:
-            logger.error("A dead letter could not be written, trying again: %s", error)
+            self._away.goes_on(error)
             self._loop.call_later(_RETRY_SECONDS, self._guarded(self._send), message, headers, entry)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from concurrent.futures import Future
 
 import pytest
@@ -10,7 +11,7 @@ from scrapy import Spider
 
 from site_spider.contracts.seed_log import Headers, Message, Partition
 from site_spider.engine.background import Background
-from site_spider.errors import SinkRejected
+from site_spider.errors import LogUnavailable, SinkRejected
 from site_spider.intake.seed_queue import Waiting, seed_request
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.entry import Entry, Outcome
@@ -172,3 +173,44 @@ def test_a_message_that_is_too_large_with_its_headers_is_cut(
     assert len(headers["error"]) == 1_000
     is_whole = (taken.key, taken.value) == (key, value)
     assert headers.get("truncated_from_bytes") == (None if is_whole else str(len(value or b"")).encode())
+
+
+def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many dead letters wait, and however often they are tried."""
+    caplog.set_level(logging.INFO, "site_spider.results.dead_letters")
+    monkeypatch.setattr("site_spider.results.dead_letters._RETRY_SECONDS", 0.01)
+
+    class Away(NarrowLog):
+        refused = 0
+
+        def send(
+            self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
+        ) -> Future[None]:
+            if self.refused == 100:
+                return super().send(topic, key, value, headers)
+            self.refused += 1
+            sent: Future[None] = Future()
+            sent.set_exception(LogUnavailable("no right to write"))
+            return sent
+
+    async def scenario() -> None:
+        ledger = Ledger()
+        ledger.assign(P, None)
+        log, failures = Away(1_000_000), list[BaseException]()
+        letters = DeadLetters(log, "dead", Completion(ledger, SeedListener()), Background(failures.append))
+        for offset in range(20):
+            entry = ledger.take(P, offset)
+            assert entry is not None
+            letters.set_aside(Message(P, offset, b"k", b"v"), "why", entry)
+        while letters.under_way:
+            await asyncio.sleep(0.01)
+        assert (len(log.taken), failures, ledger.in_flight) == (20, [], 0)
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+    said = [record.message for record in caplog.records if not record.message.startswith("Dead letter from")]
+    assert [line.split(" to dead")[0] for line in said] == [
+        "Dead letters cannot be written",
+        "Dead letters are written",
+    ]

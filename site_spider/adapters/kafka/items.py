@@ -17,7 +17,6 @@ REFUSED = frozenset({
     KafkaError.INVALID_MSG,
     KafkaError.INVALID_MSG_SIZE,
     KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
     KafkaError._BAD_MSG,
 })  # fmt: skip
 

@@ -6,6 +6,9 @@ overflow of our own, and as long as that is not empty new messages queue behind 
 the order of a key is kept. The event loop sends: so the lock is never held for a call that waits, and only
 for a few messages at a time. While the client is broken nobody but the thread uses it.
 
+A topic that refuses messages because of their time (the clock of this machine is wrong) will refuse the next
+ones as well. They are kept, and those for other topics go on; the first of them asks by itself now and then.
+
 An acknowledgement without an offset is none. The client gives it when the server calls what was sent again a
 duplicate. It need not be one when the server has just refused another message for good: those under way
 are numbered anew then, and one of them is lost (measured with librdkafka 2.16.0: the predecessor of a message
@@ -17,10 +20,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer
@@ -31,6 +36,7 @@ from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
+from site_spider.outage import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -44,10 +50,17 @@ _REJECTED = frozenset({
     KafkaError.INVALID_MSG,
     KafkaError.INVALID_MSG_SIZE,
     KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
     KafkaError.TOPIC_EXCEPTION,
     KafkaError._BAD_MSG,
 })  # fmt: skip
+
+
+# The clock of this machine is wrong, so all that it sends will be refused. Of several messages together the
+# server says no more than that a record is invalid, and may mean one of the others.
+_OURS = frozenset({
+    KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD,
+})  # fmt: skip
+_REFUSED_SECONDS = 1.0  # between two questions whether the topic takes messages again
 
 
 class _ProducerRecord(NamedTuple):
@@ -56,6 +69,15 @@ class _ProducerRecord(NamedTuple):
     value: bytes | None
     headers: list[tuple[str, str | bytes | None]]
     future: Future[MessagePlace]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What waits for a topic that refuses it, in the order in which it was sent."""
+
+    back: deque[_ProducerRecord] = field(default_factory=deque)  # from the client; never empty
+    later: deque[_ProducerRecord] = field(default_factory=deque)
+    ask_at: float = 0.0
 
 
 class KafkaProducer:
@@ -68,11 +90,19 @@ class KafkaProducer:
         self._config = config
         self._lock = threading.RLock()  # a future's callback may send the next message from within
         self._overflow: deque[_ProducerRecord] = deque()
+        self._refused: dict[str, _Kept] = {}  # by topic
+        self._with_client: Counter[str] = Counter()  # messages without a report, by topic
         self._unfinished: set[Future[MessagePlace]] = set()
         self._topic = ""  # the last one used: a topic to ask about that exists for certain
         self._broken = False
         self._closed = threading.Event()
         who = f"the producer{purpose and f' of {purpose}'}"
+        self._clock = Outage(
+            logger,
+            f"Kafka at {config.brokers} refuses what this machine sends, because of its clock: "
+            "an outage of ours. Nothing is lost, and it is sent again. Set the clock as that of the brokers",
+            f"Kafka at {config.brokers} takes what this machine sends again",
+        )
         self._certificates = Certificates(config, who)
         self._health = BrokerHealth(
             config.brokers,
@@ -95,11 +125,16 @@ class KafkaProducer:
             if not (is_closed := self._closed.is_set()):
                 self._unfinished.add(future)
                 self._topic = topic
-                if self._overflow or self._broken or not self._produce(outgoing):
-                    self._overflow.append(outgoing)
+                self._pass_on(outgoing)
         if is_closed:
             future.set_exception(LogUnavailable("The producer is closed."))
         return future
+
+    def _pass_on(self, outgoing: _ProducerRecord) -> None:
+        if (kept := self._refused.get(outgoing.topic)) is not None:
+            kept.later.append(outgoing)
+        elif self._overflow or self._broken or not self._produce(outgoing):
+            self._overflow.append(outgoing)
 
     def flush(self, timeout_seconds: float) -> int:
         """See `site_spider.contracts.seed_log.Producer`."""
@@ -109,7 +144,7 @@ class KafkaProducer:
             self._client.flush(max(min(remaining, _POLL_SECONDS), 0))
             if remaining <= 0:
                 break
-            if self._overflow:  # which the client knows nothing of
+            if self._overflow or self._refused:  # which the client knows nothing of
                 self._closed.wait(_OVERFLOW_SECONDS)
         return len(self._unfinished)
 
@@ -121,6 +156,7 @@ class KafkaProducer:
         self._thread.join()
         self._empty_client()
         self._overflow.clear()
+        self._refused.clear()
         self._give_up(set(self._unfinished), "The producer was closed before Kafka acknowledged the message.")
         if left:
             logger.warning("%d messages were not acknowledged by Kafka at %s.", left, self._config.brokers)
@@ -140,6 +176,7 @@ class KafkaProducer:
                 self._renew()
             while self._hand_on():
                 self._client.poll(0)
+            self._ask_refusing()
             if self._topic:
                 self._health.look()
 
@@ -164,6 +201,54 @@ class KafkaProducer:
                 self._overflow.popleft()
         return True
 
+    def _ask_refusing(self) -> None:
+        """Whether topics that refused what was sent take the first of it now, by itself."""
+        with self._lock:
+            now = time.monotonic()
+            for topic, kept in self._refused.items():
+                is_alone = not self._with_client[topic]
+                if is_alone and now >= kept.ask_at and not self._broken:
+                    self._produce(kept.back[0])
+
+    def _keep(self, outgoing: _ProducerRecord, error: KafkaError) -> bool:
+        """Whether it is sent again, because this machine is to blame, or may be."""
+        code = error.code()
+        if self._closed.is_set():
+            return code in _OURS  # and is given up with the others
+        if code in _REJECTED and code != KafkaError.INVALID_RECORD:
+            return False
+        with self._lock:
+            is_first = self._is_first_kept(outgoing)
+            if code not in _OURS and not is_first:
+                return False
+            if code == KafkaError.INVALID_RECORD and is_first:
+                return False  # it was by itself
+            kept = self._refused.setdefault(outgoing.topic, _Kept())
+            if not is_first:
+                kept.back.append(outgoing)
+            if code == KafkaError.INVALID_TIMESTAMP:
+                self._clock.goes_on(f"{outgoing.topic}: {error.str()}")
+                kept.ask_at = time.monotonic() + _REFUSED_SECONDS
+            return True
+
+    def _is_first_kept(self, outgoing: _ProducerRecord) -> bool:
+        kept = self._refused.get(outgoing.topic)
+        return kept is not None and kept.back[0] is outgoing
+
+    def _answered(self, outgoing: _ProducerRecord, *, is_taken: bool) -> None:
+        """The first of what a topic refused has its answer."""
+        with self._lock:
+            if not self._is_first_kept(outgoing):
+                return
+            kept = self._refused[outgoing.topic]
+            kept.back.popleft()
+            if is_taken or not kept.back:
+                del self._refused[outgoing.topic]
+                self._overflow.extend(kept.back)
+                self._overflow.extend(kept.later)
+                if not self._refused:
+                    self._clock.is_over()
+
     def _produce(self, outgoing: _ProducerRecord) -> bool:
         """Hand one message to the client; false when its queue is full."""
         report = partial(self._report, outgoing)
@@ -171,6 +256,7 @@ class KafkaProducer:
             self._client.produce(
                 outgoing.topic, outgoing.value, outgoing.key, on_delivery=report, headers=outgoing.headers
             )
+            self._with_client[outgoing.topic] += 1
         except BufferError:
             return False
         except KafkaException as error:
@@ -190,9 +276,13 @@ class KafkaProducer:
         return is_mine
 
     def _report(self, outgoing: _ProducerRecord, error: KafkaError | None, message: RawMessage) -> None:
+        with self._lock:
+            self._with_client[outgoing.topic] -= 1
         if error is None and message.offset() is None:
             self._send_again(outgoing)
-        else:
+        elif error is None or not self._keep(outgoing, error):
+            if self._refused:
+                self._answered(outgoing, is_taken=error is None)
             self._finish(outgoing.future, error, message)
 
     def _send_again(self, outgoing: _ProducerRecord) -> None:
@@ -236,14 +326,19 @@ class KafkaProducer:
     def _renew(self) -> None:
         """Replace a client that cannot go on (when it is in doubt about the order of messages, say)."""
         with self._lock:  # whoever was handing it a message has done so
-            lost = self._unfinished - {outgoing.future for outgoing in self._overflow}
+            lost = self._unfinished - self._kept()
         self._empty_client()
         with self._lock:
-            lost -= {outgoing.future for outgoing in self._overflow}  # those that are sent again
+            lost -= self._kept()  # those that are sent again
+            self._with_client.clear()
         self._give_up(lost, "Kafka's client gave up before the message was acknowledged.")
         client = self._new_client()
         with self._lock:
             self._client, self._broken = client, False
+
+    def _kept(self) -> set[Future[MessagePlace]]:
+        refused = chain.from_iterable((*kept.back, *kept.later) for kept in self._refused.values())
+        return {outgoing.future for outgoing in chain(self._overflow, refused)}
 
     def _finish_with_client(self) -> None:
         """Later messages wait for the next client; what this one has is sent, if servers still answer it."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from site_spider.adapters.kafka import producer as kafka_producer_module
 from site_spider.errors import LogUnavailable, SinkRejected
 from tests.adapters.kafka.cases import case, lock_folder, of
 from tests.contracts.seed_logs import (
@@ -18,6 +21,8 @@ from tests.contracts.seed_logs import (
     make_kafka_topic,
     wait_until,
 )
+
+PROBE = b"probe"
 
 __all__ = ["case", "kafka_producer", "lock_folder"]
 
@@ -69,6 +74,76 @@ def test_an_acknowledgement_that_names_no_offset_is_not_believed(
     producer.send(case.topic, b"k", b"v").result(PATIENCE_SECONDS)
     producer.close()
     assert [message.value for message in case.log.read(case.topic)] == [b"v", b"v"]
+
+
+def make_refusing(brokers: str, topic: str, *, refuses: bool) -> None:
+    """The topic finds all messages too old, or none, as if the clock of this machine were wrong, or right."""
+    make_kafka_topic(brokers, topic, 1)
+    name, most = "message.timestamp.before.max.ms", "0" if refuses else "86400000"
+    entry = ConfigEntry(name, most, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": brokers})  # to be kept until it has answered
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
+    client, refused = Producer({"bootstrap.servers": brokers, "linger.ms": 20}), list[bool]()
+
+    def is_so() -> bool:
+        client.produce(topic, PROBE, b"k", on_delivery=lambda error, _: refused.append(error is not None))
+        client.flush(PATIENCE_SECONDS)
+        return refused[-1] is refuses
+
+    wait_until(is_so)
+
+
+@pytest.mark.servers
+def test_messages_that_are_refused_because_of_the_clock_are_sent_when_it_is_right(
+    case: Case, kafka_brokers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Said once when it begins and once when it is over; in their order; and other topics go on."""
+    caplog.set_level(logging.INFO)
+    make_refusing(kafka_brokers, case.topic, refuses=True)
+    other = f"{case.topic}.other"
+    make_kafka_topic(kafka_brokers, other, 1)
+    producer = case.new_producer()
+    futures = [producer.send(case.topic, b"k", b"%d" % number) for number in range(200)]
+    wait_until(lambda: "an outage of ours" in caplog.text)
+    futures += [producer.send(case.topic, b"k", b"%d" % number) for number in range(200, 300)]
+    producer.send(other, b"k", b"v").result(PATIENCE_SECONDS)
+    assert not any(future.done() for future in futures)
+    make_refusing(kafka_brokers, case.topic, refuses=False)
+    for future in futures:
+        future.result(PATIENCE_SECONDS)
+    producer.close()
+    found = [message.value for message in case.log.read(case.topic) if message.value != PROBE]
+    assert found == [b"%d" % number for number in range(300)]
+    said = [record.message for record in caplog.records if record.name == kafka_producer_module.__name__]
+    assert ["because of its clock" in line for line in said] == [True, False]
+    assert "again after" in said[1]
+
+
+@pytest.mark.servers
+def test_a_record_that_a_topic_does_not_take_is_rejected_alone(case: Case, kafka_brokers: str) -> None:
+    """A compacted topic wants keys; the server calls all records of the batch invalid."""
+    topic = f"{case.topic}.compacted"
+    make_kafka_topic(kafka_brokers, topic, 1, **{"cleanup.policy": "compact"})
+    producer = case.new_producer()
+    keys = [b"a", None, b"b", None, b"c"]
+    futures = [producer.send(topic, key, b"v") for key in keys]
+    errors = [future.exception(PATIENCE_SECONDS) for future in futures]
+    assert [type(error) for error in errors] == [SinkRejected if key is None else type(None) for key in keys]
+    producer.close()
+    assert [message.key for message in case.log.read(topic)] == [b"a", b"b", b"c"]
+
+
+@pytest.mark.servers
+def test_a_producer_that_is_closed_gives_up_what_is_refused_because_of_the_clock(
+    case: Case, kafka_brokers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_producer_module, "_CLOSE_SECONDS", 0.5)
+    make_refusing(kafka_brokers, case.topic, refuses=True)
+    producer = case.new_producer()
+    futures = [producer.send(case.topic, b"k", b"v") for _ in range(10)]
+    producer.close()
+    assert {type(future.exception(0)) for future in futures} == {LogUnavailable}
 
 
 @pytest.mark.servers
