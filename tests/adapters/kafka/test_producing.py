@@ -67,7 +67,7 @@ def test_an_acknowledgement_that_names_no_offset_is_not_believed(
     reported = producer._report  # type: ignore[attr-defined]
 
     def report(outgoing: Any, error: KafkaError | None, message: Any) -> None:
-        place = {"topic": message.topic, "partition": message.partition}
+        place = {"topic": message.topic, "partition": message.partition, "timestamp": message.timestamp}
         reported(outgoing, error, SimpleNamespace(offset=lambda: next(offsets), **place))
 
     monkeypatch.setattr(producer, "_report", report)
