@@ -1,7 +1,8 @@
-"""Refuses settings of ours that nobody reads: a mistyped name would be without effect, silently.
+"""Refuses settings that nobody reads: a mistyped name would be without effect, silently.
 
 Known are the names with a default, here or in the settings file of the project at hand, and those that a
-class of somebody else's declares in `setting_names`.
+class of somebody else's declares in `setting_names`. Other names than ours are refused when they are nearly
+one of Scrapy's, and have such a value: other parts of a project have settings of their own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ _PREFIX = "SITE_"
 _OF_SERVERS = "SITE_SERVERS_"  # task_shell/servers.sh reads these
 _FILE = "SCRAPY_SETTINGS_MODULE"  # the variable that Scrapy keeps the project's settings file in
 _LIKENESS = 0.6  # of two names, from 0 to 1
+_NEARLY = 0.9  # the same: a letter that lacks or is too many
+_LONG = 12  # characters: a shorter variable of the environment may be another program's
+_SCRAPYS = frozenset(name for name in dir(default_settings) if name.isupper())
+_UNUSUAL = frozenset({"CONCURRENT_REQUESTS_PER_IP"})  # Scrapy reads them, and has no default
 _CLASSES = ("SITE_SEED_LOG_CLASSES", "SITE_SINK_CLASSES", "SITE_READER_CLASSES", "SITE_DUPEFILTER_CLASSES")
 
 
@@ -39,6 +44,40 @@ def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ)
         unknown -= set(_declared(settings))
     if unknown:
         raise ConfigError(" ".join(map(_refusal, sorted(unknown))) + " docs/settings.md has all of them.")
+    if misspelt := dict(_misspelt(settings, environ)):
+        raise ConfigError(
+            " ".join(f"{name} is not a setting: did you mean {near}?" for name, near in misspelt.items())
+        )
+    for name, default in vars(ours).items():
+        if isinstance(default, dict):
+            options.mapping(settings, name)  # also of what is not used now
+
+
+def _misspelt(settings: BaseSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Names that are nearly one of Scrapy's, and that."""
+    declared = set(_declared(settings)) | _UNUSUAL
+    long = {name: value for name, value in environ.items() if len(name) >= _LONG and name not in settings}
+    for name, value in sorted({**long, **{name: settings[name] for name in settings}}.items()):
+        if not name.isupper() or name in _SCRAPYS or name in declared or name.startswith(_PREFIX):
+            continue
+        near = get_close_matches(name, _SCRAPYS, n=1, cutoff=_NEARLY)
+        if near and _fits(value, getattr(default_settings, near[0])):
+            yield name, near[0]
+
+
+def _fits(value: object, default: object) -> bool:
+    """Whether somebody may have meant it for a setting with this default: USER_AGENTS is a list of others."""
+    if isinstance(value, str):
+        is_number = value.replace(".", "", 1).isdecimal() or value.lower() in {"true", "false"}
+        return is_number or not isinstance(default, bool | int | float)
+    return default is None or _kind(value) is _kind(default)
+
+
+def _kind(value: object) -> type:
+    """A number, a text or neither."""
+    if isinstance(value, int | float):  # true and false as well
+        return float
+    return str if isinstance(value, str) else object
 
 
 def _with_defaults() -> set[str]:

@@ -45,6 +45,40 @@ def test_the_nearest_known_name_is_named(name: str, near: str, priority: str) ->
     assert said.startswith(f"{name} is not a setting: did you mean {near}?")
 
 
+@pytest.mark.parametrize("priority", ["project", "spider", "cmdline", "environment"])
+@pytest.mark.parametrize(
+    ("name", "near", "value"),
+    [
+        ("CONCURENT_REQUESTS", "CONCURRENT_REQUESTS", "5"),
+        ("DOWNLOAD_DELAYS", "DOWNLOAD_DELAY", 0.5),
+        ("ROBOTSTXT_OBAY", "ROBOTSTXT_OBEY", True),
+        ("ITEM_PIPELINE", "ITEM_PIPELINES", {"mine.Pipeline": 100}),
+    ],
+)
+def test_a_misspelt_setting_of_scrapys_is_refused(name: str, near: str, value: Any, priority: str) -> None:
+    """Wherever it is given."""
+    environ = {name: str(value)} if priority == "environment" and not isinstance(value, dict) else {}
+    said = (
+        refusal(environ)
+        if environ
+        else refusal(priority=priority.replace("environment", "cmdline"), **{name: value})
+    )
+    assert said == f"{name} is not a setting: did you mean {near}?"
+
+
+def test_settings_of_other_parts_of_a_project_are_left_alone() -> None:
+    """Also those with nearly the name of one and another kind of value, and short variables of others."""
+    assert refusal(USER_AGENTS=["a", "b"], PLAYWRIGHT_LAUNCH_OPTIONS={}, SENTRY_DSN="x") == ""
+    assert refusal({"LOGLEVEL": "info", "PATH": "x", "CONCURRENT_REQUESTS": "x"}) == ""
+    assert refusal(CONCURRENT_REQUESTS_PER_IP=3) == ""
+
+
+def test_options_that_cannot_be_read_are_refused_also_where_nobody_uses_them() -> None:
+    """The brokers may come with the next start."""
+    for value in ("{broken", "[1]", "7"):
+        assert refusal(SITE_KAFKA_OPTIONS=value, SITE_KAFKA_BROKERS="").startswith("SITE_KAFKA_OPTIONS ")
+
+
 def test_a_name_like_no_other_is_refused_all_the_same() -> None:
     assert refusal(SITE_QQQQQQQQ="x") == "SITE_QQQQQQQQ is not a setting. docs/settings.md has all of them."
 

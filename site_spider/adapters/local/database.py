@@ -8,12 +8,15 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterable
+from errno import EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 
 from site_spider.adapters.private_files import private_database
 
 _ATTEMPTS = 100
 _PAUSE_SECONDS = 0.05
+# A path that cannot be a folder of ours, however long one waits; a full or slow disk is none of these.
+_NEVER = frozenset({ENOENT, ENOTDIR, EEXIST, EISDIR, EACCES, EPERM, EROFS, ENAMETOOLONG, ELOOP})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
@@ -51,6 +54,11 @@ def create(connection: sqlite3.Connection, schema: Iterable[str]) -> None:
     for statement in schema:
         connection.execute(statement)
     connection.execute("COMMIT")
+
+
+def can_never_be(error: BaseException | None) -> bool:
+    """Whether a file could not be made where it was to be, and will not be later."""
+    return isinstance(error, OSError) and error.errno in _NEVER
 
 
 def error_code(error: sqlite3.Error) -> int:

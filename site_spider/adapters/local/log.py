@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
 from site_spider import options
+from site_spider.adapters.local.database import can_never_be
 from site_spider.adapters.local.log_consumer import LocalConsumer, to_message
 from site_spider.adapters.local.log_file import (
     FILE_NAME,
@@ -37,7 +38,7 @@ from site_spider.contracts.seed_log import (
     Topics,
     each_topic,
 )
-from site_spider.errors import ConfigError, TopicMissing
+from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
 
 PARTITIONS = 4  # of a new topic; as many members of a group find work
 _SELECT_TIME = "SELECT timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1"
@@ -75,9 +76,17 @@ class LocalSeedLog:
         self._keep_seconds = seconds
 
     def check(self, timeout_seconds: float) -> None:
-        """See `site_spider.contracts.seed_log.SeedLog`; makes the file when it is missing."""
-        with closing(LogFile(self._folder, busy_seconds=timeout_seconds)) as file, file.transaction():
-            pass
+        """See `site_spider.contracts.seed_log.SeedLog`; makes the file when it is missing.
+
+        Raises ConfigError where there can be none.
+        """
+        try:
+            with closing(LogFile(self._folder, busy_seconds=timeout_seconds)) as file, file.transaction():
+                pass
+        except LogUnavailable as error:
+            if can_never_be(error.__cause__):
+                raise ConfigError(str(error)) from error
+            raise
 
     def identity(self) -> str:
         """See `site_spider.contracts.seed_log.SeedLog`: the folder."""

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from site_spider.adapters.local.database import can_never_be
 from site_spider.adapters.local.filters import conditions
 from site_spider.adapters.local.store import (
     BUSY_SECONDS,
@@ -26,6 +27,7 @@ from site_spider.adapters.local.store import (
 )
 from site_spider.contracts.reader import ANY, Fields, StatusFilter
 from site_spider.contracts.sink import Record, Verdict
+from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView, text
 from site_spider.results.nulls import without_mark
 
@@ -65,8 +67,13 @@ class LocalSink:
         return cls(_folder(settings), STATISTICS, keep_seconds=keep_seconds(settings))
 
     async def open(self) -> None:
-        """Create the file and its tables if they are missing. Raises SinkUnavailable."""
-        await self._run(self._store.open)
+        """Create the file and its tables if they are missing. Raises SinkUnavailable, ConfigError."""
+        try:
+            await self._run(self._store.open)
+        except SinkUnavailable as error:
+            if can_never_be(error.__cause__):
+                raise ConfigError(str(error)) from error
+            raise
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in one transaction. Raises SinkUnavailable."""

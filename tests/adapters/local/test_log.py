@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 import sqlite3
@@ -14,6 +15,7 @@ import pytest
 from site_spider.adapters.local import log_members as local_log_members
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.log_file import FILE_NAME, LogFile
+from site_spider.adapters.local.results import LocalSink
 from site_spider.contracts.seed_log import Position
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
 from tests.adapters.seed_log_process import process
@@ -31,6 +33,16 @@ def case(tmp_path: Path) -> Iterator[Case]:
 
 def settings(folder: Path) -> dict[str, str]:
     return {"SITE_DATA_DIR": str(folder)}
+
+
+def test_a_folder_that_cannot_be_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    """The seed log, and the results when seeds are elsewhere."""
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none")):
+        with pytest.raises(ConfigError, match=r"^SITE_DATA_DIR is .*set another folder\.$"):
+            LocalSeedLog(folder).check(1)
+        with pytest.raises(ConfigError, match=r"^SITE_DATA_DIR is .*set another folder\.$"):
+            asyncio.run(LocalSink(folder).open())
 
 
 # --- other processes -----------------------------------------------------------------------
@@ -162,7 +174,7 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, damage: str) -> Non
         folder.write_text("a file where a folder should be")
     log = LocalSeedLog(folder)
     words = f"SITE_DATA_DIR is '{folder}'.*{FILE_NAME}"
-    with pytest.raises(LogUnavailable, match=words):
+    with pytest.raises(LogUnavailable if damage == "corrupt" else ConfigError, match=words):
         log.check(1)
     with pytest.raises(LogUnavailable, match=words):
         log.progress("topic", "group")
