@@ -128,8 +128,20 @@ class Command(SiteCommand):
                 if task is not None:
                     task.end(closes=opts.close and is_whole)
                 print(f"produced {seeding.produced}, refused {seeding.refused}", flush=True)
+        if not opts.spider and seeding.produced:
+            self._say_who_reads(topic)
         if seeding.refused:
             self.exitcode = EXIT_FAILED
+
+    def _say_who_reads(self, topic: str) -> None:
+        """Where spiders have topics of their own: whoever names no spider may have meant another one."""
+        topics = self.topics_of_spiders()
+        if len(set(topics.values())) < 2:
+            return
+        readers = [name for name, read in topics.items() if topic in read]
+        others = [f"{name} reads {', '.join(read)}" for name, read in topics.items() if topic not in read]
+        said = f"Topic {topic} is read by {', '.join(readers) or 'no spider'}"
+        _say(f"{said}; {'; '.join(others)} (scrapy seed --spider NAME)." if others else f"{said}.")
 
     def _gate(
         self, log: SeedLog, topic: str, most: int | None, finish: Callable[[], None]

@@ -8,6 +8,7 @@ import os
 import sys
 import textwrap
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, NoReturn
 
 from scrapy import Spider
@@ -20,6 +21,7 @@ from scrapy.utils.log import configure_logging
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.secrets import Redaction
+from site_spider.seed.tiers import Tiers
 from site_spider.service import addon, exit_code
 from site_spider.service.environment import apply_environment
 from site_spider.service.redaction import redact_logs
@@ -47,6 +49,7 @@ class SiteCommand(ScrapyCommand):
     examples = ""  # lines at the end of --help
     spider_class: type[Spider] = Spider
     _redaction = Redaction(())
+    _of_project: Settings | None = None  # the settings before those of a spider
 
     @property
     def name(self) -> str:
@@ -86,17 +89,30 @@ class SiteCommand(ScrapyCommand):
             addon.apply_settings(self.options)
         if not addon.has_settings(self.options):
             raise UsageError(_NO_SETTINGS, print_help=False)
+        self._of_project = self.options.copy()
         self.spider_class = self._loaded(opts.spider) if opts.spider else self._usual_spider()
         self.spider_class.update_settings(self.options)
         apply_environment(self.options)
 
     def _usual_spider(self) -> type[Spider]:
         """Whose custom_settings count: crawl_spider's, else those of the only one that takes seeds."""
-        loader = get_spider_loader(self.options)
-        spiders = map(loader.load, loader.list())
-        takers = [spider for spider in spiders if getattr(spider, "takes_seeds", False)]
+        takers = self._takers()
         found = [spider for spider in takers if spider.name == DEFAULT_SPIDER] or takers
         return found[0] if len(found) == 1 else Spider
+
+    def _takers(self) -> list[type[Spider]]:
+        loader = get_spider_loader(self.options)
+        spiders = map(loader.load, loader.list())
+        return [spider for spider in spiders if getattr(spider, "takes_seeds", False)]
+
+    def topics_of_spiders(self) -> dict[str, Sequence[str]]:
+        """The seed topics of each spider that takes seeds, by its name. Raises ConfigError."""
+        found: dict[str, Sequence[str]] = {}
+        for spider in self._takers():
+            settings = (self._of_project or self.options).copy()
+            spider.update_settings(settings)
+            found[spider.name] = Tiers.of(settings).topics
+        return found
 
     def _loaded(self, name: str) -> type[Spider]:
         loader = get_spider_loader(self.options)

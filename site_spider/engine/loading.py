@@ -8,11 +8,13 @@ from scrapy.utils.misc import load_object
 
 from site_spider.errors import ConfigError
 
-_EXTRAS = {"redis": "redis", "happybase": "hbase", "thriftpy2": "hbase"}  # module > extra of this package
+# module > what to install: the extra of this package that has it, as in pyproject.toml
+_HBASE = "'happybase>=1.3' 'thriftpy2>=0.7.1'"
+_INSTALLS = {"redis": "'redis>=8.1'", "happybase": _HBASE, "thriftpy2": _HBASE}
 
 
 def load_class(setting: str, path: Any) -> Any:
-    """What a dotted path names. Raises ConfigError, with the extra to install when a client is missing."""
+    """What a dotted path names. Raises ConfigError, with what to install when a client is missing."""
     try:
         return load_object(path)
     except (ImportError, NameError, ValueError, TypeError) as error:
@@ -23,5 +25,5 @@ def load_class(setting: str, path: Any) -> Any:
 
 def _remedy(error: Exception) -> str:
     missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
-    extra = _EXTRAS.get(missing.partition(".")[0])
-    return f" Install it with: pip install 'site-spider[{extra}]'" if extra else ""
+    needed = _INSTALLS.get(missing.partition(".")[0])
+    return f" Install it with: pip install {needed}" if needed else ""

@@ -7,8 +7,10 @@ from typing import Any, Self
 
 from scrapy.crawler import Crawler
 from scrapy.logformatter import LogFormatter
+from twisted.python.failure import Failure
 
 from site_spider.engine import log_record
+from site_spider.engine.frames import without_callers
 
 
 class PageLogFormatter(LogFormatter):
@@ -31,6 +33,11 @@ class PageLogFormatter(LogFormatter):
     def crawled(self, *arguments: Any) -> Any:
         """As Scrapy's; None where DEBUG lines are not written."""
         return super().crawled(*arguments) if self.is_verbose else None
+
+    def spider_error(self, failure: Failure, *arguments: Any) -> Any:
+        """As Scrapy's, with the lines of the spider: without those that led to it."""
+        failure.tb = without_callers(failure.value)
+        return super().spider_error(failure, *arguments)
 
     def scraped(self, *arguments: Any) -> Any:
         """As Scrapy's; None where DEBUG lines are not written."""

@@ -38,6 +38,33 @@ def test_standard_input_is_read_and_all_good_is_exit_code_0(project: Project) ->
     assert len(list(project.log.read("from-environment"))) == 1
 
 
+def test_who_reads_the_topic_is_said_where_spiders_have_topics_of_their_own(
+    project: Project, tmp_path: Path
+) -> None:
+    """Without --spider: the seeds of another spider would wait for ever."""
+    own = {"SITE_SEED_TOPIC": "news"}
+    (tmp_path / "mine.py").write_text(
+        "from site_spider import SeedSpider\n"
+        f"class News(SeedSpider):\n    name = 'news'\n    custom_settings = {own}\n"
+        "class Same(SeedSpider):\n    name = 'same'\n"
+    )
+
+    def seed(*options: str, **more: str) -> str:
+        modules = ("-s", "SPIDER_MODULES=site_spider.spiders,mine")
+        ran = project.scrapy(
+            "seed", *modules, *options, stdin="http://a.test/", PYTHONPATH=str(tmp_path), **more
+        )
+        assert ran.stdout == "produced 1, refused 0\n"
+        return ran.stderr
+
+    theirs = "news reads news (scrapy seed --spider NAME).\n"
+    assert seed() == f"Topic seeds is read by crawl_spider, same; {theirs}"
+    assert seed("--topic", "nobodys").startswith("Topic nobodys is read by no spider; ")
+    assert seed("--spider", "news") == ""
+    assert seed(SITE_SEED_TOPIC="all") == ""
+    assert len(list(project.log.read("news"))) == 1
+
+
 def test_a_file_that_cannot_be_read_is_named(project: Project) -> None:
     """One clear line, exit code 1."""
     ran = project.scrapy("seed", "no-such-file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,17 @@ def test_a_callback_that_raises_leaves_the_page_as_it_was_received(
     """Whatever sort of callback it is."""
     document = document_of(tmp_path, spider)
     assert (document["body"], document["description"]) == (BODY, "ValueError in the spider: on purpose")
+
+
+@pytest.mark.parametrize("spider", [Raises, RaisesHalfWay])
+def test_the_traceback_begins_with_the_line_of_the_spider(
+    spider: type[SeedSpider], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """How the engine came there is the same for all."""
+    document_of(tmp_path, spider)
+    (record,) = [record for record in caplog.records if "Spider error" in record.getMessage()]
+    assert record.exc_info is not None
+    assert [frame.name for frame in traceback.extract_tb(record.exc_info[2])] == ["parse"]
 
 
 def test_a_failure_on_a_page_that_is_an_error_itself_says_both(tmp_path: Path) -> None:

@@ -117,10 +117,10 @@ class IndexPreparation:
             content = self._template.without_analysis()
             await client.indices.put_index_template(name=name, **content)
             logger.log(
-                logging.WARNING if has_text(content) else logging.INFO,  # said of results alone
+                logging.INFO if has_text(content) else logging.DEBUG,  # said of results alone
                 "%s is %s, which lacks the module analysis-common (html_strip, asciifolding): indices of the"
-                " template %s are searched with mark-up and accents as they stand; results have a field %s"
-                " without both.",
+                " template %s are searched with mark-up and accents as they stand; search the field %s of"
+                " results, which has neither.",
                 HOSTS,
                 self._options.address,
                 name,

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 from site_spider.errors import ConfigError
 
+INSTALLS = "'opentelemetry-sdk>=1.45' 'opentelemetry-exporter-otlp-proto-http>=1.45'"
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _OF_METRICS = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 
@@ -19,7 +20,7 @@ def check_installed(because: str) -> None:
     except ModuleNotFoundError:
         found = None
     if found is None:
-        raise ConfigError(f"{because}, which needs OpenTelemetry: pip install 'site-spider[otel]'.")
+        raise ConfigError(f"{because}, which needs OpenTelemetry: pip install {INSTALLS}.")
 
 
 def metrics_are_wanted(environ: Mapping[str, str] = os.environ) -> bool:
