@@ -17,6 +17,8 @@ from urllib.parse import quote, unquote
 
 HIDDEN = "***"
 
+_SWITCHES = ("true", "false", "True", "False", "0", "1")  # of settings such as COOKIES_ENABLED
+
 _SHORTEST = 4  # characters; a shorter one would be found in every second word
 _LONG_NAME = 8  # of a user without a password: then the name is one, as with tokens
 _SCRAPYS = (
@@ -45,6 +47,22 @@ class Redaction:
     def __call__(self, text: str) -> str:
         """The text without them."""
         return self._secrets.sub(HIDDEN, text) if self._secrets else text
+
+
+def masked(name: str, value: object) -> Any:
+    """A setting as it may be shown: whatever has a secret name is hidden, in dicts and JSON as well."""
+    if isinstance(value, Mapping):
+        return {str(key): masked(str(key), inner) for key, inner in value.items()}
+    if isinstance(value, str) and value.strip().startswith("{"):
+        try:
+            return json.dumps(masked(name, json.loads(value)))
+        except (ValueError, RecursionError):
+            return HIDDEN
+    if _SECRET_NAME.search(name) and value and isinstance(value, str | bytes | list | tuple):
+        return value if value in _SWITCHES else HIDDEN
+    if isinstance(value, list | tuple):
+        return [masked("", inner) for inner in value]
+    return without_secrets(value, name, value) if isinstance(value, str) else value
 
 
 def without_secrets(text: str, name: str, value: object) -> str:

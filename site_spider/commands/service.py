@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -11,11 +12,16 @@ from typing import NoReturn
 
 from scrapy import Spider
 
+from site_spider.commands.output import add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import SiteCommand
+from site_spider.commands.table import Column
 from site_spider.errors import ConfigError
 from site_spider.seed.tiers import Tiers
 from site_spider.service import exit_code, supervisor
-from site_spider.service.check import check_crawl
+from site_spider.service.check import check_crawl, examine, origins
+
+_SETTINGS = (Column("SETTING"), Column("VALUE", shrinks=True), Column("FROM"))
+_FINDINGS = (Column("OK"), Column("WHAT"), Column("STATE"))
 
 
 class Command(SiteCommand):
@@ -35,6 +41,7 @@ class Command(SiteCommand):
         scrapy service shop -n 4 --until-done
         scrapy service shop -n 4 -s DOWNLOAD_DELAY=1 --logfile crawl-%p.log
         scrapy service shop --scale 8      from another terminal; 0: all stop
+        scrapy service shop --check        settings, servers and rights
     """
 
     def syntax(self) -> str:
@@ -58,6 +65,13 @@ class Command(SiteCommand):
             type=_count_or_none,
             help="have the `scrapy service` that runs with this spider, topic and group keep N processes",
         )
+        parser.add_argument(
+            "--check",
+            action="store_true",
+            help="show which settings would be used and where they come from, and whether servers and rights "
+            "are there; nothing is started, written or joined",
+        )
+        add_format_option(parser)
         for flag, what in (("-a", "NAME=VALUE"), ("-o", "FILE"), ("-O", "FILE")):
             parser.add_argument(
                 flag,
@@ -76,7 +90,10 @@ class Command(SiteCommand):
         self.options.set("LOG_FILE", None, priority="cmdline")
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Supervise. Raises SiteSpiderError."""
+        """Supervise, or check. Raises SiteSpiderError."""
+        if opts.check and self.spider_class is not Spider:
+            self._show_check(opts.format)
+            return
         try:
             self._check(is_started=opts.scale is None)
         except ConfigError as error:
@@ -91,6 +108,23 @@ class Command(SiteCommand):
             raise ConfigError("No spider takes seeds, or several do: name one, as `scrapy list` shows them.")
         if is_started:
             check_crawl(self.options, self.spider_class)
+
+    def _show_check(self, form: str) -> None:
+        known = [*origins(self.options, self.spider_class)]
+        findings = [*examine(self.options, self.spider_class)]
+        code = next((found.code for found in findings if found.code), 0)
+        if form == "json":
+            settings = {one.name: {"value": one.value, "from": one.source} for one in known}
+            checks = [found._asdict() for found in findings]
+            spider = self.spider_class.name
+            print_json({"spider": spider, "settings": settings, "checks": checks, "exit_code": code})
+        else:
+            shown = [one for one in known if one.is_essential or not one.is_default]
+            print_table(_SETTINGS, [[one.name, _cell(one.value), one.source] for one in shown])
+            show(f"{len(known) - len(shown)} other settings have their defaults (--format json shows them)")
+            print()
+            print_table(_FINDINGS, [["no" if one.code else "yes", one.what, one.says] for one in findings])
+        self.end_with(code)
 
     def _supervision(self, opts: argparse.Namespace) -> Iterator[str]:
         group, topics = str(self.options["SITE_CONSUMER_GROUP"]), ",".join(Tiers.of(self.options).topics)
@@ -124,6 +158,10 @@ def _crawl_options(opts: argparse.Namespace) -> Iterator[str]:
         yield f"--loglevel={opts.loglevel}"
     if opts.nolog:
         yield "--nolog"
+
+
+def _cell(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _count(text: str) -> int:

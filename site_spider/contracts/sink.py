@@ -50,7 +50,8 @@ class Sink(Protocol):
     else put into a document survive (partial update with upsert).
 
     `from_settings` builds the sink of results. A class that takes the items of spiders, too, has a class
-    method `for_items` beside it; the sink that it builds replaces a whole document.
+    method `for_items` beside it; the sink that it builds replaces a whole document. A method `async check()`
+    may say in a few words what `open` would find, changing nothing; it raises what `open` does.
     """
 
     name: str

@@ -24,6 +24,11 @@ class OnDemand:
         """It is made of a sink, not of settings."""
         raise NotImplementedError
 
+    async def check(self) -> str:
+        """As the sink does, where it can say."""
+        check = getattr(self._sink, "check", None)
+        return str(await check()) if check is not None else ""
+
     async def open(self) -> None:
         """Nothing yet."""
 

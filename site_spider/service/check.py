@@ -1,19 +1,57 @@
-"""Whether a crawl with these settings would start: its settings, and its rights in the seed log."""
+"""Whether a crawl with these settings would start: where they come from, its rights, and its servers."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
 from scrapy import Spider
 from scrapy.crawler import Crawler
-from scrapy.settings import BaseSettings, Settings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings
 
 from site_spider import options
-from site_spider.contracts.seed_log import Right, SeedLog
-from site_spider.errors import ConfigError
+from site_spider.contracts.seed_log import Granted, Right, SeedLog
+from site_spider.dupefilter.dupefilter import store_class
+from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.observe.identity import Identity
 from site_spider.observe.statistics_id import statistics_id
-from site_spider.service import plugins
+from site_spider.secrets import Redaction, masked, secrets_of
+from site_spider.service import addon, exit_code, plugins, secret_files
 from site_spider.service.config import ServiceSettings
+from site_spider.service.environment import ENVIRONMENT_PRIORITY
 from site_spider.service.observers import statistics_plan
+
+_ESSENTIAL: Final = (
+    *("SITE_KAFKA_BROKERS", "SITE_SEED_TOPIC", "SITE_SEED_TOPICS", "SITE_CONSUMER_GROUP", "SITE_SINKS"),
+    *("SITE_DATA_DIR", "CONCURRENT_REQUESTS"),
+)
+_OF_COMMANDS: Final = frozenset({"LOG_LEVEL", "LOG_FILE", "LOG_FORMAT"})  # a command has its own
+_CHECK_SECONDS = 10.0
+_PART_SECONDS = 30.0
+
+
+class SettingSource(NamedTuple):
+    """A setting as it would be used, without what is secret in it, and who has set it."""
+
+    name: str
+    value: Any
+    source: str
+    is_default: bool
+
+    @property
+    def is_essential(self) -> bool:
+        """Whether people want to see it though nobody has changed it."""
+        return self.name in _ESSENTIAL
+
+
+class Finding(NamedTuple):
+    """What is there of that which a crawl needs; `code` is what it would end with, or 0."""
+
+    what: str
+    says: str
+    code: int = 0
 
 
 def check_takes_seeds(spider: type[Spider]) -> None:
@@ -61,3 +99,120 @@ def check_rights(log: SeedLog, config: ServiceSettings, settings: BaseSettings) 
             f"Kafka at {log.address} refuses this process. Grant the user of SITE_KAFKA_OPTIONS "
             f"{'; '.join(missing)}; docs/security.md has the commands."
         )
+
+
+def origins(
+    settings: BaseSettings, spider: type[Spider], environ: Mapping[str, str] = os.environ
+) -> Iterator[SettingSource]:
+    """All settings of ours, and those of Scrapy that somebody has set; by name."""
+    redaction = Redaction(secrets_of(settings))
+    is_other = addon.is_enabled(settings)
+    usual = SETTINGS_PRIORITIES["addon" if is_other else "project"]
+    for name in sorted(settings):
+        priority, value = settings.getpriority(name) or 0, settings[name]
+        is_component = isinstance(value, BaseSettings)
+        is_wanted = name.startswith("SITE_") or name in _ESSENTIAL or priority > usual
+        if is_component or name in _OF_COMMANDS or not is_wanted or (is_other and name == "ADDONS"):
+            continue
+        shown = masked(name, value)
+        shown = redaction(shown) if isinstance(shown, str) else shown
+        yield SettingSource(
+            name, shown, _source(settings, name, priority, spider, environ), priority <= usual
+        )
+
+
+def _source(
+    settings: BaseSettings, name: str, priority: int, spider: type[Spider], environ: Mapping[str, str]
+) -> str:
+    if priority >= SETTINGS_PRIORITIES["cmdline"]:
+        return "command line"
+    if priority >= ENVIRONMENT_PRIORITY:
+        path = settings.get(f"{name}_FILE") or environ.get(f"{name}_FILE")
+        return f"file {path}" if name in secret_files.SECRETS and path else "environment"
+    if priority >= SETTINGS_PRIORITIES["spider"]:
+        return f"custom_settings of {spider.name}"
+    if priority >= SETTINGS_PRIORITIES["project"]:
+        return environ.get("SCRAPY_SETTINGS_MODULE", "site_spider.settings")
+    return "site_spider.settings" if priority >= SETTINGS_PRIORITIES["addon"] else "default of Scrapy"
+
+
+def examine(settings: Settings, spider: type[Spider]) -> Iterator[Finding]:
+    """What a crawl would find. No group is joined, and nothing is written or created."""
+    try:
+        check_crawl(settings, spider)
+        config = ServiceSettings.read(settings)
+        store = store_class(settings)
+        done = (
+            store.from_settings(settings) if store is not None and hasattr(store, "from_settings") else None
+        )
+        parts = [
+            *((f"sink {sink.name}", sink) for sink in plugins.sinks(settings)),
+            *((f"sink {sink.name}", sink) for sink in plugins.item_sinks(settings)),
+            *((f"statistics {store.name}", store) for store in plugins.statistics_stores(settings)),
+            *([] if done is None else [(f"dupefilter {settings['SITE_DUPEFILTER']}", done)]),
+        ]
+        log = plugins.seed_log(settings)
+    except ConfigError as error:
+        yield Finding("settings", str(error), exit_code.CONFIG)
+        return
+    yield Finding("settings", "can be used")
+    if options.text(settings, "SITE_KAFKA_BROKERS"):
+        yield from _of_kafka(log, config, settings)
+    else:
+        yield Finding("seed log", f"embedded, in {settings['SITE_DATA_DIR']}")
+    for what, part in parts:
+        if not what.startswith("sink kafka"):  # the topics are those above
+            yield _of_part(what, part)
+
+
+def _of_kafka(log: SeedLog, config: ServiceSettings, settings: BaseSettings) -> Iterator[Finding]:
+    try:
+        log.check(_CHECK_SECONDS)
+        yield Finding("Kafka", f"{log.address} answers")
+        needed = needed_rights(config, settings)
+        for said in log.granted(needed):
+            yield Finding(*_of_right(log, said), code=exit_code.CONFIG if said.missing and said.exists else 0)
+        for said in log.granted(_useful_rights(config)):
+            what, says = _of_right(log, said)
+            yield Finding(what, f"{says}; a crawl starts without" if said.missing else says)
+    except SiteSpiderError as error:
+        yield Finding("Kafka", str(error), exit_code.of(error, exit_code.SETUP))
+    if config.exactly_once:
+        yield Finding("transactional ids", "Kafka does not say whether this process may use them")
+
+
+def _useful_rights(config: ServiceSettings) -> list[Right]:
+    """Of what works beside the crawl: statistics for consoles, and tasks."""
+    tasks = config.task_topics
+    both = [config.stats_topic, tasks.tasks, tasks.control, tasks.pages, tasks.parked]
+    return [
+        *(Right("topic", topic, ("Read", "Write")) for topic in both),
+        Right("topic", tasks.events, ("Write",)),
+    ]
+
+
+def _of_right(log: SeedLog, said: Granted) -> tuple[str, str]:
+    kind, name, operations = said.right
+    what = f"{kind} {name}"
+    if not said.exists:
+        return what, "does not exist" + (", and this user may not create it" if said.missing else " yet")
+    if said.missing:
+        return what, f"this user may not {_joined(said.missing, 'or')}"
+    number = f", {log.partitions(name)} partitions" if kind == "topic" else ""
+    return what, f"this user may {_joined(operations, 'and')}{number}"
+
+
+def _joined(words: Sequence[str], by: str) -> str:
+    return f" {by} ".join(word.lower() for word in words)
+
+
+def _of_part(what: str, part: Any) -> Finding:
+    check = getattr(part, "check", None)
+    if check is None:
+        return Finding(what, "is not checked: its class has no method check")
+    try:
+        return Finding(what, asyncio.run(asyncio.wait_for(check(), _PART_SECONDS)) or "is not checked")
+    except TimeoutError:
+        return Finding(what, f"no answer within {_PART_SECONDS:.0f} s", exit_code.UNAVAILABLE)
+    except SiteSpiderError as error:
+        return Finding(what, str(error), exit_code.of(error, exit_code.SETUP))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -82,6 +84,27 @@ def test_a_wrong_setting_starts_nothing(words: list[str], capsys: pytest.Capture
     assert run("-s", "SITE_LINK_SCOPE=galaxy").exitcode == 78
     assert words == []
     assert "SITE_LINK_SCOPE is 'galaxy'" in capsys.readouterr().err
+
+
+def test_a_check_starts_nothing_and_shows_no_secret(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings with who has set them, servers, and the exit code that a crawl would have."""
+    monkeypatch.setenv("SITE_SPILL_KEY", "very-secret-and-long-enough")
+    away = "SITE_ELASTICSEARCH_HOSTS=http://crawler:hidden@127.0.0.1:1"
+    assert run("--check", "-s", "SITE_SINKS=local,elasticsearch", "-s", away).exitcode == 69
+    shown = capsys.readouterr()
+    assert words == []
+    assert re.search(r"SITE_SPILL_KEY +\*\*\* +environment", shown.out)
+    assert re.search(r"SITE_SINKS +local,elasticsearch +command line", shown.out)
+    assert re.search(r"yes +sink local +\S+ will be created", shown.out)
+    assert re.search(r"no +sink elasticsearch +", shown.out)
+    assert "hidden" not in shown.out + shown.err
+    assert "secret" not in shown.out + shown.err
+    run("--check", "--format", "json")
+    document = json.loads(capsys.readouterr().out)
+    assert document["settings"]["SITE_LINK_SCOPE"] == {"value": "host", "from": "site_spider.settings"}
+    assert document["exit_code"] == 0
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many", "10000"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from elastic_transport import TlsError
@@ -49,11 +50,26 @@ class IndexPreparation:
 
     async def run(self, client: AsyncElasticsearch) -> bool:
         """Whether results get a field for the text of pages. Raises SinkUnavailable, ConfigError."""
-        try:
+        with self._explaining():
             await self._check_health(client)
             await self._check_rights(client)
             self._has_text = await self._install_template(client)
             await self._adjust_index(client)
+        return self._has_text
+
+    async def check(self, client: AsyncElasticsearch) -> str:
+        """What `run` would find; nothing is changed. Raises SinkUnavailable, ConfigError."""
+        with self._explaining():
+            await self._check_health(client)
+            await self._check_rights(client)
+            exists = bool(await client.indices.exists(index=self._index))
+        there = "is there" if exists else "will be created"
+        return f"{self._options.address} answers; index {self._index} {there}"
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
         except UnsupportedProductError as error:
             raise ConfigError(f"{HOSTS} is {self._options.address!r}: that is not Elasticsearch.") from error
         except TlsError as error:
@@ -62,7 +78,6 @@ class IndexPreparation:
             raise self._options.refused(explained(error), REMEDY_CREDENTIALS) from error
         except (ApiError, TransportError, RecursionError, UnexpectedResponse) as error:
             raise self._options.unavailable(explained(error)) from error
-        return self._has_text
 
     async def _check_health(self, client: AsyncElasticsearch) -> None:
         # GET / and HEAD / are refused by slim distributions and by some proxies.

@@ -106,6 +106,14 @@ class ElasticsearchSink:
             await self.close()
             raise
 
+    async def check(self) -> str:
+        """What `open` would find. Raises SinkUnavailable, ConfigError."""
+        client = self._new_client()
+        try:
+            return await self._preparation.check(client.options(request_timeout=OPEN_TIMEOUT_SECONDS))
+        finally:
+            await client.close()
+
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in as few requests as the server takes. Raises SinkUnavailable."""
         verdicts = await self._write(records)

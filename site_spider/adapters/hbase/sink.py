@@ -47,6 +47,10 @@ class HBaseSink:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hbase-sink")
         await self._run(self._table.open)
 
+    async def check(self) -> str:
+        """What `open` would find. Raises SinkUnavailable."""
+        return await asyncio.to_thread(HBaseTable(self._options).check)
+
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in as few calls as the server takes. Raises SinkUnavailable."""
         table, deadline = self._table, time.monotonic() + WRITE_SECONDS

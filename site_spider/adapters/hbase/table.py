@@ -15,6 +15,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple, NoReturn
 
 from site_spider.adapters.hbase.connection import (
@@ -82,6 +83,17 @@ class HBaseTable:
         """Connect, and create the table if it is missing. Raises SinkUnavailable, ConfigError."""
         self._is_checked = False
         self._guarded()
+
+    def check(self) -> str:
+        """What `open` would find. Raises SinkUnavailable."""
+        options = self._options
+        try:
+            with closing(options.connect(OPEN_TIMEOUT_SECONDS)) as connection:
+                exists = self._name in connection.tables()
+        except CLIENT_ERRORS as error:
+            raise options.unavailable(explained(error)) from error
+        there = "is there" if exists else "will be created"
+        return f"{options.host}:{options.port} answers; table {options.table} {there}"
 
     def write(self, records: Sequence[Record], deadline: float) -> list[Verdict]:
         """One verdict for each record; what is not begun at `deadline` (monotonic seconds) has to be

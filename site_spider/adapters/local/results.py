@@ -66,6 +66,10 @@ class LocalSink:
         """The sink of statistics in the same file, which forgets. Raises ConfigError."""
         return cls(_folder(settings), STATISTICS, keep_seconds=keep_seconds(settings))
 
+    async def check(self) -> str:
+        """What `open` would find. Raises SinkUnavailable."""
+        return await asyncio.to_thread(self._store.check)
+
     async def open(self) -> None:
         """Create the file and its tables if they are missing. Raises SinkUnavailable, ConfigError."""
         try:

@@ -7,6 +7,7 @@ when it is first needed, and again after any error or when somebody removed the 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +98,14 @@ class LocalStore:
     def open(self) -> None:
         """Create what is missing. Raises SinkUnavailable."""
         self._guarded(self._connected)
+
+    def check(self) -> str:
+        """What `open` would find. Raises SinkUnavailable."""
+        exists = self.path.exists()
+        folder = next(parent for parent in self.path.absolute().parents if parent.exists())
+        if not folder.is_dir() or not os.access(self.path if exists else folder, os.W_OK):
+            raise unavailable(self.path, PermissionError(f"nothing can be written in {folder}"))
+        return f"{self.path} {'is there' if exists else 'will be created'}"
 
     def write(self, records: Sequence[Record]) -> list[Verdict]:
         """Write the records in one transaction; one verdict for each. Raises SinkUnavailable."""

@@ -8,6 +8,7 @@ Redis Cluster, which refuses to answer for keys of several slots at once.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -130,6 +131,17 @@ class RedisDone(DoneStore):
     def open(self) -> None:
         """See whether the server answers, and what it can do."""
         self._guarded(self._settled)
+
+    async def check(self) -> str:
+        """What `open` would find; the write that is asked for changes nothing. Raises DoneUnavailable."""
+        key = self._exact.prefix + b"check"
+
+        def ask() -> None:
+            self._guarded(self._settled)
+            self._guarded(lambda: self._client.set(key, b"", ex=1, xx=True))
+
+        await asyncio.to_thread(ask)
+        return f"{self.address} answers"
 
     def known(self, fingerprints: Sequence[bytes]) -> set[bytes]:
         """Those of them that are kept."""

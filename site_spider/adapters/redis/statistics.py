@@ -54,6 +54,17 @@ class RedisStatistics:
         self._client = self._client or client_of(self._url, self._address)
         await self._run(self._client.ping)
 
+    async def check(self) -> str:
+        """What `open` would find; the writes that are asked for change nothing. Raises SinkUnavailable."""
+        client = self._client = self._client or client_of(self._url, self._address)
+        try:
+            await self._run(client.ping)
+            await self._run(lambda: client.set(f"{self._prefix}check", "", ex=1, xx=True))
+            await self._run(lambda: client.zadd(f"{self._prefix}ids", {"check": 0}, xx=True))
+        finally:
+            await self.close()
+        return f"{self._address} answers"
+
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in one round trip. Raises SinkUnavailable."""
         return await self._run(lambda: self._write(records))

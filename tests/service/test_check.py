@@ -1,0 +1,146 @@
+"""What `scrapy service --check` says: where settings come from, which rights and servers are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.settings import Settings
+
+from site_spider import Addon, SeedSpider
+from site_spider.contracts.seed_log import Granted, Right
+from site_spider.errors import LogUnavailable
+from site_spider.secrets import masked
+from site_spider.service import addon, plugins
+from site_spider.service.check import examine, origins
+
+
+class Shop(SeedSpider):
+    name = "shop"
+    custom_settings = {"SITE_SEED_TOPIC": "shop", "DEPTH_LIMIT": 7}  # noqa: RUF012
+
+
+def settings(**given: Any) -> Settings:
+    made = Settings()
+    made.setmodule("site_spider.settings", priority="project")
+    made.setdict(given, priority="cmdline")
+    return made
+
+
+def test_each_setting_has_the_one_who_set_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "options"
+    secret.write_text('{"sasl.password": "short"}')
+    given = {"SITE_CONSUMER_GROUP": "told", "SITE_KAFKA_OPTIONS_FILE": str(secret)}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    made = settings(SITE_SINKS="kafka")
+    Shop.update_settings(made)
+    found = {one.name: one for one in origins(made, Shop)}
+    assert {name: (found[name].value, found[name].source) for name in (
+        *("SITE_SINKS", "SITE_CONSUMER_GROUP", "SITE_KAFKA_OPTIONS", "SITE_SEED_TOPIC", "DEPTH_LIMIT"),
+        "SITE_LINK_SCOPE",
+    )} == {
+        "SITE_SINKS": ("kafka", "command line"),
+        "SITE_CONSUMER_GROUP": ("told", "environment"),
+        "SITE_KAFKA_OPTIONS": ('{"sasl.password": "***"}', f"file {secret}"),
+        "SITE_SEED_TOPIC": ("shop", "custom_settings of shop"),
+        "DEPTH_LIMIT": (7, "custom_settings of shop"),
+        "SITE_LINK_SCOPE": ("host", "site_spider.settings"),
+    }  # fmt: skip
+    assert [name for name, one in found.items() if one.is_default and "SITE_" not in name] == [
+        "CONCURRENT_REQUESTS"
+    ]
+
+
+def test_in_another_project_its_own_settings_are_told_from_those_of_the_add_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "shop.settings")
+    made = Settings({"ADDONS": {Addon: 300}, "DOWNLOAD_DELAY": 1})
+    addon.apply_settings(made)
+    found = {one.name: (one.source, one.is_default) for one in origins(made, Shop)}
+    assert found["DOWNLOAD_DELAY"] == ("shop.settings", False)
+    assert found["SITE_SEED_TOPIC"] == ("site_spider.settings", True)
+    assert "ADDONS" not in found
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("SITE_SPILL_KEY", "k", "***"),
+        (
+            "SITE_KAFKA_OPTIONS",
+            {"sasl.password": "p", "acks": "all"},
+            {"sasl.password": "***", "acks": "all"},
+        ),
+        ("SITE_KAFKA_OPTIONS", '{"sasl.password": ', "***"),
+        ("SITE_ELASTICSEARCH_OPTIONS", '{"basic_auth": ["u", "p"]}', '{"basic_auth": "***"}'),
+        ("SITE_REDIS_URL", "redis://u:secret@h:1/0", "redis://u:***@h:1/0"),
+        ("COOKIES_ENABLED", "false", "false"),
+        ("SITE_SPILL_KEY", "", ""),
+        ("CONCURRENT_REQUESTS", 64, 64),
+    ],
+)
+def test_secrets_are_masked(name: str, value: Any, shown: Any) -> None:
+    """Short ones as well."""
+    assert masked(name, value) == shown
+
+
+class Log:
+    """A Kafka that says what it is told to."""
+
+    address = "kafka:9092"
+
+    def __init__(self, missing: dict[str, Granted | None] | None) -> None:
+        self._missing = missing  # None: it does not answer
+
+    def check(self, _seconds: float) -> None:
+        if self._missing is None:
+            raise LogUnavailable("no answer from Kafka at kafka:9092")
+
+    def granted(self, rights: Sequence[Right]) -> list[Granted]:
+        missing = self._missing or {}
+        return [missing.get(right.name) or Granted(right, ()) for right in rights]
+
+    def partitions(self, _topic: str) -> int:
+        return 4
+
+
+def examined(monkeypatch: pytest.MonkeyPatch, log: Log, folder: Path) -> dict[str, tuple[str, int]]:
+    monkeypatch.setattr(plugins, "seed_log", lambda _settings: log)
+    made = settings(SITE_KAFKA_BROKERS="kafka:9092", SITE_DATA_DIR=str(folder))
+    return {found.what: (found.says, found.code) for found in examine(made, SeedSpider)}
+
+
+def test_rights_are_said_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without some a crawl would not start; without others something beside it does not work."""
+    letters = Right("topic", "seeds.dead-letters", ("Write",))
+    stats = Right("topic", "seeds.stats", ("Read", "Write"))
+    group = Right("group", "site_spider", ("Read",))
+    log = Log({
+        letters.name: Granted(letters, ("Create",), exists=False),
+        stats.name: Granted(stats, ("Write",)),
+        group.name: Granted(group, ("Read",)),
+    })  # fmt: skip
+    found = examined(monkeypatch, log, tmp_path)
+    assert found["topic seeds"] == ("this user may read and write, 4 partitions", 0)
+    assert found["topic seeds.dead-letters"] == ("does not exist, and this user may not create it", 0)
+    assert found["topic seeds.stats"] == ("this user may not write; a crawl starts without", 0)
+    assert found["group site_spider"] == ("this user may not read", 78)
+    assert found["sink local"][1] == 0
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_server_that_is_away_and_a_wrong_setting_are_findings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = examined(monkeypatch, Log(None), tmp_path)
+    assert found["Kafka"] == ("no answer from Kafka at kafka:9092", 69)
+    (tmp_path / "file").touch()
+    found = examined(monkeypatch, Log({}), tmp_path / "file" / "data")
+    assert "nothing can be written" in found["sink local"][0]
+    assert found["sink local"][1] == 69
+    (wrong,) = examine(settings(SITE_SINKS="nowhere"), SeedSpider)
+    assert (wrong.what, wrong.code) == ("settings", 78)
