@@ -11,7 +11,7 @@ import pytest
 import uvloop
 from hypothesis import settings
 
-from tests.real_servers import address
+from tests.real_servers import address, revivals, run_with_shared_servers
 
 # `asyncio.run` and `asyncio.Runner` then make the loop that ASYNCIO_EVENT_LOOP names for real crawls;
 # at import, because a fixture would come after those of wider scope
@@ -20,6 +20,21 @@ asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 # an example may take 0.2 s by default, which a busy machine turns into a failure
 settings.register_profile("project", deadline=None)
 settings.load_profile("project")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Tests with real servers are repeated when a server had died."""
+    if item.get_closest_marker("servers") is None:
+        return None
+    run_with_shared_servers(item, nextitem)
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which servers had died."""
+    for line in revivals():
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture

@@ -1,0 +1,72 @@
+"""A server that all tests share and that has died is started again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.real_servers import servers
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFTEST = """
+from pathlib import Path
+
+import tests.real_servers as real_servers
+from tests.conftest import pytest_runtest_protocol, pytest_terminal_summary, redis_url
+
+real_servers.SHARED_FOLDER = Path({folder!r})
+"""
+TESTS = """
+import pytest
+import redis
+
+from tests import real_servers
+
+tries = []
+
+
+@pytest.fixture(scope="module")
+def client(redis_url):
+    made = redis.Redis.from_url(redis_url)
+    made.ping()
+    yield made
+    made.close()
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("number", range(3))
+def test_its_answer(client, number):
+    tries.append(number)
+    if tries in ([0, 1], [0, 1, 1, 2]):
+        real_servers.servers(real_servers.SHARED_FOLDER, "kill", "redis")
+    client.ping()
+"""
+
+
+@pytest.mark.servers
+def test_a_shared_server_that_died_is_started_again_once_and_its_test_is_repeated(tmp_path: Path) -> None:
+    """And the end of the run says so; one that dies twice fails its test."""
+    folder = str(tmp_path / "servers")
+    (tmp_path / "conftest.py").write_text(CONFTEST.format(folder=folder))
+    (tmp_path / "test_redis.py").write_text(TESTS)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
+    options = ["-q", "-p", "no:cacheprovider", "-W", "ignore", f"--rootdir={tmp_path}", "-c", os.devnull]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, str(tmp_path)],
+            env=environment | {"PYTHONPATH": str(ROOT)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+    finally:
+        servers(Path(folder), "kill", "redis")
+    assert "1 failed, 2 passed" in done.stdout, done.stdout[-3000:]
+    said = "redis had died and was started again; repeated: test_redis.py::test_its_answer[1]"
+    assert said in done.stdout.splitlines()
