@@ -6,18 +6,23 @@ import ast
 import json
 import re
 import subprocess
+import tomllib
 from dataclasses import fields
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
+from scrapy import commands as scrapys
 from scrapy.settings import default_settings
 
 from site_spider import settings
 from site_spider.adapters.elasticsearch.template import TEXT
 from site_spider.results.nulls import MARK
 from site_spider.results.result import Result
+from site_spider.seed.topics import CrawlTopics
 from site_spider.spiders.crawl_spider import SeedSpider
+from site_spider.tasks.topics import TaskTopics
 from tests.in_process.engine import ANSWERS, crawl, page
 from tools.docs import module_map
 
@@ -300,3 +305,56 @@ def test_no_document_has_a_heading_twice() -> None:
     for document in DOCUMENTS:
         headings = _HEADING.findall(_FENCE.sub("", document.read_text(encoding="utf-8")))
         assert [heading for heading in set(headings) if headings.count(heading) > 1] == [], document
+
+
+def test_counts_of_objects_for_kibana_are_those_of_the_file() -> None:
+    """The last line of an export is none: it counts the others."""
+    lines = (ROOT / "resources" / "kibana" / "site_spider.ndjson").read_text(encoding="utf-8").splitlines()
+    count = sum("type" in json.loads(line) for line in lines)
+    text = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+    assert re.findall(r"`imported (\d+) of (\d+) objects`", text) == [(str(count), str(count))]
+
+
+def test_the_commands_for_other_projects_are_those_of_the_package() -> None:
+    """Those that Scrapy does not have."""
+    text = (ROOT / "docs" / "other-projects.md").read_text(encoding="utf-8")
+    named = re.search(r"^- The commands work .*?: (.*?)\.(?: |$)", text, re.MULTILINE | re.DOTALL)
+    assert named is not None
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    ours = set(project["entry-points"]["scrapy.commands"]) - {
+        module.name for module in iter_modules(scrapys.__path__)
+    }
+    assert set(re.findall(r"`([\w-]+)`", named[1])) == ours
+
+
+def test_the_halves_of_the_tests_are_those_of_the_script() -> None:
+    script = (ROOT / "task_shell" / "test.sh").read_text(encoding="utf-8")
+    half = re.search(r"^one_half=\((.*?)\)", script, re.MULTILINE)
+    assert half is not None
+    said = " and ".join(f"`{folder}`" for folder in half[1].split())
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert f"runs pytest twice side by side: {said}, and all the rest." in " ".join(text.split())
+
+
+def test_what_remains_after_an_uninstall_names_all_topics() -> None:
+    topics = CrawlTopics.of(OURS)
+    tasks = TaskTopics.of(topics)
+    names = {*topics.tiers, *topics[2:], *tasks[1:4], tasks.control, tasks.clock, tasks.pages}
+    text = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8").partition("after an uninstall\n")[2]
+    row = re.search(r"^\| Kafka \| the topics (.*?); the groups", text, re.MULTILINE)
+    assert row is not None
+    sinks = {OURS["SITE_RESULTS_TOPIC"], OURS["SITE_ITEMS_TOPIC"]}
+    assert set(re.findall(r"`(.*?)`", row[1])) == names | sinks
+
+
+def test_the_comparison_with_scrapy_has_the_defaults() -> None:
+    """Each number of the table."""
+    text = (ROOT / "docs" / "from-scrapy.md").read_text(encoding="utf-8")
+    theirs, ours = default_settings, settings
+    domain = theirs.CONCURRENT_REQUESTS_PER_DOMAIN
+    assert (
+        f"| {theirs.CONCURRENT_REQUESTS}, and {domain} for a domain | {ours.CONCURRENT_REQUESTS}, and" in text
+    )
+    assert f"`DEPTH_LIMIT` is {ours.DEPTH_LIMIT};" in text
+    sizes = theirs.DOWNLOAD_MAXSIZE // 2**30, theirs.DOWNLOAD_TIMEOUT, ours.DOWNLOAD_MAXSIZE // 2**20
+    assert "| {} GiB, {} s | {} MiB, {} s |".format(*sizes, ours.DOWNLOAD_TIMEOUT) in text
