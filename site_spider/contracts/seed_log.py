@@ -303,6 +303,9 @@ class SeedLog(Protocol):
         None is missing where the servers do not say.
         """
 
+    def topic_id(self, topic: str) -> str:
+        """Another one for a topic that was deleted and made again; empty where that cannot be told."""
+
     def partitions(self, topic: str) -> int:
         """How many the topic has, 0 while it does not exist. Raises LogUnavailable."""
 

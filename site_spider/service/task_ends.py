@@ -11,6 +11,7 @@ from site_spider.service.config import ServiceSettings
 from site_spider.service.task_wiring import TaskRecords
 from site_spider.service.webhook_guard import guard_of
 from site_spider.tasks import webhook
+from site_spider.tasks.bad_records import BadRecords
 from site_spider.tasks.ends import OverTasks, TaskEnds
 from site_spider.tasks.notices import Notices
 from site_spider.tasks.teller import Teller
@@ -29,7 +30,8 @@ def build_ends(
     """Not started; `partitions` are those of this process. Raises ConfigError."""
     has_first = lambda: Partition(config.tiers.main, 0) in partitions()  # noqa: E731
     topics, board, control, background = records.topics, records.board, records.control, records.background
-    teller = Teller(log, producer, topics, control, board.end_of, has_first, background)
+    pages = BadRecords(topics.pages, records.count_in_stats)
+    teller = Teller(log, producer, topics, control, board.end_of, has_first, background, pages)
     over = OverTasks(log, producer, topics, board, control, has_first, background)
     secret = webhook.secret_of(config.spill_keys)
     notices = Notices(board, control, secret, guard_of(settings), has_first, background)

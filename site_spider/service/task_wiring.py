@@ -45,23 +45,29 @@ class TaskRecords(NamedTuple):
     producer: Producer
     background: Background
     send: Send  # to the task topic
+    count_in_stats: Callable[[str], None]
 
 
 def build_records(
-    config: ServiceSettings, log: SeedLog, producer: Producer, tell: LoopCalls, background: Background
+    config: ServiceSettings,
+    log: SeedLog,
+    producer: Producer,
+    tell: LoopCalls,
+    background: Background,
+    count: Callable[[str], None],
 ) -> TaskRecords:
     """The first step, before there is a frontier."""
     topics, board, endings = config.task_topics, Board(), Endings()
     send = partial(producer.send, topics.tasks)
     states = TaskStates(board, process_name(), send, background)
-    follower = ControlFollower(log, topics.control, endings, tell)
+    follower = ControlFollower(log, topics.control, endings, tell, count)
     control = Control(producer, topics.control, states.process, endings, follower, background)
     highs = control if config.tells_ends else None
     parking = Parking(producer, topics, states, background, highs)
     pages = PageLog(log, producer, topics.pages, background)
     clock = BrokerClock(log, producer, topics.clock)
     return TaskRecords(
-        topics, board, states, parking, control, highs, pages, clock, producer, background, send
+        topics, board, states, parking, control, highs, pages, clock, producer, background, send, count
     )
 
 
@@ -93,5 +99,5 @@ def build_tasks(
     group_rates = GroupRates(board, rates, records.states.process, records.send)
     has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
     limits = TimeLimits(board, records.clock, topics.tasks, records.producer, has_first, records.background)
-    follower = partial(Follower, log, topics.tasks, board, tell)
+    follower = partial(Follower, log, topics.tasks, board, tell, count=records.count_in_stats)
     return Tasks(records.states, records.parking, gate, watch, limits, group_rates, follower)

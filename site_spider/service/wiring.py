@@ -130,7 +130,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     results = Results(of_results, of_items, commits, completion, dead_letters, *told)
 
     # tasks
-    records = build_records(config, stores.log, producer, tell, background)
+    records = build_records(config, stores.log, producer, tell, background, stats.inc_value)
 
     def is_counted(task_id: str) -> bool:
         return ends.is_counted(task_id)

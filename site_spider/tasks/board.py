@@ -14,7 +14,7 @@ beside that of the task, so that no later record of the task, and no compaction,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from site_spider.contracts.seed_log import Message
 from site_spider.sources.model import Part
 from site_spider.tasks.phase import NO_TIMES, Phase, TaskTimes, phase_of
 from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task, read_task
-from site_spider.tasks.usage import NOTHING, Pace, Returned, Usage, total
+from site_spider.tasks.usage import NOTHING, Pace, Returned, Total, Trap, Usage
 
 SEPARATOR = "\x1f"
 RETURNED = "returned"
@@ -37,6 +37,8 @@ _MOST_VOID = 1_000
 _LONGEST_VERSION = 15  # digits
 MOST_TASKS = 100_000
 _MOST_LOOKED_AT = 1_000
+
+_NOTHING_RETURNED = Returned()
 
 K = TypeVar("K", Usage, Returned, Pace, TaskTimes, "Cancelled")
 
@@ -67,8 +69,7 @@ class Board:
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}  # by id; to be read only
-        self._usages: dict[str, dict[str, Usage]] = {}
-        self._totals: dict[str, Usage] = {}
+        self._totals: dict[str, Total] = {}
         self._returned: dict[str, Returned] = {}
         self._cancelled: dict[str, Cancelled] = {}
         self._times: dict[str, TaskTimes] = {}
@@ -98,12 +99,24 @@ class Board:
         return None if task is None else task.rate
 
     def used(self, task_id: str) -> Usage:
-        """By all processes."""
-        return self._totals.get(task_id, NOTHING)
+        """By all processes; traps and hosts apart."""
+        total = self._totals.get(task_id)
+        return NOTHING if total is None else total.used
 
-    def usages(self, task_id: str) -> dict[str, Usage]:
-        """By each process that told of it."""
-        return dict(self._usages.get(task_id, {}))
+    def traps(self, task_id: str) -> list[Trap]:
+        """Those that processes have told of."""
+        total = self._totals.get(task_id)
+        return [] if total is None else total.traps()
+
+    def hosts(self, task_id: str) -> Mapping[str, int]:
+        """Pages claimed of hosts, by all processes; it changes as they tell."""
+        total = self._totals.get(task_id)
+        return {} if total is None else total.hosts
+
+    def usage(self, task_id: str, process: str) -> Usage | None:
+        """By one process."""
+        total = self._totals.get(task_id)
+        return None if total is None else total.of.get(process)
 
     def last_claimer(self, task_id: str) -> str:
         """The process that raised its claim last."""
@@ -115,12 +128,25 @@ class Board:
 
     def returned(self, task_id: str) -> Returned:
         """What was put back of its parked messages."""
-        return self._returned.get(task_id, Returned())
+        return self._returned.get(task_id, _NOTHING_RETURNED)
+
+    def waiting(self, task_id: str) -> int:
+        """How many messages were ever parked, and not sent on at once."""
+        total = self._totals.get(task_id)
+        return 0 if total is None else total.waiting
+
+    def parked(self, task_id: str) -> int:
+        """How many messages were parked and not put back, as far as is known; some may be missing."""
+        back = self.returned(task_id)
+        return max(0, self.waiting(task_id) - (back.cleared - back.missing) - back.found)
+
+    def was_parked(self, task_id: str) -> bool:
+        """Whether a message may be in the parked topic, put back or not."""
+        return task_id in self._returned or self.waiting(task_id) > 0
 
     def has_parked(self, task_id: str) -> bool:
-        """Whether messages were parked that nobody has put back."""
-        back = self.returned(task_id).parked
-        return any(usage.waiting > back.get(name, 0) for name, usage in self.usages(task_id).items())
+        """Whether messages were parked that nobody has looked for."""
+        return self.waiting(task_id) > self.returned(task_id).cleared
 
     def times(self, task_id: str) -> TaskTimes:
         """Which of its limits of time have passed."""
@@ -180,8 +206,7 @@ class Board:
         task = read_task(message.value)
         if task.task_id != task_id:
             raise BadTask(f"its key is {task_id[:100]!r}, but it is about {task.task_id[:100]!r}")
-        if len(self.tasks) >= MOST_TASKS and task_id not in self.tasks:
-            raise BadTask(f"there are {MOST_TASKS} tasks already")
+        self._check_room(self.tasks, task_id)
         self._versions[task_id] = self.version(task_id) if version is None else version
         self.tasks[task_id] = task
         if task.state == "cancelled" and not self._is_cancelled(task):
@@ -201,27 +226,37 @@ class Board:
         if value is None:
             self._cancelled.pop(task_id, None)
         else:
-            self._cancelled[task_id] = _read(Cancelled, value)
+            cancelled = _read(Cancelled, value)
+            self._check_room(self._cancelled, task_id)
+            self._cancelled[task_id] = cancelled
             self._merge(task_id)
 
     def _take_times(self, task_id: str, value: bytes | None) -> None:
         if value is None:
             self._times.pop(task_id, None)
         else:
-            self._times[task_id] = _read(TaskTimes, value)
+            times = _read(TaskTimes, value)
+            self._check_room(self._times, task_id)
+            self._times[task_id] = times
 
     def _take_usage(self, task_id: str, name: str, value: bytes | None) -> None:
-        usages = self._usages.setdefault(task_id, {})
-        if value is None:
-            usages.pop(name, None)
-        else:
-            before, usages[name] = usages.get(name, NOTHING), _read(Usage, value)
-            if usages[name].claimed > before.claimed:
-                self._last_claimers[task_id] = name
-        self._totals[task_id] = total(usages.values())
+        usage = None if value is None else _read(Usage, value)
+        if (total := self._totals.get(task_id)) is None:
+            if usage is None:
+                return
+            self._check_room(self._totals, task_id)
+            total = self._totals[task_id] = Total()
+        claimed = total.of.get(name, NOTHING).claimed
+        total.take(name, usage)
+        if usage is not None and usage.claimed > claimed:
+            self._last_claimers[task_id] = name
+        if not total.of:
+            del self._totals[task_id]
+            self._last_claimers.pop(task_id, None)
 
     def _take_pace(self, task_id: str, process: str, value: bytes | None) -> None:
         pace = None if value is None else _read(Pace, value)
+        self._check_room(self._paces, task_id)
         paces = self._paces.setdefault(task_id, {})
         paces.pop(process, None)
         if pace is not None:
@@ -234,8 +269,15 @@ class Board:
     def _take_returned(self, task_id: str, value: bytes | None) -> None:
         if value is None:
             self._returned.pop(task_id, None)
-        else:
-            self._returned[task_id] = _read(Returned, value)
+            return
+        returned = _read(Returned, value)
+        self._check_room(self._returned, task_id)
+        self._returned[task_id] = returned
+
+    @staticmethod
+    def _check_room(known: Collection[str], task_id: str) -> None:
+        if len(known) >= MOST_TASKS and task_id not in known:
+            raise BadTask(f"there are {MOST_TASKS} tasks already")
 
 
 def _version(message: Message) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 
 from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
@@ -38,9 +38,9 @@ def make_control_log(log: SeedLog, topics: TaskTopics) -> None:
         )
 
 
-def read_endings(log: SeedLog, topics: TaskTopics) -> Endings:
-    """What the control log says at this moment. Raises LogUnavailable."""
-    endings = Endings()
+def read_endings(log: SeedLog, topics: TaskTopics, only: str | None = None) -> Endings:
+    """What the control log says at this moment, of all tasks or one. Raises LogUnavailable."""
+    endings = Endings(only)
     with closing(log.reader(topics.control, compacted=True)) as reader:
         while not reader.is_at_end:
             endings.take_all(reader.poll(_READ_SECONDS))
@@ -78,15 +78,11 @@ class TaskProducer:
         that parks one later says so in the control log. `counts`: its seeds are counted in the topics, for
         some seconds at most, so that the end can say whether some were done before the processes knew it.
         """
-        make_control_log(self._log, self._topics)
-        is_new = counts and read_endings(self._log, self._topics).get(self._task_id) is None
-        self._say(Producing(ALL_PRODUCERS, is_open=True))
-        seeds = self._topics.all_seeds
-        topics = (*seeds, self._topics.parked) if has_parked() else seeds
-        highs = {partition: end for topic in topics for partition, end in _ends(self._log, topic) if end}
-        messages = self._count_messages(is_new=is_new) if counts else 0
-        closed = Producing(ALL_PRODUCERS, is_open=False, closes=True, highs=highs, messages=messages)
-        self._say(closed)
+        task_id = self._task_id
+        parked = lambda: [task_id] if has_parked() else []  # noqa: E731
+        is_new = counts and read_endings(self._log, self._topics, task_id).get(task_id) is None
+        messages = (lambda: self._count_messages(is_new=is_new)) if counts else (lambda: 0)
+        close_for_all(self._log, self._producer, self._topics, [task_id], parked, messages)
 
     def _count_messages(self, *, is_new: bool) -> int:
         deadline, count = time.monotonic() + _COUNT_SECONDS, 0
@@ -102,14 +98,44 @@ class TaskProducer:
         return count
 
     def _say(self, fact: Fact) -> None:
-        key, value = written(self._task_id, fact)
-        sent = self._producer.send(self._topics.control, key, value)
-        try:
-            sent.result(_ANSWER_SECONDS)
-        except TimeoutError:
-            raise LogUnavailable(
-                f"{self._log.address} took no record for {self._topics.control} within {_ANSWER_SECONDS:g} s"
-            ) from None
+        _say(self._log, self._producer, self._topics, [(self._task_id, fact)])
+
+
+def close_for_all(
+    log: SeedLog,
+    producer: Producer,
+    topics: TaskTopics,
+    task_ids: Collection[str],
+    parked: Callable[[], Collection[str]],
+    count: Callable[[], int] = lambda: 0,
+) -> None:
+    """The same for several tasks; `parked` names those of which messages are parked, `count` their seeds."""
+    make_control_log(log, topics)
+    begins = Producing(ALL_PRODUCERS, is_open=True)
+    _say(log, producer, topics, [(task_id, begins) for task_id in task_ids])
+    with_parked = parked()
+    highs = {part: end for topic in topics.all_seeds for part, end in _ends(log, topic) if end}
+    all_highs = highs | ({part: end for part, end in _ends(log, topics.parked) if end} if with_parked else {})
+    messages = count()
+    ends = [
+        (task_id, Producing(ALL_PRODUCERS, is_open=False, closes=True, highs=chosen, messages=messages))
+        for task_id in task_ids
+        for chosen in (all_highs if task_id in with_parked else highs,)
+    ]
+    _say(log, producer, topics, ends)
+
+
+def _say(log: SeedLog, producer: Producer, topics: TaskTopics, facts: Iterable[tuple[str, Fact]]) -> None:
+    """Durable when it returns."""
+    sent = [producer.send(topics.control, *written(task_id, fact)) for task_id, fact in facts]
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    try:
+        for future in sent:
+            future.result(max(0.0, deadline - time.monotonic()))
+    except TimeoutError:
+        raise LogUnavailable(
+            f"{log.address} took no record for {topics.control} within {_ANSWER_SECONDS:g} s"
+        ) from None
 
 
 def seed_of(message: Message, task_id: str) -> Seed | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 
-from site_spider.contracts.seed_log import MessagePlace, Partition, Producer
+from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer
 from site_spider.engine.background import Background
 from site_spider.outage import Outage
 from site_spider.tasks.control_follower import ControlFollower
-from site_spider.tasks.control_log import Endings, written
+from site_spider.tasks.control_log import Endings, read, written
 from site_spider.tasks.ending import Fact, High, TaskEnding
 
 logger = logging.getLogger(__name__)
@@ -62,13 +63,30 @@ class Control:
         """What is known of a task; None when the log does not name it."""
         return self.endings.get(task_id)
 
+    @contextmanager
+    def guarded(self, task_id: str) -> Iterator[None]:
+        """Work for one task: what it raises sets the task aside, and ends nothing."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - said, with a traceback
+            self.set_aside(task_id, error)
+
+    def set_aside(self, task_id: str, error: BaseException) -> None:
+        """Its seeds are crawled as those of a task that the log does not name."""
+        self.endings.set_aside(task_id)
+        logger.error(
+            "Task %s is set aside: its seeds are not counted and its end is not told by this process: %r",
+            task_id, error, exc_info=error,
+        )  # fmt: skip
+
     def when_read(self, then: Then) -> None:
         """Call `then` when everything is read that is in the log now."""
         self._follower.when_read(then)
 
     def write(self, task_id: str, fact: Fact, done: Callable[[bool], None]) -> None:
-        """Append a record; `done` hears whether it is durable."""
-        key, value = written(task_id, fact)
+        """Append a record; `done` hears whether it is durable. Raises BadRecord: nobody could read it."""
+        key, value = record = written(task_id, fact)
+        read(Message(Partition(self._topic, 0), 0, *record))
 
         def heard(error: BaseException | None) -> None:
             if error is None:

@@ -10,13 +10,13 @@ from queue import SimpleQueue
 from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
 from site_spider.errors import LogUnavailable
 from site_spider.outage import Outage
+from site_spider.tasks.bad_records import BadRecords
 from site_spider.tasks.control_log import Endings
 
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _PAUSE_SECONDS = 0.5  # while the log does not answer
-_MOST_SAID = 20  # records that cannot be read
 
 Tell = Callable[..., None]  # calls on the event loop's thread
 Then = Callable[[], None]
@@ -25,12 +25,19 @@ Then = Callable[[], None]
 class ControlFollower:
     """Takes records into `endings` on the event loop's thread, in their order."""
 
-    def __init__(self, log: SeedLog, topic: str, endings: Endings, tell: Tell) -> None:
+    def __init__(
+        self,
+        log: SeedLog,
+        topic: str,
+        endings: Endings,
+        tell: Tell,
+        count: Callable[[str], None] | None = None,
+    ) -> None:
         self._log = log
         self._topic = topic
         self._endings = endings
         self._tell = tell
-        self._said = 0
+        self._bad = BadRecords(topic, count)
         self._barriers: SimpleQueue[Then] = SimpleQueue()
         self._waiting: list[Then] = []  # for the end of the log as it was when they were taken
         self._stopping = threading.Event()
@@ -56,10 +63,8 @@ class ControlFollower:
         self._barriers.put(then)
 
     def _arrive(self, messages: list[Message]) -> None:
-        for message, error in self._endings.take_all(messages):
-            self._said += 1
-            if self._said <= _MOST_SAID:
-                logger.warning("Skipped in %s: offset %d: %s", self._topic, message.offset, error)
+        for message in messages:
+            self._bad.taken(self._endings.take, message)
 
     # --- on the follower's thread -------------------------------------------------------------
 

@@ -7,15 +7,21 @@ partition and the writer, so compaction keeps the last word of each writer.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SiteSpiderError
 from site_spider.ledger.varints import ascending_from_text, ascending_to_text
+from site_spider.seed.fields import MAX_ID_BYTES
+from site_spider.seed.strict_json import read_object
 from site_spider.tasks.counts import Counts
 from site_spider.tasks.ending import (
+    LAST_VERSION,
     UNKNOWN,
     Attempts,
     EndTold,
@@ -29,11 +35,16 @@ from site_spider.tasks.ending import (
     WebhookAttempt,
 )
 
-MAX_RECORD_BYTES = 1_000_000
-MOST_TASKS = 100_000
+MOST_TASKS = 100_000  # that have not ended
+MOST_HOLES = 200_000  # of a tally: seeds in flight
+LAST_MS = 253_402_300_799_999  # of the year 9999
 _MOST_LOOKED_AT = 1_000
 _SEPARATOR = "\x1f"
 _LARGEST = 2**62
+_LONGEST_LINE = 1_000
+_MOST_NAMES = 1_000
+_MOST_PARTITIONS = 5_000
+_PARTITION = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})")
 
 
 class BadRecord(SiteSpiderError):
@@ -82,15 +93,15 @@ def _told(fact: Fact) -> tuple[str, tuple[str, ...], dict[str, Any]]:  # noqa: P
 
 
 def read(message: Message) -> tuple[str, Fact]:
-    """The task's id and the fact of a record. Raises BadRecord."""
+    """The task's id and the fact of a record. Raises BadRecord, whatever the record is."""
     try:
         task_id, kind, *owner = (message.key or b"").decode().split(_SEPARATOR)
-        if message.value is None or len(message.value) > MAX_RECORD_BYTES:
-            raise BadRecord(f"the value is missing, or has more than {MAX_RECORD_BYTES} bytes")
-        fact = _READERS[kind](owner, json.loads(message.value))
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise BadRecord(f"it is no record of a task: {error!r}") from None
-    if not task_id:
+        fact = _READERS[kind](task_id, owner, read_object(message.value))
+    except SiteSpiderError as error:
+        raise BadRecord(f"it is no record of a task: {error}") from None
+    except Exception as error:  # noqa: BLE001 - the one place where a record is taken apart
+        raise BadRecord(f"it is no record of a task: {error!r:.300}") from None
+    if not task_id or len(task_id.encode()) > MAX_ID_BYTES:
         raise BadRecord("its key names no task")
     return task_id, fact
 
@@ -109,61 +120,103 @@ def _deleted(key: bytes) -> str:
     return task_id
 
 
-def _producing(owner: list[str], said: Any) -> Producing:
+def _producing(_task_id: str, owner: list[str], said: Any) -> Producing:
+    [name] = owner
     found = said.get("messages", 0)
     messages = UNKNOWN if found == UNKNOWN else _number(found)
-    return Producing(owner[0], bool(said["open"]), bool(said["closes"]), _read_highs(said["highs"]), messages)
+    return Producing(name, _flag(said["open"]), _flag(said["closes"]), _read_highs(said["highs"]), messages)
 
 
-def _high(owner: list[str], said: Any) -> High:
-    uncounted = _number(said.get("uncounted", 0))
-    return High(_partition(owner[0]), owner[1], _number(said["position"]), uncounted)
+def _high(_task_id: str, owner: list[str], said: Any) -> High:
+    partition, writer = owner
+    return High(_partition(partition), writer, _number(said["position"]), _number(said.get("uncounted", 0)))
 
 
-def _passed(owner: list[str], said: Any) -> Passed:
-    return Passed(_partition(owner[0]), owner[1], _number(said["position"]))
+def _passed(_task_id: str, owner: list[str], said: Any) -> Passed:
+    partition, writer = owner
+    return Passed(_partition(partition), writer, _number(said["position"]))
 
 
-def _tally(owner: list[str], said: Any) -> Tally:
-    passed = _number(said["passed"])
+def _tally(_task_id: str, owner: list[str], said: Any) -> Tally:
+    partition, writer = owner
+    passed, counts = _number(said["passed"]), said["counts"]
+    holes = frozenset(islice(ascending_from_text(said["holes"], passed), MOST_HOLES + 1))
+    if len(holes) > MOST_HOLES:
+        raise BadRecord(f"it has more than {MOST_HOLES} holes")
+    times = [_number(counts[name], LAST_MS) for name in ("first", "last")]
+    sizes = [_number(counts.get(name, 0)) for name in ("pages", "bytes")]
     return Tally(
-        _partition(owner[0]),
-        owner[1],
-        _number(said["version"]),
+        _partition(partition),
+        writer,
+        _number(said["version"], LAST_VERSION),
         passed,
         _number(said["top"]),
-        frozenset(ascending_from_text(said["holes"], passed)),
-        Counts.read(said["counts"]),
+        holes,
+        Counts(_counts(counts["seeds"]), *times, *sizes),
     )
 
 
-def _ended(_owner: list[str], said: Any) -> EndTold:
-    event = {str(name): value for name, value in said["event"].items()}
+def _ended(task_id: str, _owner: list[str], said: Any) -> EndTold:
     numbers = [_number(said[name]) for name in ("generation", "upto", "pages_upto")]
+    event = _event(task_id, numbers[0], said["event"])
     return EndTold(numbers[0], numbers[1], _read_highs(said["highs"]), event, numbers[2])
 
 
-def _noticed(_owner: list[str], said: Any) -> Noticed:
+def _event(task_id: str, generation: int, event: dict[str, Any]) -> dict[str, Any]:
+    """What is sent on and shown as it is, so all of it is looked at."""
+    if event["task_id"] != task_id or _number(event["generation"]) != generation:
+        raise BadRecord("its event is that of another task or generation")
+    _line(event["event"])
+    for name in ("pages", "failures", "bytes"):
+        _number(event.get(name, 0))
+    for name in ("seeds", "moved", "reasons"):
+        _counts(event.get(name, {}))
+    for name in ("first_at", "last_at"):
+        if event.get(name) is not None:
+            datetime.fromisoformat(_line(event[name]))
+    return event
+
+
+def _noticed(_task_id: str, _owner: list[str], said: Any) -> Noticed:
     return Noticed(_number(said["generation"]))
 
 
-def _attempts(_owner: list[str], said: Any) -> Attempts:
+def _attempts(_task_id: str, _owner: list[str], said: Any) -> Attempts:
     made = tuple(
-        WebhookAttempt(_number(at_ms), _number(status), str(error)) for at_ms, status, error in said["made"]
+        WebhookAttempt(_number(at_ms, LAST_MS), _number(status), _line(error) if error != "" else "")
+        for at_ms, status, error in said["made"]
     )
     return Attempts(_number(said["generation"]), made)
 
 
-_READERS: Mapping[str, Callable[[list[str], Any], Fact]] = {
+_READERS: Mapping[str, Callable[[str, list[str], Any], Fact]] = {
     "producer": _producing, "high": _high, "tally": _tally, "passed": _passed,
     "ended": _ended, "noticed": _noticed, "attempts": _attempts,
 }  # fmt: skip
 
 
-def _number(value: object) -> int:
-    if not isinstance(value, int) or not 0 <= value <= _LARGEST:
+def _number(value: object, most: int = _LARGEST) -> int:
+    if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{value!r:.40} is no count")
     return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r:.40} is not true or false")
+    return value
+
+
+def _line(value: object) -> str:
+    if not isinstance(value, str) or not value or len(value) > _LONGEST_LINE:
+        raise ValueError(f"{value!r:.40} is no text of at most {_LONGEST_LINE} characters")
+    return value
+
+
+def _counts(counts: dict[str, object]) -> dict[str, int]:
+    if len(counts) > _MOST_NAMES:
+        raise ValueError(f"{len(counts)} names are too many")
+    return {_line(name): _number(count) for name, count in counts.items()}
 
 
 def _text(partition: Partition) -> str:
@@ -171,8 +224,10 @@ def _text(partition: Partition) -> str:
 
 
 def _partition(text: str) -> Partition:
-    topic, _, number = text.rpartition("/")
-    return Partition(topic, _number(int(number)))
+    match = _PARTITION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r:.40} is no partition")
+    return Partition(match[1], int(match[2]))
 
 
 def _highs(highs: Mapping[Partition, int]) -> dict[str, int]:
@@ -186,8 +241,11 @@ def _read_highs(said: Any) -> dict[Partition, int]:
 class Endings:
     """What the log says of all tasks."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: str | None = None) -> None:
+        self._only = only  # the task that is asked for
         self._endings: dict[str, TaskEnding] = {}
+        self._ended: dict[str, None] = {}  # whose end was told, the one that was told first at the head
+        self._aside: set[str] = set()
         self.unfinished: set[str] = set()  # closed, and the end was not told or its event is not out
 
     def get(self, task_id: str) -> TaskEnding | None:
@@ -207,6 +265,10 @@ class Endings:
         """The ids of all tasks that the log names."""
         return iter(self._endings)
 
+    def ended(self) -> Iterator[str]:
+        """Tasks whose end was told, the first one first."""
+        return iter(list(self._ended))
+
     def pages_told(self) -> dict[str, int]:
         """Of each task that has ended: below what offset the page log is told."""
         ended = ((task_id, ending.ended) for task_id, ending in self._endings.items())
@@ -217,12 +279,17 @@ class Endings:
         if message.value is None:
             return self._forget(message)
         task_id, fact = read(message)
+        if self._only not in (None, task_id) or task_id in self._aside:
+            return task_id
         ending = self._endings.get(task_id)
         if ending is None:
             if len(self._endings) >= MOST_TASKS:
-                raise BadRecord(f"there are {MOST_TASKS} tasks already")
+                self._forget_one()
             ending = self._endings[task_id] = TaskEnding()
         ending.read(message.offset, fact)
+        if len(ending.highs) > _MOST_PARTITIONS:
+            self.set_aside(task_id)
+            raise BadRecord(f"task {task_id} has seeds in more than {_MOST_PARTITIONS} partitions: set aside")
         self._note(task_id, ending)
         return task_id
 
@@ -230,18 +297,33 @@ class Endings:
         """Somebody deletes all records of a task."""
         task_id = _deleted(message.key or b"")
         self._endings.pop(task_id, None)
+        self._ended.pop(task_id, None)
         self.unfinished.discard(task_id)
         return task_id
 
-    def take_all(self, messages: Iterable[Message]) -> list[tuple[Message, BadRecord]]:
-        """One after the other; returns those that cannot be read."""
-        bad = []
+    def take_all(self, messages: Iterable[Message]) -> None:
+        """One after the other; what cannot be read is skipped."""
         for message in messages:
-            try:
+            with suppress(BadRecord):
                 self.take(message)
-            except BadRecord as error:
-                bad.append((message, error))
-        return bad
+
+    def set_aside(self, task_id: str) -> None:
+        """From now on it is a task that the log does not name."""
+        self._aside.add(task_id)
+        self._endings.pop(task_id, None)
+        self._ended.pop(task_id, None)
+        self.unfinished.discard(task_id)
+
+    def is_aside(self, task_id: str) -> bool:
+        """Whether nothing of the task is taken any more."""
+        return task_id in self._aside
+
+    def _forget_one(self) -> None:
+        """The task that ended first; all of its seeds are complete, and its end was told."""
+        if not self._ended:
+            raise BadRecord(f"there are {MOST_TASKS} tasks that have not ended")
+        task_id = next(iter(self._ended))
+        del self._ended[task_id], self._endings[task_id]
 
     def _note(self, task_id: str, ending: TaskEnding) -> None:
         is_told = ending.is_told and ending.noticed >= ending.generation
@@ -250,3 +332,6 @@ class Endings:
             self.unfinished.add(task_id)
         else:
             self.unfinished.discard(task_id)
+        self._ended.pop(task_id, None)
+        if is_told:
+            self._ended[task_id] = None

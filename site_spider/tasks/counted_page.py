@@ -18,6 +18,7 @@ _SEPARATOR = "\x1f"
 _BITS = 64  # of the number of a page: two of ten million are equal by a chance of 1 in 400,000
 _MOST_BYTES = 2**40
 _MOST_REASON_CHARACTERS = 80
+_MOST_REASON_BYTES = 4 * _MOST_REASON_CHARACTERS
 _WITHOUT_BODY = ("GET", "HEAD")  # their URL says which page it is
 
 
@@ -94,13 +95,14 @@ def read(value: bytes) -> list[CountedPage]:
 
 
 def _checked(page: object, size_bytes: object, is_answered: object, reason: object) -> CountedPage:
-    if not (isinstance(page, int) and -(1 << _BITS - 1) <= page < 1 << _BITS - 1):
+    if not (type(page) is int and -(1 << _BITS - 1) <= page < 1 << _BITS - 1):
         raise ValueError(f"{page!r:.40} is no page")
-    if not (isinstance(size_bytes, int) and 0 <= size_bytes <= _MOST_BYTES):
+    if not (type(size_bytes) is int and 0 <= size_bytes <= _MOST_BYTES):
         raise ValueError(f"{size_bytes!r:.40} is no size")
     if not (isinstance(is_answered, bool) and (reason is None or isinstance(reason, str))):
         raise TypeError(f"{is_answered!r:.40}, {reason!r:.40} are no outcome")
-    (reason or "").encode()  # raises ValueError for half a character
+    if len((reason or "").encode()) > _MOST_REASON_BYTES:  # raises ValueError for half a character
+        raise ValueError(f"{reason!r:.40} is too long")
     return CountedPage(page, size_bytes, is_answered, reason)
 
 

@@ -48,6 +48,13 @@ class Counting:
         self._uncounted.pop(offset, None)
         self._ready.pop(offset, None)
 
+    def skip_all(self) -> list[int]:
+        """What is done is not to be counted; returns the offsets."""
+        offsets = list(self._ready)
+        for offset in offsets:
+            self.skipped(offset)
+        return offsets
+
     def committed(self, is_committed: Callable[[int], bool]) -> None:
         """Offsets were committed."""
         for offset in [offset for offset in self._open if is_committed(offset)]:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from datetime import UTC, datetime
 
-from site_spider.contracts.seed_log import SeedLog
+from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.errors import ConfigError, TopicMissing
 from site_spider.tasks.board import CANCELLED, SEPARATOR, VERSION_HEADER, Board, Cancelled, note_key
 from site_spider.tasks.clock import BrokerClock
 from site_spider.tasks.closing import TaskProducer, read_endings
-from site_spider.tasks.follower import Follower
+from site_spider.tasks.follower import read_board
 from site_spider.tasks.overview import TaskOverview
 from site_spider.tasks.record import BadTask, Task
-from site_spider.tasks.returning import Backlog, Returning
+from site_spider.tasks.returning import put_back
 from site_spider.tasks.topics import TaskTopics
 
-_READ_SECONDS = 30.0
 _MOST_TRIES = 20
 _LOOK_SECONDS = 0.2
-_HEARD_SECONDS = 1.0
 
 
 class TaskDesk:
@@ -35,13 +33,7 @@ class TaskDesk:
 
     def read(self) -> None:
         """Read the topic anew."""
-        board = Board()
-        follower = Follower(self.log, self.topics.tasks, board, _nobody, _nobody)
-        try:
-            follower.open(_READ_SECONDS)
-        finally:
-            follower.close()
-        self.board = board
+        self.board = read_board(self.log, self.topics.tasks)
 
     def overview(self) -> TaskOverview:
         """What is known of each task, by the task topic as it was read and the control log of now."""
@@ -84,18 +76,7 @@ class TaskDesk:
     def forget(self, task_id: str) -> None:
         """Delete all records of a task: what was declared, counted and told."""
         with closing(self.log.producer()) as producer:
-            for topic in (self.topics.tasks, self.topics.pages, self.topics.control):
-                keys = self._keys(topic, task_id)
-                for sent in [producer.send(topic, key, None) for key in keys]:
-                    sent.result()
-
-    def _keys(self, topic: str, task_id: str) -> list[bytes]:
-        begin = task_id.encode()
-        try:
-            keys = {message.key for message in self.log.read(topic) if message.value is not None}
-        except TopicMissing:
-            return []
-        return [key for key in keys if key is not None and key.partition(SEPARATOR.encode())[0] == begin]
+            forget_tasks(self.log, producer, self.topics, [task_id])
 
     def make_known(self, task_id: str) -> None:
         """From now on its seeds are counted, see tasks.closing. It is a new generation, if it has ended."""
@@ -110,20 +91,10 @@ class TaskDesk:
             producer.send(self.topics.tasks, key, value).result()
 
     def put_back(self, task_id: str) -> int:
-        """Put the parked seeds of a task back; how many. To be called when its new state is written.
-
-        The processes get a moment to hear of that: else they park again what comes back, and send it on.
-        """
+        """Put the parked messages of a task back; how many. To be called when its new state is written."""
+        count = put_back(self.log, self.topics, [task_id])
         self.read()
-        if not self.board.has_parked(task_id) and not self.log.partitions(self.topics.parked):
-            return 0
-        time.sleep(_HEARD_SECONDS)
-        self.read()
-        backlog = Backlog(
-            {name: usage.waiting for name, usage in self.board.usages(task_id).items()},
-            self.board.returned(task_id).offsets,
-        )
-        return Returning(self.log, self.topics, task_id).run(backlog)
+        return count
 
     def watch(self, is_enough: Callable[[Board], bool], timeout_seconds: float) -> bool:
         """Read again and again until it is enough; False when it is not in time."""
@@ -146,5 +117,20 @@ class TaskDesk:
         self.log.make_topic(self.topics.parked, self.log.partitions(self.topics.seeds), compacted=False)
 
 
-def _nobody(*_arguments: object) -> None:
-    """Nobody is told: the board is asked."""
+def forget_tasks(log: SeedLog, producer: Producer, topics: TaskTopics, task_ids: Collection[str]) -> None:
+    """Delete all records of tasks. Blocks. Raises LogUnavailable."""
+    wanted = {task_id.encode() for task_id in task_ids}
+    for topic in (topics.tasks, topics.pages, topics.control):
+        for sent in [producer.send(topic, key, None) for key in _keys(log, topic, wanted)]:
+            sent.result()
+
+
+def _keys(log: SeedLog, topic: str, task_ids: Collection[bytes]) -> list[bytes]:
+    found: dict[bytes, bool] = {}  # whether it has a value
+    try:
+        for message in log.read(topic):
+            if message.key is not None and message.key.partition(SEPARATOR.encode())[0] in task_ids:
+                found[message.key] = message.value is not None
+    except TopicMissing:
+        return []
+    return [key for key, has_value in found.items() if has_value]

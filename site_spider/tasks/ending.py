@@ -40,6 +40,7 @@ from site_spider.tasks.counts import NOTHING, Counts
 
 ALL_PRODUCERS = "*"
 UNKNOWN = -1
+LAST_VERSION = 2**62  # of a tally; behind it there is none
 NO_HIGHS: Mapping[Partition, int] = {}
 
 
@@ -81,7 +82,7 @@ class Tally:
 
     def has_counted(self, offset: int) -> bool:
         """Whether the seed at this offset is in the counts."""
-        return offset < self.top and offset not in self.holes
+        return (offset < self.top and offset not in self.holes) or self.version >= LAST_VERSION
 
 
 class Passed(NamedTuple):
@@ -170,6 +171,11 @@ class TaskEnding:
     def is_told(self) -> bool:
         """Whether this generation has ended, and its end was told."""
         return self.ended is not None and self.ended.generation == self.generation
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether no producer will begin any more, or it has ended."""
+        return self.is_closed or self.is_told
 
     @property
     def is_over(self) -> bool:

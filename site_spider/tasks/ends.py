@@ -12,10 +12,12 @@ from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SiteSpiderError
 from site_spider.tasks.board import Board
-from site_spider.tasks.closing import TaskProducer, make_control_log
+from site_spider.tasks.closing import close_for_all, make_control_log
 from site_spider.tasks.control import Control
-from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.notices import Notices
+from site_spider.tasks.desk import forget_tasks
+from site_spider.tasks.follower import read_board
+from site_spider.tasks.notices import Notices, is_settled
+from site_spider.tasks.record import Task
 from site_spider.tasks.teller import Teller
 from site_spider.tasks.topics import TaskTopics
 from site_spider.tasks.tracker import Tracker
@@ -23,6 +25,8 @@ from site_spider.tasks.tracker import Tracker
 logger = logging.getLogger(__name__)
 
 _OVER_SECONDS = 1.0  # between looks for tasks that were cancelled, or have expired
+_MOST_KEPT = 50_000  # tasks that are declared: half of what the board takes
+_MOST_FORGOTTEN = 5_000
 
 
 class TaskEnds:
@@ -81,7 +85,10 @@ class TaskEnds:
 
 
 class OverTasks:
-    """Closes tasks that were cancelled or have expired: nobody sends seeds of them any more."""
+    """Closes tasks that were cancelled or have expired: nobody sends seeds of them any more.
+
+    It also has the topic forget tasks that have ended, the first one first, when there are very many.
+    """
 
     def __init__(
         self,
@@ -101,7 +108,8 @@ class OverTasks:
         self._has_first = has_first  # the first partition of the seed topic
         self._background = background
         self._look_at = 0.0
-        self._closing: set[str] = set()  # once for each process and task
+        self._closed: dict[str, Task] = {}  # as declared when they were closed here
+        self._is_forgetting = False
         self._has_log = False
 
     def is_declared(self, task_id: str) -> bool:
@@ -124,14 +132,18 @@ class OverTasks:
             self._background.start(self._make_log(), "control log of tasks")
         if not self._has_first():
             return
-        for task in self._board:
-            if not self._board.phase(task.task_id).is_over:
-                self._closing.discard(task.task_id)  # it was declared anew
-            elif task.task_id not in self._closing:
-                self._closing.add(task.task_id)
-                self._control.when_read(
-                    partial(self._begin, task.task_id)
-                )  # another process may have closed it
+        if over := [task for task in self._board if self._is_over(task)]:
+            self._closed |= {task.task_id: task for task in over}
+            task_ids = [task.task_id for task in over]
+            self._control.when_read(partial(self._begin, task_ids))  # another process may have closed them
+        if max(len(self._board), len(self._control.endings)) > _MOST_KEPT and not self._is_forgetting:
+            self._is_forgetting = True
+            self._background.start(self._forget(), "forgetting tasks that have ended")
+
+    def _is_over(self, task: Task) -> bool:
+        if task.state != "cancelled" and task.expires_at is None:
+            return False
+        return self._closed.get(task.task_id) is not task and self._board.phase(task.task_id).is_over
 
     async def _make_log(self) -> None:
         try:
@@ -139,19 +151,41 @@ class OverTasks:
         except SiteSpiderError as error:
             logger.warning("The control log of tasks cannot be made now, trying again: %s", error)
 
-    def _begin(self, task_id: str) -> None:
-        self._background.start(self._close(task_id), "closing a task")
+    def _begin(self, task_ids: list[str]) -> None:
+        endings = ((task_id, self._control.get(task_id)) for task_id in task_ids)
+        open_ones = [task_id for task_id, ending in endings if not (ending and ending.is_ending)]
+        if open_ones:
+            self._background.start(self._close(open_ones), "closing tasks")
 
-    def _has_parked(self, task_id: str) -> bool:
-        return TaskDesk(self._log, self._topics).board.has_parked(task_id)
+    async def _close(self, task_ids: list[str]) -> None:
+        def parked() -> set[str]:
+            board = read_board(self._log, self._topics.tasks)
+            return {task_id for task_id in task_ids if board.has_parked(task_id)}
 
-    async def _close(self, task_id: str) -> None:
-        ending = self._control.get(task_id)
-        if ending is not None and (ending.is_closed or ending.is_told):
-            return
-        closer = TaskProducer(self._log, self._producer, self._topics, task_id)
+        arguments = (self._log, self._producer, self._topics, task_ids, parked)
         try:
-            await asyncio.to_thread(closer.close_for_all, lambda: self._has_parked(task_id), counts=False)
+            await asyncio.to_thread(close_for_all, *arguments)
         except SiteSpiderError as error:
-            logger.warning("Task %s cannot be closed now, trying again: %s", task_id, error)
-            self._closing.discard(task_id)
+            logger.warning("%d tasks cannot be closed now, trying again: %s", len(task_ids), error)
+            for task_id in task_ids:
+                self._closed.pop(task_id, None)
+
+    async def _forget(self) -> None:
+        ended = [task_id for task_id in self._control.endings.ended() if self._may_forget(task_id)]
+        too_many = max(len(self._board), len(self._control.endings)) - _MOST_KEPT
+        first = ended[: too_many + _MOST_FORGOTTEN]  # and some more: it reads the topics
+        try:
+            if first:
+                await asyncio.to_thread(forget_tasks, self._log, self._producer, self._topics, first)
+        except SiteSpiderError as error:
+            logger.warning("Tasks that have ended cannot be forgotten now, trying again: %s", error)
+        for task_id in first:
+            self._closed.pop(task_id, None)
+        self._control.when_read(self._has_forgotten)
+
+    def _may_forget(self, task_id: str) -> bool:
+        task, ending = self._board.task(task_id), self._control.get(task_id)
+        return task is None or task.webhook is None or ending is None or is_settled(ending)
+
+    def _has_forgotten(self) -> None:
+        self._is_forgetting = False

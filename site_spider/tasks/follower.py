@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection
 from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
 from site_spider.errors import LogUnavailable
 from site_spider.outage import Outage
+from site_spider.tasks.bad_records import BadRecords
 from site_spider.tasks.board import Board
-from site_spider.tasks.record import BadTask
 
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
 _PAUSE_SECONDS = 0.5  # while the log does not answer
-_MOST_SAID = 20  # records that are malformed
+_READ_SECONDS = 30.0
 
 Changed = Callable[[Collection[str]], None]  # is told the ids of tasks
 Tell = Callable[..., None]  # calls on the event loop's thread
@@ -26,13 +26,21 @@ Tell = Callable[..., None]  # calls on the event loop's thread
 class Follower:
     """`open` and the thread read; the board changes on the thread that opens, then on the event loop's."""
 
-    def __init__(self, log: SeedLog, topic: str, board: Board, tell: Tell, changed: Changed) -> None:
+    def __init__(
+        self,
+        log: SeedLog,
+        topic: str,
+        board: Board,
+        tell: Tell,
+        changed: Changed,
+        count: Callable[[str], None] | None = None,
+    ) -> None:
         self._log = log
         self._topic = topic
         self._board = board
         self._tell = tell
         self._changed = changed
-        self._said = 0
+        self._bad = BadRecords(topic, count)
         self._reader: TopicReader | None = None
         self._stopping = threading.Event()
         self._away = Outage(logger, "The task topic cannot be read, trying again", "It is read again")
@@ -79,17 +87,20 @@ class Follower:
         self._changed(self._take(messages))
 
     def _take(self, messages: list[Message]) -> set[str]:
-        found = set()
-        for message in messages:
-            try:
-                found.add(self._board.take(message))
-            except BadTask as error:
-                self._say(message, error)
-        return found
+        found = {self._bad.taken(self._board.take, message) for message in messages}
+        return {task_id for task_id in found if task_id is not None}
 
-    def _say(self, message: Message, error: BadTask) -> None:
-        self._said += 1
-        if self._said <= _MOST_SAID:
-            logger.warning("Skipped in %s: offset %d: %s", self._topic, message.offset, error)
-        if self._said == _MOST_SAID:
-            logger.warning("Further malformed records of %s are not said", self._topic)
+
+def read_board(log: SeedLog, topic: str) -> Board:
+    """All that the task topic says at this moment. Blocks; raises LogUnavailable."""
+    board = Board()
+    follower = Follower(log, topic, board, _nobody, _nobody)
+    try:
+        follower.open(_READ_SECONDS)
+    finally:
+        follower.close()
+    return board
+
+
+def _nobody(*_arguments: object) -> None:
+    """Nobody is told: the board is asked."""

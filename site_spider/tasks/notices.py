@@ -61,6 +61,10 @@ class Notices:
                 self._background.start(self._send(task.task_id, task.webhook, ending, ended), "webhook")
 
     async def _send(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
+        with self._control.guarded(task_id):
+            await self._try(task_id, url, ending, ended)
+
+    async def _try(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
         sent = webhook.notice(ended.event, self._secret, int(time.time()))
         attempt = await asyncio.to_thread(webhook.post, url, sent, self._may_reach)
         if attempt.error:
@@ -79,13 +83,19 @@ def attempts_of(ending: TaskEnding, generation: int) -> tuple[WebhookAttempt, ..
     return made.made if made is not None and made.generation == generation else ()
 
 
+def is_settled(ending: TaskEnding) -> bool:
+    """Whether the webhook of the last end was taken, or is not tried any more."""
+    made = () if ending.ended is None else attempts_of(ending, ending.ended.generation)
+    return len(made) >= webhook.MOST_ATTEMPTS or any(not attempt.error for attempt in made)
+
+
 def due(ending: TaskEnding, now: float) -> EndTold | None:
     """The end whose webhook is to be tried at a Unix time."""
     ended = ending.ended
     if ended is None or ending.noticed < ended.generation:
         return None
     made = attempts_of(ending, ended.generation)
-    if len(made) >= webhook.MOST_ATTEMPTS or any(not attempt.error for attempt in made):
+    if is_settled(ending):
         return None
     if made and now < made[-1].at_ms / 1000 + webhook.pause_seconds(len(made)):
         return None

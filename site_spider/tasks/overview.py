@@ -137,11 +137,11 @@ class TaskOverview:
             is_partial=is_partial,
             pages=pages,
             bytes=size_bytes,
-            parked=max(0, used.waiting - sum(board.returned(task_id).parked.values())),
+            parked=board.parked(task_id),
             pages_begun=used.begun,
             links_filtered=used.links_filtered,
             links_cancelled=used.links_cancelled,
-            traps=tuple(used.traps),
+            traps=tuple(board.traps(task_id)),
             declared=board.task(task_id),
         )
 

@@ -41,7 +41,7 @@ class TaskPages:
             return True
         state.count_host(host)
         if state.phase.name == "paused":
-            request.meta[meta_keys.TO_TOPIC] = self._parked_topic
+            request.meta.setdefault(meta_keys.TO_TOPIC, self._parked_topic)
         return False
 
     def _is_wanted(self, state: TaskState, request: Request, job: Job, host: str) -> bool:

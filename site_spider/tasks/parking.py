@@ -22,11 +22,12 @@ from site_spider.tasks.counts import MOVED
 from site_spider.tasks.record import Task
 from site_spider.tasks.state import TaskState
 from site_spider.tasks.states import TaskStates
-from site_spider.tasks.topics import TASK_HEADER, TaskTopics
+from site_spider.tasks.topics import ORIGIN_HEADER, TASK_HEADER, TaskTopics
 
 
 class _Parked(NamedTuple):
     task_id: str
+    origin: str
     key: bytes | None
     value: bytes
     done: Future[Any]
@@ -58,17 +59,17 @@ class Parking:
     ) -> None:
         self._highs = highs
         self.topic = topics.parked
-        self._topics = topics
         self._producer = producer
         self._states = states
         self._guarded = background.guarded
         self._unproved: dict[str, deque[_Parked]] = {}  # by task
         self._loop = asyncio.get_running_loop()
 
-    def send(self, task_id: str, key: bytes | None, value: bytes) -> Future[Any]:
+    def send(self, task_id: str, origin: str, key: bytes | None, value: bytes) -> Future[Any]:
         """As in ParkedTopic."""
-        parked = _Parked(task_id, key, value, Future(), self._states.board.task(task_id))
-        sent = self._producer.send(self.topic, key, value, [(TASK_HEADER, task_id.encode())])
+        parked = _Parked(task_id, origin, key, value, Future(), self._states.board.task(task_id))
+        headers = [(TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, origin.encode())]
+        sent = self._producer.send(self.topic, key, value, headers)
         sent.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(self._durable), done, parked)
         )
@@ -92,7 +93,7 @@ class Parking:
             waiting = self._unproved.get(task_id)
             if not waiting:
                 continue
-            mine = self._states.board.usages(task_id).get(self._states.process)
+            mine = self._states.board.usage(task_id, self._states.process)
             state = self._states.of(task_id)
             while waiting and mine is not None and waiting[0].number <= mine.parked:
                 parked = waiting.popleft()
@@ -119,6 +120,6 @@ class Parking:
                 return
             self._finish(parked, done.result())
 
-        self._producer.send(self._topics.seeds, parked.key, parked.value, MOVED).add_done_callback(
+        self._producer.send(parked.origin, parked.key, parked.value, MOVED).add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(sent), done)
         )

@@ -10,12 +10,13 @@ from site_spider.contracts.seed_log import Partition, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SiteSpiderError
 from site_spider.tasks.board import Board
-from site_spider.tasks.returning import Backlog, Returning
+from site_spider.tasks.returning import put_back
 from site_spider.tasks.topics import TaskTopics
 
 logger = logging.getLogger(__name__)
 
 _QUIET_SECONDS = 10.0  # without news of a task: a command that puts back tells of it
+_MOST_AT_ONCE = 1_000  # tasks
 
 
 class ReturnWatch:
@@ -53,19 +54,17 @@ class ReturnWatch:
         if Partition(self._topics.seeds, 0) not in self._partitions():
             return
         before = asyncio.get_running_loop().time() - _QUIET_SECONDS
-        for task_id, heard in self._news.items():
-            if heard < before and self._board.phase(task_id).name != "paused":
-                self._work = self._background.start(self._put_back(task_id), "parked messages")
-                return
+        quiet = (task_id for task_id, heard in self._news.items() if heard < before)
+        due = [task_id for task_id in quiet if self._board.phase(task_id).name != "paused"]
+        if due:
+            self._work = self._background.start(self._put_back(due[:_MOST_AT_ONCE]), "parked messages")
 
-    async def _put_back(self, task_id: str) -> None:
-        parked = {name: usage.waiting for name, usage in self._board.usages(task_id).items()}
-        backlog = Backlog(parked, self._board.returned(task_id).offsets)
-        returning = Returning(self._log, self._topics, task_id)
+    async def _put_back(self, task_ids: Collection[str]) -> None:
+        said = "task " + ", ".join(list(task_ids)[:3]) + (", ..." if len(task_ids) > 3 else "")
         try:
-            count = await asyncio.to_thread(returning.run, backlog)
+            count = await asyncio.to_thread(put_back, self._log, self._topics, task_ids)
         except SiteSpiderError as error:
-            logger.warning("Parked messages of task %s cannot be put back now: %s", task_id, error)
-            self.heard([task_id])
-            return
-        logger.info("Put back %d parked messages of task %s", count, task_id)
+            logger.warning("Parked messages of %s cannot be put back now: %s", said, error)
+        else:
+            logger.info("Put back %d parked messages of %s", count, said)
+        self.heard(task_ids)

@@ -1,83 +1,214 @@
-"""Puts the parked messages of a task back into the seed topic, in their order.
+"""Puts the parked messages of tasks back into the seed topics that they came from, in their order.
 
 Theory. Messages are sent and durable before the record that says so is written. So what is cut short does
-some of it again, and leaves nothing out. Which messages a process had parked is read before the ends of the
-topic: what is parked later is not counted as put back, and somebody does this once more.
+some of it again, and leaves nothing out. How many messages processes had parked is read before the ends of
+the topic: what is parked later is not counted as put back, and somebody does this once more.
+
+One works for a task at a time. It says so in the record of what was put back (`Returned.by`), and renews that
+while it works. Who finds another's name there waits until it is done, or has stood still for too long.
+
+The topic is read from where it was read to. Where that cannot be true, or fewer messages are found than
+processes have told of, it is read from its start: a message that comes back twice is crawled twice, one that
+does not is lost. What is not there either is said, and stays counted as parked.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import closing
-from typing import NamedTuple
+from contextlib import closing, suppress
 
 from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
-from site_spider.errors import SinkRejected, TopicMissing
-from site_spider.tasks.board import RETURNED, note_key
+from site_spider.errors import SinkRejected, SiteSpiderError
+from site_spider.tasks.board import RETURNED, Board, note_key
 from site_spider.tasks.closing import make_control_log
 from site_spider.tasks.control_log import written
 from site_spider.tasks.counts import MOVED
-from site_spider.tasks.ending import High, Passed
-from site_spider.tasks.topics import TASK_HEADER, TaskTopics
-from site_spider.tasks.usage import Numbers, Returned
+from site_spider.tasks.ending import Fact, High, Passed
+from site_spider.tasks.follower import read_board
+from site_spider.tasks.topics import ORIGIN_HEADER, TASK_HEADER, TaskTopics
+from site_spider.tasks.usage import Returned
+
+logger = logging.getLogger(__name__)
 
 _MOST_UNDER_WAY = 2_000
 _NOTE_EVERY = 5_000  # messages
+_NOTE_SECONDS = 2.0
+_STILL_SECONDS = 10.0  # without a note: who was at work has died
+_LOOK_SECONDS = 0.5
+_HEARD_SECONDS = 1.0  # in which processes hear of a new state; else they park again what comes back
 
 
-class Backlog(NamedTuple):
-    """What is known of a task's parked messages, before they are put back."""
+def put_back(log: SeedLog, topics: TaskTopics, task_ids: Collection[str]) -> int:
+    """Put back what is parked of these tasks; how many messages. Blocks; raises LogUnavailable.
 
-    parked: Numbers  # of each process
-    offsets: Numbers  # of each partition: the first that was not looked at
+    To be called when their new state is written.
+    """
+    if not log.partitions(topics.parked):
+        return 0
+    board = read_board(log, topics.tasks)
+    left, count = {task_id for task_id in task_ids if board.was_parked(task_id)}, 0
+    with closing(log.producer()) as producer:
+        returning = _Returning(log, producer, topics)
+        while left:
+            mine = returning.claim(left)
+            count += returning.put_back(mine)
+            left -= mine
+    return count
 
 
-class Returning:
-    """One run for one task. It blocks."""
+class _Work:
+    """One task: how many messages wait, and how far they are put back."""
 
-    def __init__(self, log: SeedLog, topics: TaskTopics, task_id: str) -> None:
+    def __init__(self, task_id: str, board: Board, ends: Mapping[int, int], topic_id: str) -> None:
+        self.task_id = task_id
+        self.before = board.returned(task_id)
+        self.waiting = board.waiting(task_id)
+        self.starts = {int(number): offset for number, offset in self.before.offsets.items()}
+        self.count = self.refused = 0
+        self.highs: dict[Partition, int] = {}  # of what was put back
+        is_other = bool(topic_id and self.before.topic_id) and topic_id != self.before.topic_id
+        if is_other or any(offset > ends.get(number, 0) for number, offset in self.starts.items()):
+            logger.warning("The topic of parked messages of task %s was made anew: read anew", task_id)
+            self.starts = {}
+
+    @property
+    def missing(self) -> int:
+        """How many messages processes have told of that were not put back."""
+        return max(0, self.waiting - self.before.cleared - self.before.found - self.count)
+
+    def offsets(self, read_to: Mapping[int, int]) -> dict[int, int]:
+        """Of each partition: the first that was not looked at."""
+        return {
+            number: max(read_to.get(number, 0), self.starts.get(number, 0))
+            for number in read_to.keys() | self.starts.keys()
+        }
+
+
+class _Returning:
+    """Works for several tasks at once, so that the topic is read once."""
+
+    def __init__(self, log: SeedLog, producer: Producer, topics: TaskTopics) -> None:
         self._log = log
+        self._producer = producer
         self._topics = topics
-        self._key = note_key(task_id, RETURNED)
-        self._header = task_id.encode()
-        self._under_way: deque[tuple[Message, Future[MessagePlace] | None]] = deque()  # None: of another task
-        self._offsets: dict[str, int] = {}
-        self._task_id = task_id
-        self._highs: dict[Partition, int] = {}  # of what was put back
+        self._name = secrets.token_hex(6)
+        self._notes = 0
+        self._works: dict[bytes, _Work] = {}  # by the header of their messages
+        self._under_way: deque[tuple[Message, _Work, Future[MessagePlace]]] = deque()
+        self._read_to: dict[int, int] = {}  # of each partition: the first that was not looked at
+        self._topic_id = ""
+        self._note_at = 0.0
+        self._unnoted = 0
 
-    def run(self, backlog: Backlog) -> int:
-        """How many were put back, up to the present end. Raises LogUnavailable."""
-        self._offsets = dict(backlog.offsets)
-        count = 0
-        with closing(self._log.producer()) as producer:
-            for message in self._new():
-                is_wanted = dict(message.headers).get(TASK_HEADER) == self._header
-                self._take(producer, message, is_wanted=is_wanted)
-                count += is_wanted
-                if is_wanted and count % _NOTE_EVERY == 0:
-                    self._settle_all()
-                    self._note(producer, {})
-            self._settle_all()
-            self._note(producer, backlog.parked)
-        return count
+    # --- whose work it is ---------------------------------------------------------------------
 
-    def _new(self) -> Iterator[Message]:
+    def claim(self, task_ids: Collection[str]) -> set[str]:
+        """Those tasks that nobody else works for; waits until there are some, or somebody stands still."""
+        board, free = self._free(task_ids)
+        claims = {task_id: board.returned(task_id).model_copy(update={"by": self._by()}) for task_id in free}
+        self._write_notes(claims)
+        time.sleep(
+            _HEARD_SECONDS
+        )  # who has claimed it at the same moment has done so by then: the last one has it
+        board = read_board(self._log, self._topics.tasks)
+        mine = {task_id for task_id in free if board.returned(task_id).by.startswith(self._name)}
+        self._begin(mine, board)
+        return mine
+
+    def _free(self, task_ids: Collection[str]) -> tuple[Board, set[str]]:
+        before, still_at = None, time.monotonic() + _STILL_SECONDS
+        while True:
+            board = read_board(self._log, self._topics.tasks)
+            at_work = {task_id: board.returned(task_id).by for task_id in task_ids}
+            before = at_work if before is None else before
+            free = {task_id for task_id, by in at_work.items() if not by}
+            if not free and time.monotonic() > still_at:
+                free = {task_id for task_id, by in at_work.items() if by == before[task_id]}
+                before, still_at = None, time.monotonic() + _STILL_SECONDS
+            if free:
+                return board, free
+            time.sleep(_LOOK_SECONDS)
+
+    def _by(self) -> str:
+        self._notes += 1
+        return f"{self._name}.{self._notes}"
+
+    # --- the work -----------------------------------------------------------------------------
+
+    def _begin(self, task_ids: Collection[str], board: Board) -> None:
+        parked = self._topics.parked
+        self._topic_id = self._log.topic_id(parked)
+        ends = {part.partition.number: part.end for part in self._log.progress(parked, f"{parked}.ends")}
+        works = [_Work(task_id, board, ends, self._topic_id) for task_id in task_ids]
+        self._works = {work.task_id.encode(): work for work in works}
+        self._read_to = {
+            number: min(work.starts.get(number, 0) for work in works) for number in ends if works
+        }
+        self._note_at = time.monotonic() + _NOTE_SECONDS
+
+    def put_back(self, task_ids: Collection[str]) -> int:
+        """Do it for tasks that were claimed."""
+        works = list(self._works.values()) if task_ids else []
         try:
-            messages = self._log.read(self._topics.parked)
-        except TopicMissing:
-            return iter(())
-        known = dict(self._offsets)
-        return (
-            message for message in messages if message.offset >= known.get(str(message.partition.number), 0)
-        )
+            self._read(works, is_again=False)
+            self._read(
+                [work for work in works if work.missing > work.refused and any(work.starts.values())],
+                is_again=True,
+            )
+            self._tell_ends()
+            self._write_notes({work.task_id: self._last_note(work) for work in works})
+        except BaseException:
+            with suppress(SiteSpiderError):  # others need not wait
+                self._note(by="")
+            raise
+        for work in works:
+            if work.missing:
+                logger.error(
+                    "%d messages of task %s that were parked in %s were not put back",
+                    work.missing, work.task_id, self._topics.parked,
+                )  # fmt: skip
+        return sum(work.count for work in works)
 
-    def _take(self, producer: Producer, message: Message, *, is_wanted: bool) -> None:
-        seeds = self._topics.seeds
-        sent = producer.send(seeds, message.key, message.value, MOVED) if is_wanted else None
-        self._under_way.append((message, sent))
+    def _read(self, works: Collection[_Work], *, is_again: bool) -> None:
+        """From where each was read to; or again, what lies before that."""
+        if not works:
+            return
+        for each in works if is_again else ():
+            logger.warning(
+                "%d parked messages of task %s were not found where they should be: the topic is read "
+                "from its start, and some may come back twice",
+                each.missing,
+                each.task_id,
+            )
+        starts = {} if is_again else self._read_to
+        parked = self._topics.parked
+        for message in self._log.read(
+            parked, {Partition(parked, number): at for number, at in starts.items()}
+        ):
+            number = message.partition.number
+            work = self._works.get(dict(message.headers).get(TASK_HEADER, b""))
+            if (
+                work is not None
+                and work in works
+                and is_again == (message.offset < work.starts.get(number, 0))
+            ):
+                self._send(message, work)
+            if not is_again:
+                self._read_to[number] = message.offset + 1
+            if self._unnoted >= _NOTE_EVERY or time.monotonic() >= self._note_at:
+                self._note(by=self._by())
+        self._settle_all()
+
+    def _send(self, message: Message, work: _Work) -> None:
+        """Back to where it was; releases before did not say where."""
+        origin = dict(message.headers).get(ORIGIN_HEADER, b"").decode(errors="replace")
+        topic = origin if origin in self._topics.all_seeds else self._topics.seeds
+        self._under_way.append((message, work, self._producer.send(topic, message.key, message.value, MOVED)))
         if len(self._under_way) >= _MOST_UNDER_WAY:
             self._settle()
 
@@ -87,31 +218,66 @@ class Returning:
 
     def _settle(self) -> None:
         """Wait for the oldest."""
-        message, future = self._under_way.popleft()
+        message, work, future = self._under_way.popleft()
         try:
-            if future is not None:
-                place = future.result()
-                self._highs[place.partition] = max(place.offset + 1, self._highs.get(place.partition, 0))
+            place = future.result()
         except SinkRejected as error:
             where = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
-            raise SinkRejected(f"{where} cannot be put back: {error}") from error
-        self._offsets[str(message.partition.number)] = message.offset + 1
+            logger.error("%s cannot be put back, and stays there: %s", where, error)  # noqa: TRY400
+            work.refused += 1
+            return
+        work.count += 1
+        self._unnoted += 1
+        work.highs[place.partition] = max(place.offset + 1, work.highs.get(place.partition, 0))
 
-    def _note(self, producer: Producer, parked: Numbers) -> None:
-        self._tell_end(producer)
-        note = Returned(parked=parked, offsets=self._offsets)
-        producer.send(self._topics.tasks, self._key, note.model_dump_json().encode()).result()
+    # --- what is told -------------------------------------------------------------------------
 
-    def _tell_end(self, producer: Producer) -> None:
-        """The end of the task waits for these seeds where they are now, and no more for where they were."""
+    def _note(self, by: str) -> None:
+        self._settle_all()
+        self._tell_ends()
+        self._write_notes({work.task_id: self._next_note(work, by) for work in self._works.values()})
+        self._note_at, self._unnoted = time.monotonic() + _NOTE_SECONDS, 0
+
+    def _next_note(self, work: _Work, by: str) -> Returned:
+        offsets = {str(number): offset for number, offset in work.offsets(self._read_to).items()}
+        found = work.before.found + work.count
+        return work.before.model_copy(
+            update={"found": found, "offsets": offsets, "topic_id": self._topic_id, "by": by}
+        )
+
+    def _last_note(self, work: _Work) -> Returned:
+        missing = work.before.missing + work.missing
+        waited = max(0, work.waiting - missing)
+        update = {"found": 0, "missing": missing, "waited": waited, "parked": {}}
+        return self._next_note(work, by="").model_copy(update=update)
+
+    def _write_notes(self, notes: Mapping[str, Returned]) -> None:
+        self._write(
+            self._topics.tasks,
+            (
+                (note_key(task_id, RETURNED), note.model_dump_json(exclude_defaults=True).encode())
+                for task_id, note in notes.items()
+            ),
+        )
+
+    def _tell_ends(self) -> None:
+        """The ends of tasks wait for these seeds where they are now, and no more for where they were."""
         make_control_log(self._log, self._topics)
-        name = secrets.token_hex(6)
-        highs = [High(partition, name, position) for partition, position in self._highs.items()]
-        parked = [
-            Passed(Partition(self._topics.parked, int(number)), name, position)
-            for number, position in self._offsets.items()
-        ]
-        for facts in (highs, parked):
-            records = [written(self._task_id, fact) for fact in facts]
-            for sent in [producer.send(self._topics.control, *record) for record in records]:
-                sent.result()
+        for highs in (True, False):
+            facts = [
+                (work.task_id, fact)
+                for work in self._works.values()
+                for fact in self._facts(work, highs=highs)
+            ]
+            self._write(self._topics.control, (written(task_id, fact) for task_id, fact in facts))
+
+    def _facts(self, work: _Work, *, highs: bool) -> list[Fact]:
+        if highs:
+            return [High(partition, self._name, position) for partition, position in work.highs.items()]
+        parked = self._topics.parked
+        offsets = work.offsets(self._read_to)
+        return [Passed(Partition(parked, number), self._name, at) for number, at in offsets.items() if at]
+
+    def _write(self, topic: str, records: Iterable[tuple[bytes, bytes]]) -> None:
+        for sent in [self._producer.send(topic, key, value) for key, value in records]:
+            sent.result()

@@ -13,7 +13,7 @@ from site_spider.tasks.phase import RUNNING, Phase, phase_of
 from site_spider.tasks.record import Task
 from site_spider.tasks.rules import TaskRules
 from site_spider.tasks.traps import TrapReport
-from site_spider.tasks.usage import Usage
+from site_spider.tasks.usage import NOTHING, Usage
 
 _MOST_HOSTS_TOLD = 1_000
 
@@ -34,7 +34,8 @@ class TaskState:
         self.claim = 0  # as told last
         self._process = process
         self._hosts: Counter[str] = Counter()
-        self._hosts_of_others: Counter[str] = Counter()
+        self._hosts_told: Mapping[str, int] = {}  # of this process, as read back
+        self._hosts_of_all: Mapping[str, int] = {}  # as read: it changes
         self._claimed = 0  # of it, what was read back
         self._claimed_by_others = 0
 
@@ -56,14 +57,12 @@ class TaskState:
 
     def heard(self, board: Board) -> None:
         """Processes have told what they did, this one included."""
-        usages = board.usages(self.task.task_id)
-        mine = usages.pop(self._process, None)
-        self._claimed = 0 if mine is None else mine.claimed
-        self._claimed_by_others = sum(usage.claimed for usage in usages.values())
+        task_id = self.task.task_id
+        mine = board.usage(task_id, self._process) or NOTHING
+        self._claimed = mine.claimed
+        self._claimed_by_others = board.used(task_id).claimed - mine.claimed
         if self.task.max_pages_host is not None:
-            self._hosts_of_others = Counter()
-            for usage in usages.values():
-                self._hosts_of_others.update(usage.hosts)
+            self._hosts_told, self._hosts_of_all = mine.hosts, board.hosts(task_id)
         if board.last_claimer(self.task.task_id) == self._process:
             self._yield()
 
@@ -119,7 +118,10 @@ class TaskState:
     def has_room_on(self, host: str) -> bool:
         """Whether the budget of a host allows for one more link."""
         most = self.task.max_pages_host
-        return most is None or self._hosts[host] + self._hosts_of_others[host] < most
+        if most is None:
+            return True
+        of_others = self._hosts_of_all.get(host, 0) - self._hosts_told.get(host, 0)
+        return self._hosts[host] + of_others < most
 
     def count_host(self, host: str) -> None:
         """One more page of it is to be fetched."""

@@ -22,6 +22,7 @@ from site_spider.tasks.board import Board, note_key
 from site_spider.tasks.counts import prefix_of
 from site_spider.tasks.rules import TaskRules
 from site_spider.tasks.state import TaskState
+from site_spider.tasks.usage import Usage
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class TaskStates(SeedListener):
         self._guarded = background.guarded
         self.by_id: dict[str, TaskState] = {}  # to be read only
         self._declared = board.tasks
+        self._dropped: dict[str, Usage] = {}  # of tasks that this process had
         self._of: dict[Entry, tuple[TaskState, str]] = {}  # with the prefix of its counts
         self._tell_at = 0.0
         self._soon: asyncio.Handle | None = None
@@ -71,7 +73,7 @@ class TaskStates(SeedListener):
         state = self.by_id.get(task_id)
         if state is None and (task := self._declared.get(task_id)) is not None:
             state = self.by_id[task.task_id] = TaskState(task, self.process)
-            if (told := self.board.usages(task.task_id).get(self.process)) is not None:
+            if (told := self._dropped.pop(task.task_id, None)) is not None:
                 state.resume(told)
             state.heard(self.board)
             state.look(self.board)
@@ -84,7 +86,7 @@ class TaskStates(SeedListener):
     def _has_changed(self, task_id: str) -> bool:
         task, state = self.board.task(task_id), self.by_id.get(task_id)
         if task is None:
-            return self.by_id.pop(task_id, None) is not None
+            return state is not None and self._drop(state)
         if state is None:
             is_stopped = self.board.phase(task_id).name != "running"
             return is_stopped and self.of(task_id) is not None
@@ -131,9 +133,15 @@ class TaskStates(SeedListener):
 
     def _forget_idle(self) -> None:
         if len(self.by_id) > _MOST_STATES:
-            for task_id, state in list(self.by_id.items()):
+            for state in list(self.by_id.values()):
                 if not (state.open_seeds or state.is_news):
-                    del self.by_id[task_id]
+                    self._drop(state)
+
+    def _drop(self, state: TaskState) -> bool:
+        """What is told of a task goes on where it was, if its seeds come again."""
+        del self.by_id[state.task.task_id]
+        self._dropped[state.task.task_id] = state.usage()
+        return True
 
     # --- SeedListener -------------------------------------------------------------------------------
 

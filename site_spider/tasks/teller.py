@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -23,8 +23,10 @@ from typing import Any
 
 from site_spider.contracts.seed_log import Message, MessagePlace, Producer, SeedLog
 from site_spider.engine.background import Background
-from site_spider.errors import LogUnavailable, SiteSpiderError
+from site_spider.engine.turns import Turns
+from site_spider.errors import LogUnavailable, SinkRejected, SiteSpiderError
 from site_spider.outage import Outage
+from site_spider.tasks.bad_records import BadRecords
 from site_spider.tasks.control import Control
 from site_spider.tasks.counted_page import BadPages
 from site_spider.tasks.counts import SeedCounts
@@ -34,7 +36,6 @@ from site_spider.tasks.topics import TaskTopics
 
 logger = logging.getLogger(__name__)
 
-_MOST_SAID = 20  # records that cannot be read
 _PAUSE_SECONDS = 0.5  # while pages cannot be counted
 
 
@@ -50,6 +51,7 @@ class Teller:
         kind_of: Callable[[str], str],
         has_first: Callable[[], bool],
         background: Background,
+        bad: BadRecords,
     ) -> None:
         self._log = log
         self._producer = producer
@@ -62,7 +64,7 @@ class Teller:
         self._over: set[str] = set()  # of these, those whose pages are to be counted
         self._is_counting = False
         self._table: PageTable | None = None  # once something has ended here
-        self._said = 0
+        self._bad = bad  # records of the page log
         self._away = Outage(logger, "The pages of tasks cannot be counted, trying again", "They are counted")
         self._has_topic = False
         self._loop = asyncio.get_running_loop()
@@ -76,16 +78,20 @@ class Teller:
         if not self._has_first():
             self._forget_pages()
             return
+        silent: dict[str, EndTold] = {}
+        over: set[str] = set()
         for task_id in unfinished - self._busy:
-            ending = self._control.get(task_id)
-            if ending is None:
+            if (ending := self._control.get(task_id)) is None:
                 continue
             if ending.ended is not None and ending.noticed < ending.ended.generation:
-                self._busy.add(task_id)
-                self._background.start(self._send(task_id, ending.ended), "task event")
+                silent[task_id] = ending.ended
             elif ending.is_over and not ending.is_told:
-                self._busy.add(task_id)
-                self._control.when_read(lambda task_id=task_id: self._over.add(task_id))  # type: ignore[misc]
+                over.add(task_id)
+        self._busy |= over | silent.keys()
+        if over:
+            self._control.when_read(lambda: self._over.update(over))
+        if silent:
+            self._background.start(self._send_all(silent), "task events")
 
     def close(self) -> None:
         """Release what pages were read with. Blocks for a moment."""
@@ -116,9 +122,13 @@ class Teller:
         finally:
             self._is_counting = False
         self._away.is_over()
+        turns = Turns.of_running_loop()
         for task_id, ending in ends.items():
+            if not turns.has_time():
+                await turns.time()
             if ending.read_to == read_to[task_id] and self._is_over(task_id) is ending:
-                self._tell(task_id, ending, reading)
+                with self._control.guarded(task_id):
+                    self._tell(task_id, ending, reading)
             else:
                 self._busy.discard(task_id)
         for key in reading.stale:
@@ -130,9 +140,7 @@ class Teller:
         return ending if ending is not None and ending.is_over and not ending.is_told else None
 
     def _skipped(self, message: Message, error: BadPages) -> None:
-        self._said += 1
-        if self._said <= _MOST_SAID:
-            logger.warning("Skipped in %s: offset %d: %s", self._topics.pages, message.offset, error)
+        self._bad.skip(message, str(error))
 
     def _tell(self, task_id: str, ending: TaskEnding, reading: PageReading) -> None:
         pages = pages_before(ending).plus(reading.counts[task_id])
@@ -144,14 +152,32 @@ class Teller:
         """What was written is read back before the next look at the task."""
         self._control.when_read(lambda: self._busy.discard(task_id))
 
-    async def _send(self, task_id: str, ended: EndTold) -> None:
-        value = json.dumps(ended.event, ensure_ascii=False, separators=(",", ":")).encode()
+    async def _send_all(self, silent: Mapping[str, EndTold]) -> None:
         try:
             if not self._has_topic:
                 await asyncio.to_thread(self._log.make_topic, self._topics.events, 1, compacted=False)
                 self._has_topic = True
-            sent: Future[MessagePlace] = self._producer.send(self._topics.events, task_id.encode(), value)
-            await asyncio.wrap_future(sent)
+        except LogUnavailable as error:
+            logger.warning("The end of tasks cannot be told now, trying again: %s", error)
+            self._busy -= silent.keys()
+            return
+        turns = Turns.of_running_loop()
+        sent: dict[str, Future[MessagePlace]] = {}
+        for task_id, ended in silent.items():
+            if not turns.has_time():
+                await turns.time()
+            with self._control.guarded(task_id):
+                value = json.dumps(ended.event, ensure_ascii=False, separators=(",", ":")).encode()
+                sent[task_id] = self._producer.send(self._topics.events, task_id.encode(), value)
+        for task_id, future in sent.items():
+            await self._when_sent(task_id, silent[task_id], future)
+
+    async def _when_sent(self, task_id: str, ended: EndTold, future: Future[MessagePlace]) -> None:
+        try:
+            await asyncio.wrap_future(future)
+        except SinkRejected as error:
+            self._control.set_aside(task_id, error)
+            return
         except LogUnavailable as error:
             logger.warning("The end of task %s cannot be told now, trying again: %s", task_id, error)
             self._busy.discard(task_id)

@@ -8,6 +8,7 @@ from site_spider.options import SettingsView
 from site_spider.seed.topics import CrawlTopics
 
 TASK_HEADER = "task_id"  # of a parked message
+ORIGIN_HEADER = "origin_topic"  # of a parked message: the seed topic that it comes back to
 
 
 class TaskTopics(NamedTuple):

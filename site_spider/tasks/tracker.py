@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -146,10 +146,12 @@ class Tracker(SeedListener):
         self._forget_lost()
         self._pages.look()
         for share in list(self._ready):
-            self._count(share)
+            with self._control.guarded(share[0]):
+                self._count(share)
         for task_id in list(self._control.endings.unfinished):
-            self._tell_uncounted(task_id)
-            self._tell_passed(task_id)
+            with self._control.guarded(task_id):
+                self._tell_uncounted(task_id)
+                self._tell_passed(task_id)
 
     @property
     def is_counting(self) -> bool:
@@ -195,12 +197,19 @@ class Tracker(SeedListener):
         if (counting := self._countings.get(share)) is None:
             self._ready.discard(share)
             return
-        for offset in counting.read(ending.tallies.get(partition)):
-            if (entry := self._entries.pop((partition, offset), None)) is not None:
-                self._completion.release(entry)
+        if self._control.endings.is_aside(task_id):
+            self._ready.discard(share)
+            self._release(partition, counting.skip_all())
+            return
+        self._release(partition, counting.read(ending.tallies.get(partition)))
         if not counting.is_waiting:
             self._ready.discard(share)
         self._write(share, ending, counting, tells_passed=False)
+
+    def _release(self, partition: Partition, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            if (entry := self._entries.pop((partition, offset), None)) is not None:
+                self._completion.release(entry)
 
     def _tell_uncounted(self, task_id: str) -> None:
         """Before `passed`: the end waits for that, and comes behind this in the log."""

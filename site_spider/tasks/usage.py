@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from site_spider.sources.model import Part
 from site_spider.tasks.record import MOST
 
-_MOST_NAMES = 1_000
+_MOST_NAMES = 1_000  # of outcomes and of hosts
 _MOST_TRAPS = 20
+_COUNTS = (
+    "claimed", "begun", "pages", "bytes", "parked", "sent_on", "links_filtered", "links_cancelled",
+)  # fmt: skip
+
+
+def _text(text: str) -> str:
+    text.encode()  # raises ValueError for half a character
+    return text
+
 
 Number = Annotated[int, Field(ge=0, le=MOST)]
-Numbers = Annotated[dict[str, Number], Field(max_length=_MOST_NAMES)]
+Name = Annotated[str, AfterValidator(_text)]
+Numbers = Annotated[dict[Name, Number], Field(max_length=_MOST_NAMES)]
+PartitionNumber = Annotated[str, Field(pattern=r"^\d{1,9}$")]
 
 
 class Trap(Part):
     """A pattern of paths with many pages and few different texts."""
 
-    pattern: str
+    pattern: Name
     pages: Number
     texts: Number
 
@@ -64,38 +74,69 @@ class Pace(Part):
 
 
 class Returned(Part):
-    """How far the parked messages of a task were put back."""
+    """How far the parked messages of a task were put back; counts are of messages."""
 
-    parked: Numbers = Field(
+    waited: Number = 0  # that processes had told of when all of them were last put back
+    found: Number = 0  # put back since then, in work that is not at its end
+    missing: Number = 0  # that processes had told of, and that are not in the topic
+    offsets: dict[PartitionNumber, Number] = Field(
         default_factory=dict
-    )  # of each process: how many waited of it when the work began
-    offsets: Numbers = Field(default_factory=dict)  # of each partition: the first that was not looked at
+    )  # of each partition: the first that was not looked at
+    topic_id: Name = ""  # in which topic of this name, where the log can tell; else empty
+    by: Name = ""  # who is at work; empty: nobody
+    parked: dict[Name, Number] = Field(default_factory=dict)  # `waited` by process, as releases before wrote
+
+    @property
+    def cleared(self) -> int:
+        """Messages that nobody has to look for any more."""
+        return self.waited + self.missing + sum(self.parked.values())
 
 
 NOTHING = Usage()
 
 
-def total(usages: Iterable[Usage]) -> Usage:
-    """The sum over processes."""
-    usages = list(usages)
-    traps = sorted((trap for usage in usages for trap in usage.traps), key=lambda trap: -trap.pages)
-    return Usage(
-        claimed=sum(usage.claimed for usage in usages),
-        begun=sum(usage.begun for usage in usages),
-        pages=sum(usage.pages for usage in usages),
-        bytes=sum(usage.bytes for usage in usages),
-        parked=sum(usage.parked for usage in usages),
-        sent_on=sum(usage.sent_on for usage in usages),
-        links_filtered=sum(usage.links_filtered for usage in usages),
-        links_cancelled=sum(usage.links_cancelled for usage in usages),
-        seeds=_sum_by_name(usage.seeds for usage in usages),
-        traps=traps[:_MOST_TRAPS],
-    )
+class Total:
+    """The sum over processes, kept up as they tell; each step costs the same, however many they are."""
+
+    def __init__(self) -> None:
+        self.used = NOTHING  # without hosts and traps
+        self.waiting = 0  # parked messages
+        self.hosts: dict[str, int] = {}  # to be read only
+        self.of: dict[str, Usage] = {}  # by process; to be read only
+        self._traps: dict[str, list[Trap]] = {}  # by process
+
+    def take(self, process: str, usage: Usage | None) -> None:
+        """What a process has told now; None: nothing of it counts any more."""
+        before, after = self.of.get(process, NOTHING), usage or NOTHING
+        if usage is None:
+            self.of.pop(process, None)
+        else:
+            self.of[process] = usage
+        counts = {
+            name: getattr(self.used, name) - getattr(before, name) + getattr(after, name) for name in _COUNTS
+        }
+        seeds = _moved(dict(self.used.seeds), before.seeds, after.seeds)
+        self.used = Usage.model_construct(
+            **counts, seeds=seeds, hosts={}, traps=[]
+        )  # sums may be larger than what one may tell
+        self.waiting += after.waiting - before.waiting
+        _moved(self.hosts, before.hosts, after.hosts)
+        self._traps.pop(process, None)
+        if after.traps:
+            self._traps[process] = after.traps
+
+    def traps(self) -> list[Trap]:
+        """Those with the most pages."""
+        traps = (trap for traps in self._traps.values() for trap in traps)
+        return sorted(traps, key=lambda trap: -trap.pages)[:_MOST_TRAPS]
 
 
-def _sum_by_name(many: Iterable[dict[str, int]]) -> dict[str, int]:
-    sums: dict[str, int] = {}
-    for counts in many:
-        for name, count in counts.items():
-            sums[name] = sums.get(name, 0) + count
+def _moved(sums: dict[str, int], before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    """The sums with `after` instead of `before`; names whose sum is 0 are not kept."""
+    if before != after:
+        for name in before.keys() | after.keys():
+            if count := sums.get(name, 0) - before.get(name, 0) + after.get(name, 0):
+                sums[name] = count
+            else:
+                sums.pop(name, None)
     return sums

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.tasks.board import Board, note_key
 from site_spider.tasks.follower import Follower
-from site_spider.tasks.record import BadTask, Task
+from site_spider.tasks.record import MOST, BadTask, Task
+from site_spider.tasks.state import TaskState
 from site_spider.tasks.traps import TrapReport, pattern_of
 from site_spider.tasks.usage import Returned, Usage
 
@@ -72,6 +74,61 @@ def test_sums_are_of_all_processes_and_tombstones_take_back() -> None:
     assert board.used("t").pages == 3
     board.take(message(b"t", None))
     assert board.phase("t").name == "running"
+
+
+def calls_of(board: Board, taken: Message) -> int:
+    """How many functions are called to take a record, and to ask what it has changed."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    state = TaskState(Task(task_id="t", max_pages=10**6, max_pages_host=5), "p0")
+    sys.setprofile(count)
+    try:
+        board.take(taken)
+        board.has_parked("t")
+        state.heard(board)
+        state.look(board)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_record_costs_the_same_however_many_processes_have_told() -> None:
+    def told(number: int, pages: int) -> Message:
+        value = Usage(pages=pages, parked=pages, seeds={"result": pages}, hosts={"h": pages})
+        return message(note_key("t", f"p{number}"), value.model_dump_json().encode())
+
+    costs = []
+    for processes in (10, 1_000):
+        board = Board()
+        for number in range(processes):
+            board.take(told(number, 1))
+        costs.append(calls_of(board, told(3, 2)))
+        assert (board.used("t").pages, board.hosts("t")) == (processes + 1, {"h": processes + 1})
+    assert costs[0] == costs[1]
+
+
+def test_sums_may_be_larger_than_what_one_process_may_tell() -> None:
+    board = Board()
+    for name in "abc":
+        value = Usage(pages=MOST, seeds={f"{name}{number}": MOST for number in range(1_000)})
+        board.take(message(note_key("t", name), value.model_dump_json().encode()))
+    assert board.used("t").pages == 3 * MOST
+    assert len(board.used("t").seeds) == 3_000
+
+
+def test_all_that_is_said_of_a_task_is_taken_back_by_its_tombstones() -> None:
+    board = Board()
+    board.take(message(b"t", Task(task_id="t").value()))
+    board.take(message(note_key("t", "a"), Usage(claimed=3).model_dump_json().encode()))
+    board.take(message(note_key("t", "returned"), Returned(waited=1).model_dump_json().encode()))
+    for key in (b"t", note_key("t", "a"), note_key("t", "returned")):
+        board.take(message(key, None))
+    assert (len(board), board.used("t"), board.last_claimer("t")) == (0, Usage(), "")
+    assert not board.was_parked("t")
 
 
 def test_what_was_parked_after_the_look_is_still_to_be_put_back() -> None:

@@ -22,7 +22,7 @@ from site_spider.errors import LogUnavailable
 from site_spider.ledger.entry import Outcome
 from site_spider.observe.document import is_conserved
 from site_spider.service.service import SeedService
-from site_spider.tasks import return_watch
+from site_spider.tasks import return_watch, returning
 from site_spider.tasks.changes import declared, in_state
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.states import TaskStates
@@ -338,7 +338,10 @@ class _BrokenLog(LocalSeedLog):
 
 
 @pytest.mark.parametrize("most", [0, 1, 7, 12])
-def test_what_is_cut_short_is_done_to_its_end_the_next_time(tmp_path: Path, most: int) -> None:
+def test_what_is_cut_short_is_done_to_its_end_the_next_time(
+    tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returning, "_STILL_SECONDS", 0.5)  # then who was killed is not waited for
     declare(tmp_path, state="paused")
     crawl(tmp_path, seeds(12))
     declare(tmp_path)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Message, Partition
+from site_spider.tasks import control_log
 from site_spider.tasks.control_log import BadRecord, Endings, read, written
 from site_spider.tasks.counts import Counts
 from site_spider.tasks.ending import (
@@ -26,13 +27,18 @@ from site_spider.tasks.ending import (
 
 LOG = Partition("control", 0)
 PLACE = Partition("seeds.a", 3)
+EVENT = {
+    "task_id": "täsk/1", "generation": 1, "event": "done", "first_at": None,
+    "last_at": "2026-01-02T03:04:05.000+00:00", "seeds": {"result": 1, "total": 1}, "pages": 3, "failures": 1,
+    "bytes": 9, "reasons": {"HTTP 404": 1},
+}  # fmt: skip
 FACTS: list[Fact] = [
     Producing("p", is_open=True),
     Producing("*", is_open=False, closes=True, highs={PLACE: 7}),
     High(PLACE, "w", 9),
     Tally(PLACE, "w", 2, 4, 12, frozenset({5, 9}), Counts({"result": 3}, 5, 9)),
     Passed(PLACE, "w", 4),
-    EndTold(1, 20, {PLACE: 7}, {"event": "done", "seeds": {"total": 1}}, 12),
+    EndTold(1, 20, {PLACE: 7}, EVENT, 12),
     Noticed(1),
     Attempts(1, (WebhookAttempt(5, 503, "HTTP 503"), WebhookAttempt(9, 204, ""))),
 ]
@@ -58,14 +64,84 @@ def test_the_keys_of_two_writers_are_two() -> None:
     st.sampled_from([None, -1, 2**80, "x", [], {}, [[]], {"a": 1}, True, 1e400, [1, 2], "AAAA"]), st.data()
 )
 def test_a_damaged_record_is_refused_and_changes_nothing(fact: Fact, wrong: Any, data: st.DataObject) -> None:
-    key, value = written("t", fact)
+    key, value = written("täsk/1", fact)
     said = json.loads(value)
     said[data.draw(st.sampled_from(sorted(said)))] = wrong
     endings = Endings()
     try:
         endings.take(message(key, json.dumps(said).encode()))
     except BadRecord:
-        assert endings.get("t") is None
+        assert endings.get("täsk/1") is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task_id": "other"}, {"task_id": None}, {"generation": 2}, {"generation": "1"}, {"event": None},
+        {"pages": "abc"}, {"pages": -1}, {"bytes": 1.5}, {"failures": None}, {"reasons": []},
+        {"reasons": {"a": "b"}}, {"reasons": None}, {"seeds": {"result": True}}, {"first_at": 5},
+        {"last_at": "soon"}, {"reasons": {"\ud800": 1}}, {"more": "\udfff"},
+    ],
+)  # fmt: skip
+def test_an_end_whose_event_is_odd_is_refused(change: dict[str, Any]) -> None:
+    """It is sent on and added up as it is."""
+    event = {name: value for name, value in {**EVENT, **change}.items() if value is not None}
+    key, value = written("täsk/1", EndTold(1, 20, {}, EVENT, 12))
+    said = {**json.loads(value), "event": event}
+    if change in ({"failures": None}, {"reasons": None}):  # what is missing counts as none
+        read(message(key, json.dumps(said).encode()))
+        return
+    with pytest.raises(BadRecord):
+        read(message(key, json.dumps(said).encode()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"counts": {"seeds": {"result": 1}, "first": 0, "last": 10**18}},
+        {"counts": {"seeds": {"result": float("inf")}, "first": 0, "last": 0}},
+        {"counts": {"seeds": {"result": 1}, "first": 0}}, {"version": 2**63}, {"holes": "====" * 9},
+    ],
+)  # fmt: skip
+def test_a_tally_with_a_number_out_of_range_is_refused(change: dict[str, Any]) -> None:
+    key, value = written("t", FACTS[3])
+    with pytest.raises(BadRecord):
+        read(message(key, json.dumps({**json.loads(value), **change}).encode()))
+
+
+def told(task_id: str, generation: int = 1) -> list[Fact]:
+    event = {**EVENT, "task_id": task_id, "generation": generation}
+    closed = Producing("*", is_open=False, closes=True)
+    return [closed, EndTold(generation, 2**40, {}, event, 1), Noticed(generation)]
+
+
+def test_the_task_that_ended_first_is_forgotten_where_there_are_very_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that has not ended never is."""
+    monkeypatch.setattr(control_log, "MOST_TASKS", 3)
+    endings, offset = Endings(), 0
+    for task_id in ("open", "a", "b", "c", "d"):
+        for fact in told(task_id) if task_id != "open" else [High(PLACE, "w", 9)]:
+            endings.take(message(*written(task_id, fact), offset))
+            offset += 1
+    assert [task_id for task_id in ("open", "a", "b", "c", "d") if endings.get(task_id)] == ["open", "c", "d"]
+    assert (list(endings.ended()), endings.unfinished) == (["c", "d"], set())
+    for task_id in ("e", "f"):
+        endings.take(message(*written(task_id, FACTS[0]), offset))
+    with pytest.raises(BadRecord, match="3 tasks that have not ended"):
+        endings.take(message(*written("g", FACTS[0]), offset))
+
+
+def test_a_task_with_too_many_partitions_is_set_aside() -> None:
+    """Its end could not be written."""
+    endings = Endings()
+    for number in range(5_000):
+        endings.take(message(*written("t", High(Partition("seeds", number), "w", 9))))
+    with pytest.raises(BadRecord, match="set aside"):
+        endings.take(message(*written("t", High(Partition("seeds", 5_000), "w", 9))))
+    endings.take(message(*written("t", FACTS[0])))
+    assert endings.get("t") is None
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,8 @@ class Records:
         self.endings.take(Message(Partition("control", 0), self._offset, *written(task_id, fact)))
 
     def end(self, event: str, generation: int = 1, **numbers: Any) -> None:
-        self.fact(EndTold(generation, self._offset, {}, {"event": event, **numbers}))
+        told = {"task_id": "t", "generation": generation, "event": event, **numbers}
+        self.fact(EndTold(generation, self._offset, {}, told))
         self.fact(Noticed(generation))
 
     @property

@@ -178,6 +178,12 @@ class KafkaSeedLog:
         except KafkaException as error:
             raise self._unavailable(error) from error
 
+    def topic_id(self, topic: str) -> str:
+        """See `site_spider.contracts.seed_log.SeedLog`."""
+        with suppress(KafkaException):  # servers that do not tell
+            return ask_ids(self._admin, [topic], _ANSWER_SECONDS / 5)[topic]
+        return ""
+
     def partitions(self, topic: str) -> int:
         """See `site_spider.contracts.seed_log.SeedLog`."""
         try:

@@ -153,6 +153,10 @@ class LocalSeedLog:
             Granted(right, (), right.kind == "group" or bool(self.partitions(right.name))) for right in rights
         ]
 
+    def topic_id(self, topic: str) -> str:  # noqa: ARG002
+        """See `site_spider.contracts.seed_log.SeedLog`: topics are not deleted here."""
+        return ""
+
     def partitions(self, topic: str) -> int:
         """See `site_spider.contracts.seed_log.SeedLog`."""
         with closing(LogFile(self._folder)) as file:

@@ -68,7 +68,7 @@ class Wait:
         """As in Verb. Exit code 0; 3 when cancelled or expired; 4 when a budget was spent."""
         desk = call.desk
         with closing(desk.log.reader(desk.topics.control, compacted=True)) as reader:
-            endings = Endings()
+            endings = Endings(call.task_id)
             while not reader.is_at_end:
                 endings.take_all(reader.poll(_POLL_SECONDS))
             call.known()

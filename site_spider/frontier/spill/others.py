@@ -36,8 +36,8 @@ class ParkedTopic(Protocol):
 
     topic: str
 
-    def send(self, task_id: str, key: bytes | None, value: bytes) -> Future[Any]:
-        """Done when the message is safe there, or in the seed topic if the task goes on."""
+    def send(self, task_id: str, origin: str, key: bytes | None, value: bytes) -> Future[Any]:
+        """Done when the message is safe there, or in `origin`, its seed topic, if the task goes on."""
 
 
 @dataclass(frozen=True, slots=True)

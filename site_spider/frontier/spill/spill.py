@@ -221,7 +221,7 @@ class Spill:
             and self._parked is not None
             and topic == self._parked.topic
         ):
-            return self._parked.send(task_id, key, value)
+            return self._parked.send(task_id, job.entry.partition.topic, key, value)
         return self._commits.spill(job, key, value, topic)
 
     def _sent(self, future: Future[Any], request: Request, job: Job, weight_bytes: int) -> None:

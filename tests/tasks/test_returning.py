@@ -1,0 +1,215 @@
+"""Parked messages come back once, to where they were, whoever parked them and whatever the records say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.tasks import returning
+from site_spider.tasks.board import RETURNED, note_key
+from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.record import Task
+from site_spider.tasks.topics import ORIGIN_HEADER, TASK_HEADER, TaskTopics
+from site_spider.tasks.usage import Returned, Usage
+from tests.in_process.engine import crawl
+
+TIERS = ("urgent", "seeds", "bulk")
+TOPICS = TaskTopics("seeds", "seeds.tasks", "seeds.parked", "seeds.task-events", TIERS)
+
+
+class Log(LocalSeedLog):
+    """Knows from where its topics are read, and which topic has the name of the parked one."""
+
+    parked_id = ""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.starts: list[dict[Partition, int]] = []
+
+    def read(
+        self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
+    ) -> Iterator[Message]:
+        self.starts.append(dict(start or {}))
+        return super().read(topic, start, since_ms)
+
+    def topic_id(self, topic: str) -> str:
+        return self.parked_id
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
+    monkeypatch.setattr(returning, "_HEARD_SECONDS", 0.1)
+    monkeypatch.setattr(returning, "_STILL_SECONDS", 0.5)
+    monkeypatch.setattr(returning, "_LOOK_SECONDS", 0.02)
+    log = Log(tmp_path)
+    for topic in ("seeds.tasks", "seeds.tasks.control"):
+        log.make_topic(topic, 1, compacted=True)
+    log.make_topic("seeds.parked", 1, compacted=False)
+    return log
+
+
+def park(log: Log, count: int, told: int | None = None, task_id: str = "t", process: str = "p") -> None:
+    """So many messages are parked, and a process has told of as many, or of `told`."""
+    producer = log.producer()
+    for number in range(count):
+        headers = [(TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, b"seeds")]
+        producer.send("seeds.parked", b"k", f"{task_id} {process} {number}".encode(), headers)
+    usage = Usage(parked=count if told is None else told)
+    producer.send("seeds.tasks", note_key(task_id, process), usage.model_dump_json().encode()).result()
+    producer.close()
+
+
+def say(log: Log, key: bytes, value: Any) -> None:
+    producer = log.producer()
+    producer.send("seeds.tasks", key, value.model_dump_json().encode()).result()
+    producer.close()
+
+
+def desk(log: Log) -> TaskDesk:
+    return TaskDesk(log, TOPICS)
+
+
+def back(log: Log, topic: str = "seeds") -> list[bytes | None]:
+    return [message.value for message in log.read(topic)] if log.partitions(topic) else []
+
+
+def test_seeds_come_back_in_their_own_tier(tmp_path: Path) -> None:
+    tiers = {"SITE_SEED_TOPICS": "urgent:8,seeds:4,bulk:1"}
+    log = LocalSeedLog(tmp_path)
+    TaskDesk(log, TOPICS).write(Task(task_id="t", state="paused"))
+    producer = log.producer()
+    for topic in TIERS:
+        value = b'{"url": "http://h.test/%s", "meta": {"task_id": "t"}}' % topic.encode()
+        producer.send(topic, b"h.test", value).result()
+    producer.close()
+    parked = lambda: log.partitions("seeds.parked") and len(list(log.read("seeds.parked"))) == 3  # noqa: E731
+    crawl(tmp_path, [], until=lambda _: bool(parked()), **tiers)
+    TaskDesk(log, TOPICS).write(Task(task_id="t"))
+    assert TaskDesk(log, TOPICS).put_back("t") == 3
+    for topic in TIERS:
+        urls = [message.value for message in log.read(topic)]
+        assert len(urls) == 2, topic
+        assert urls[0] == urls[1]
+
+
+@pytest.mark.parametrize("origin", [None, b"other", b"\xff", b"seeds.tasks"])
+def test_what_does_not_say_where_it_was_comes_back_to_the_main_tier(log: Log, origin: bytes | None) -> None:
+    """As records of releases before; no message chooses a topic that is no tier."""
+    headers = [(TASK_HEADER, b"t"), *([] if origin is None else [(ORIGIN_HEADER, origin)])]
+    producer = log.producer()
+    producer.send("seeds.parked", b"k", b"v", headers).result()
+    producer.close()
+    say(log, note_key("t", "p"), Usage(parked=1))
+    assert desk(log).put_back("t") == 1
+    assert back(log) == [b"v"]
+
+
+def test_any_number_of_process_starts_may_have_parked_something(log: Log) -> None:
+    producer = log.producer()
+    for number in range(1_500):
+        value = Usage(parked=1 - bool(number % 100)).model_dump_json().encode()
+        producer.send("seeds.tasks", note_key("t", f"p{number}"), value)
+    for _ in range(15):
+        producer.send("seeds.parked", b"k", b"v", [(TASK_HEADER, b"t")]).result()
+    producer.close()
+    assert desk(log).put_back("t") == 15
+    assert not desk(log).board.has_parked("t")
+    assert desk(log).put_back("t") == 0
+    assert len(back(log)) == 15
+
+
+def test_the_topic_is_read_from_where_it_was_read_to(log: Log) -> None:
+    park(log, 7)
+    assert desk(log).put_back("t") == 7
+    park(log, 3, told=10)
+    log.starts.clear()
+    assert desk(log).put_back("t") == 3
+    assert log.starts == [{Partition("seeds.parked", 0): 7}]
+
+
+@pytest.mark.parametrize("offset", [5, 7, 8, 2**40])
+def test_a_record_that_names_a_later_offset_hides_nothing(
+    log: Log, caplog: pytest.LogCaptureFixture, offset: int
+) -> None:
+    park(log, 7)
+    say(log, note_key("t", RETURNED), Returned(offsets={"0": offset, "9": 0}))
+    assert desk(log).put_back("t") == 7
+    assert sorted(back(log)) == [b"t p %d" % number for number in range(7)]
+    assert "read" in caplog.text
+    assert desk(log).put_back("t") == 0
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_start(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its messages are others, whatever offsets they have."""
+    park(log, 9)
+    log.parked_id = "new"
+    say(log, note_key("t", RETURNED), Returned(offsets={"0": 4}, topic_id="old", waited=0))
+    assert desk(log).put_back("t") == 9
+    assert "made anew" in caplog.text
+
+
+def test_what_is_not_there_stays_counted_and_is_looked_for_once(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    park(log, 4, told=10)
+    assert desk(log).put_back("t") == 4
+    board = desk(log).board
+    assert (board.parked("t"), board.has_parked("t")) == (6, False)
+    assert "6 messages of task t" in caplog.text
+    assert desk(log).put_back("t") == 0
+    assert len(back(log)) == 4
+    park(log, 2, told=12)
+    assert desk(log).board.has_parked("t")
+    assert desk(log).put_back("t") == 2
+    assert desk(log).board.parked("t") == 6
+
+
+def test_two_at_once_put_each_message_back_once(log: Log) -> None:
+    park(log, 400)
+    counts: list[int] = []
+    both = threading.Barrier(2)
+
+    def resume() -> None:
+        mine = TaskDesk(Log(Path(log.address).parent), TOPICS)
+        both.wait()
+        counts.append(mine.put_back("t"))
+
+    threads = [threading.Thread(target=resume) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(counts) == [0, 400]
+    assert len(back(log)) == 400
+
+
+def test_who_stands_still_is_not_waited_for(log: Log) -> None:
+    park(log, 5)
+    say(log, note_key("t", RETURNED), Returned(by="dead.1"))
+    assert desk(log).put_back("t") == 5
+
+
+def test_what_a_release_before_has_put_back_is_known(log: Log) -> None:
+    """It named each process, in a record that is read still."""
+    park(log, 5)
+    say(log, note_key("t", RETURNED), Returned(parked={"p": 5, "gone": 0}, offsets={"0": 5}))
+    assert not desk(log).board.has_parked("t")
+    assert desk(log).put_back("t") == 0
+    park(log, 1, told=6)
+    assert desk(log).put_back("t") == 1
+
+
+def test_several_tasks_are_one_reading(log: Log) -> None:
+    for number in range(50):
+        park(log, 2, task_id=f"t{number}")
+    log.starts.clear()
+    assert returning.put_back(log, TOPICS, [f"t{number}" for number in range(50)]) == 100
+    assert len(log.starts) == 1
