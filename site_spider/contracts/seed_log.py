@@ -111,6 +111,7 @@ class Granted(NamedTuple):
     right: Right
     missing: tuple[str, ...]  # of its operations
     exists: bool = True  # the topic; one that does not exist yet may lack Create
+    is_known: bool = True  # whether the servers say
 
 
 class Listener(Protocol):
@@ -298,10 +299,7 @@ class SeedLog(Protocol):
         """
 
     def granted(self, rights: Sequence[Right]) -> list[Granted]:
-        """Which of these rights this process has; nothing is changed. Raises LogUnavailable.
-
-        None is missing where the servers do not say.
-        """
+        """Which of these rights this process has; nothing is changed."""
 
     def topic_id(self, topic: str) -> str:
         """Another one for a topic that was deleted and made again; empty where that cannot be told."""

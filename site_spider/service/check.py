@@ -87,7 +87,7 @@ def needed_rights(config: ServiceSettings, settings: BaseSettings) -> list[Right
 
 
 def check_rights(log: SeedLog, config: ServiceSettings, settings: BaseSettings) -> None:
-    """Raise ConfigError for those that are missing, LogUnavailable when nobody answers."""
+    """Raise ConfigError for those that are missing, as far as the servers say."""
     answers = log.granted(needed_rights(config, settings))
     missing = [
         f"{' and '.join(said.missing)} on the {said.right.kind} {said.right.name}"
@@ -196,6 +196,8 @@ def _of_right(log: SeedLog, said: Granted) -> tuple[str, str]:
     what = f"{kind} {name}"
     if not said.exists:
         return what, "does not exist" + (", and this user may not create it" if said.missing else " yet")
+    if not said.is_known:
+        return what, "Kafka does not say what this user may do"
     if said.missing:
         return what, f"this user may not {_joined(said.missing, 'or')}"
     number = f", {log.partitions(name)} partitions" if kind == "topic" else ""

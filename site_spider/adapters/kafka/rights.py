@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from site_spider.contracts.seed_log import Granted, Right
 
 _CREATE = "Create"
+_GROUP_SECONDS = 3.0  # servers on their first day have no coordinator yet, which this client waits for
 _REFUSED = frozenset({
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -26,27 +27,28 @@ class _Authorized(NamedTuple):
 
 
 def granted(admin: AdminClient, rights: Sequence[Right], seconds: float) -> list[Granted]:
-    """As SeedLog.granted. Raises KafkaException when nobody answers."""
+    """As SeedLog.granted; what nobody answers is not known."""
     topics = sorted({right.name for right in rights if right.kind == "topic"})
     groups = sorted({right.name for right in rights if right.kind == "group"})
     more: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": seconds}
     of_topics = _said(admin.describe_topics(TopicCollection(topics), **more)) if topics else {}
+    more["request_timeout"] = min(seconds, _GROUP_SECONDS)
     of_groups = _said(admin.describe_consumer_groups(groups, **more)) if groups else {}
     absent = [name for name, said in of_topics.items() if not said.exists]
     refused = set(_not_creatable(admin, absent, seconds))
     return [
         Granted(right, (_CREATE,) if right.name in refused else (), exists=False)
         if right.kind == "topic" and right.name in absent
-        else Granted(right, _missing(right, (of_topics if right.kind == "topic" else of_groups)[right.name]))
+        else _judged(right, (of_topics if right.kind == "topic" else of_groups)[right.name])
         for right in rights
     ]
 
 
-def _missing(right: Right, said: _Authorized) -> tuple[str, ...]:
+def _judged(right: Right, said: _Authorized) -> Granted:
     operations = said.operations
-    return (
-        () if operations is None else tuple(one for one in right.operations if one.upper() not in operations)
-    )
+    if operations is None:
+        return Granted(right, (), is_known=False)
+    return Granted(right, tuple(one for one in right.operations if one.upper() not in operations))
 
 
 def _said(answers: Mapping[str, Future[Any]]) -> dict[str, _Authorized]:
@@ -58,8 +60,6 @@ def _read(answer: Future[Any]) -> _Authorized:
         operations = answer.result().authorized_operations
     except KafkaException as error:
         code = error.args[0].code()
-        if code == KafkaError._TIMED_OUT:
-            raise
         return _Authorized(frozenset() if code in _REFUSED else None, exists=code not in _MISSING)
     return _Authorized(frozenset(operation.name for operation in operations) if operations else None)
 

@@ -173,10 +173,7 @@ class KafkaSeedLog:
 
     def granted(self, rights: Sequence[Right]) -> list[Granted]:
         """See `site_spider.contracts.seed_log.SeedLog`."""
-        try:
-            return granted(self._admin, rights, _ANSWER_SECONDS)
-        except KafkaException as error:
-            raise self._unavailable(error) from error
+        return granted(self._admin, rights, _ANSWER_SECONDS)
 
     def topic_id(self, topic: str) -> str:
         """See `site_spider.contracts.seed_log.SeedLog`."""

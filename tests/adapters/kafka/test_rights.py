@@ -85,9 +85,10 @@ def test_a_topic_that_does_not_exist_may_lack_create() -> None:
 
 
 def test_servers_that_do_not_say_refuse_nothing() -> None:
-    """An old one, say."""
-    unsupported = KafkaError.UNSUPPORTED_VERSION
-    assert ask(seeds=Described(), letters=unsupported, crawlers=unsupported) == [(), (), ()]
+    """An old one, say, or one that has no coordinator of groups yet: a crawl starts."""
+    admin = Admin(seeds=Described(), letters=KafkaError.UNSUPPORTED_VERSION, crawlers=KafkaError._TIMED_OUT)
+    said = granted(admin, [READS, WRITES, JOINS], 1)  # type: ignore[arg-type]
+    assert [(one.missing, one.is_known) for one in said] == [((), False)] * 3
 
 
 @pytest.mark.servers
