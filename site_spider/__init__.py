@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from site_spider.results.result import Result
     from site_spider.service.addon import Addon
     from site_spider.service.seed_producer import SeedProducer
-    from site_spider.spiders.crawl_spider import SeedSpider
+    from site_spider.spiders.crawl_spider import SeedSpider, to_topic
 
 old_names.install()
 
-__all__ = ["Addon", "Result", "SeedProducer", "SeedSpider", "page_of"]
+__all__ = ["Addon", "Result", "SeedProducer", "SeedSpider", "page_of", "to_topic"]
 
 _HOMES = {
     "Addon": "site_spider.service.addon",
@@ -27,6 +27,7 @@ _HOMES = {
     "SeedProducer": "site_spider.service.seed_producer",
     "SeedSpider": "site_spider.spiders.crawl_spider",
     "page_of": "site_spider.results.page_of",
+    "to_topic": "site_spider.spiders.crawl_spider",
 }
 
 

@@ -17,7 +17,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.spiders import SitemapSpider
 from twisted.python.failure import Failure
 
-from site_spider import options
+from site_spider import meta_keys, options
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine import hooks as engine_hooks
@@ -316,6 +316,16 @@ class SeedSpider(Spider):
             describe_job(result, job)
         describe_request(result, request, self.name)
         return result
+
+
+def to_topic(request: Request, topic: str, *, not_extract: bool = False) -> Request:
+    """The same request, to become a seed of another topic instead of being crawled here.
+
+    The seed of the page is complete when that is stored there. With `not_extract` no links are followed from
+    it. Raises ConfigError for what is no name of a topic.
+    """
+    options.topic({"to_topic": topic}, "to_topic")
+    return request.replace(meta={**request.meta, meta_keys.TO_TOPIC: topic, meta_keys.LEAF: not_extract})
 
 
 def _anchor_host(response: Response, job: Job | None) -> str:

@@ -16,7 +16,9 @@ from scrapy.http import HtmlResponse, Response, TextResponse
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, CSVFeedSpider, Rule, SitemapSpider, XMLFeedSpider
 
-from site_spider import SeedSpider, page_of
+from site_spider import SeedSpider, page_of, to_topic
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.errors import ConfigError
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
@@ -72,6 +74,34 @@ def test_page_of_knows_the_seed_of_a_page_and_of_its_links(tmp_path: Path) -> No
     assert (leaf.task_id, leaf.depth, leaf.parent, leaf.seed_url_id) == ("t", 1, "list", "list")
     assert seed.meta == leaf.meta == {"colour": "red"}
     assert found.documents[leaf.url_id]["meta"] == {"colour": "red"}
+
+
+class SendsAway(SeedSpider):
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield to_topic(Request("http://other.test/1"), "details", not_extract=True)
+        yield to_topic(Request("http://other.test/2", callback=self.parse_detail), "details")
+
+    def parse_detail(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url}
+
+
+def test_a_spider_sends_requests_to_the_topic_of_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What no seed can say is crawled by itself, and that is said."""
+    seed = {"url": "http://h.test/list", "meta": {"url_id": "list", "colour": "red"}}
+    found = crawl(tmp_path, [seed], SendsAway)
+    assert {document["url"] for document in found.documents.values()} == {
+        "http://h.test/list",
+        "http://other.test/2",
+    }
+    (message,) = LocalSeedLog(tmp_path).read("details")
+    sent = json.loads(message.value or b"")
+    assert (message.key, sent["url"]) == (b"other.test", "http://other.test/1")
+    assert sent["meta"].items() >= {"parent_url_id": "list", "colour": "red", "NotExtract": True}.items()
+    assert [line for line in caplog.messages if line.startswith("A request to topic details is crawled here")]
+    with pytest.raises(ConfigError, match="to_topic is 'a b', but a topic's name has"):
+        to_topic(Request("http://other.test/"), "a b")
 
 
 def test_the_seeds_meta_goes_with_links_that_leave_as_seeds(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ class Spill:
         self._room = room
         self._pages = pages
         self._hosts = hosts  # None: all are this process's
+        self._unsayable: set[str] = set()  # topics to which a request could not go, which is said
         self._is_sweeping = False  # something that waits may have to leave
         self._loop = asyncio.get_running_loop()
 
@@ -198,20 +199,34 @@ class Spill:
     def send(self, request: Request, job: Job, *, is_link: bool) -> bool:
         """Send an accepted request on its way; False when no seed can say what it is."""
         message = self._writer.write(request, job, is_link=is_link)
+        topic = request.meta.get(meta_keys.TO_TOPIC)
         if message is None:
+            self._say_it_stays(request, topic)
             return False
         key, value = message
         weight_bytes = size_bytes(request) + len(value)
         self._load.add_sending(weight_bytes)
         if self._pages is not None:
             self._pages.spilled(request, job)
-        future = self._begin_to_send(request.meta.get(meta_keys.TO_TOPIC), job, key, value)
+        future = self._begin_to_send(topic, job, key, value)
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(
                 self._guarded(self._sent), done, request, job, weight_bytes
             )
         )
         return True
+
+    def _say_it_stays(self, request: Request, topic: str | None) -> None:
+        is_parked = self._parked is not None and topic == self._parked.topic
+        if topic is None or is_parked or topic in self._unsayable:
+            return
+        self._unsayable.add(topic)
+        logger.warning(
+            "A request to topic %s is crawled here, and so are others like it: a seed has no words for its "
+            "callback, cb_kwargs, flags, cookies or meta: %s",
+            topic,
+            request.url,
+        )
 
     def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[Any]:
         task_id = job.root.seed.task_id
