@@ -9,6 +9,7 @@ import sys
 import textwrap
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar, NoReturn
 
 from scrapy import Spider
@@ -26,8 +27,10 @@ from site_spider.service import addon, exit_code
 from site_spider.service.environment import apply_environment
 from site_spider.service.redaction import redact_logs
 from site_spider.service.setting_names import check_names
+from site_spider.service.spider_settings import apply_custom_settings, custom_settings_of_file
 
 DEFAULT_SPIDER = "crawl_spider"
+_SPIDERS = "site_spider.spiders"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 _NO_SETTINGS = f'run it in a project whose settings.py has ADDONS = {{"{addon.PATH}": 300}}'
@@ -47,6 +50,7 @@ class SiteCommand(ScrapyCommand):
     description = ""  # of --help
     spider_help = "work for this spider"
     examples = ""  # lines at the end of --help
+    needs_spider = True  # and not only its custom_settings
     spider_class: type[Spider] = Spider
     _redaction = Redaction(())
     _of_project: Settings | None = None  # the settings before those of a spider
@@ -90,9 +94,19 @@ class SiteCommand(ScrapyCommand):
         if not addon.has_settings(self.options):
             raise UsageError(_NO_SETTINGS, print_help=False)
         self._of_project = self.options.copy()
-        self.spider_class = self._loaded(opts.spider) if opts.spider else self._usual_spider()
-        self.spider_class.update_settings(self.options)
+        if self.needs_spider or opts.spider or not self._has_read_settings():
+            self.spider_class = self._loaded(opts.spider) if opts.spider else self._usual_spider()
+            self.spider_class.update_settings(self.options)
         apply_environment(self.options)
+
+    def _has_read_settings(self) -> bool:
+        """Whether those of crawl_spider are known from its file."""
+        is_ours = self.options.getlist("SPIDER_MODULES") == [_SPIDERS]
+        file = Path(__file__).parents[1] / "spiders" / f"{DEFAULT_SPIDER}.py"
+        if not is_ours or (found := custom_settings_of_file(file)) is None:
+            return False
+        apply_custom_settings(self.options, found)
+        return True
 
     def _usual_spider(self) -> type[Spider]:
         """Whose custom_settings count: crawl_spider's, else those of the only one that takes seeds."""

@@ -22,6 +22,7 @@ class Command(SiteCommand):
     """Writes a record of the task topic, which every process follows."""
 
     max_arguments = 60
+    needs_spider = False
     description = (
         "Declares a task (start), shows tasks (list, show), changes one (set), and controls it while it runs "
         "(pause, resume, cancel). A task is all seeds with one meta.task_id. All processes of the crawl "

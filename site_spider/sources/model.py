@@ -87,7 +87,7 @@ Patterns = Annotated[list[Pattern], Field(max_length=MOST)]
 class Part(BaseModel):
     """Whatever is not known is a mistake."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Selection(Part):
