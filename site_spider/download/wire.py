@@ -43,8 +43,10 @@ _MOST_WAITING_BYTES = 65_536  # of what TLS says by itself, to a server that doe
 _QUIET_SECONDS = 0.2  # a server that sends surplus has sent it by then
 _LONGEST_DOUBT_SECONDS = 1.0
 _USUAL_ANSWERS = 32  # the last ones of a connection, whose times are the usual ones
+_FEWEST_ANSWERS = 8  # before, many a time is not usual
 _VOUCHED_ANSWERS = 100  # of so many answers in a row one is withheld in any case
-_SOON, _LATE = 0.8, 2.0  # of the usual times
+_SOON, _LATE = 0.9, 1.5  # of the usual times
+_SOON_AT_FIRST, _LATE_AT_FIRST = 0.7, 2.0
 _MARGIN, _MARGIN_SECONDS = 1.25, 0.005  # to the usual time of the proper answer
 
 _IDLE_FOR_LONG = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # as some say it before they close a connection
@@ -74,8 +76,9 @@ class AnswerDoubt:
         self._ended_at, self._count = now, count + 1
         until, self.was_soon = now, False
         if count:
-            self.was_soon = took < _SOON * min(times)
-            is_late = took > _LATE * max(times) + _MARGIN_SECONDS
+            soon, late = (_SOON, _LATE) if count >= _FEWEST_ANSWERS else (_SOON_AT_FIRST, _LATE_AT_FIRST)
+            self.was_soon = took < soon * min(times)
+            is_late = took > late * max(times) + _MARGIN_SECONDS
             if self.was_soon or is_late or count % _VOUCHED_ANSWERS == 0:
                 until = now + self._usual_seconds()
             if count == 1:

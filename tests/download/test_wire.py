@@ -20,7 +20,7 @@ from scrapy.settings import Settings
 from site_spider.download.answer import BodyEnd, HttpAnswer
 from site_spider.download.tls import tls_context
 from site_spider.download.tls_stream import TlsClient
-from site_spider.download.wire import NothingCame, Wire
+from site_spider.download.wire import AnswerDoubt, NothingCame, Wire
 from tests.download.handler_trials import certificate
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -309,3 +309,48 @@ def test_a_connection_forgets_who_has_asked(is_kept: bool) -> None:
         run(scenario)
     finally:
         gc.enable()
+
+
+def doubts(*times: float) -> list[float]:
+    """For how long each answer is withheld that takes so long, where the next request follows at once."""
+    doubt, now, found = AnswerDoubt(), 0.0, []
+    for seconds in times:
+        asked_at, now = now, now + seconds
+        found.append(doubt.seconds(asked_at, now, now))
+    return [round(seconds, 3) for seconds in found]
+
+
+def test_the_second_answer_of_a_connection_is_withheld_until_surplus_of_the_first_had_its_time() -> None:
+    """Later ones of a usual time are not."""
+    assert doubts(0.03, 0.03, 0.03, 0.032) == [0, 0.17, 0, 0]
+    assert doubts(0.5, 0.5, 0.5) == [0, 0.13, 0]  # 1.25 of the usual time, and 5 ms, since the request
+
+
+def test_an_answer_of_an_unusual_time_is_withheld_for_a_usual_one() -> None:
+    assert doubts(*[0.04] * 8, 0.02, 0.04, 0.08)[8:] == [0.055, 0, 0.055]
+    assert doubts(*[3.0] * 8, 0.5)[8] == 1.0  # not for ever
+    assert doubts(*[0.04] * 7, 0.03)[7] == 0  # what is usual is hardly known yet
+    assert doubts(*[0.04] * 3, 0.02)[3] == 0.055
+
+
+def test_one_of_a_hundred_answers_is_withheld_in_any_case() -> None:
+    found = doubts(*[0.04] * 301)
+    assert [number for number, seconds in enumerate(found) if seconds] == [1, 100, 200, 300]
+
+
+@pytest.mark.parametrize(("said", "is_surplus"), [(WHOLE, True), (b"HTTP/1.1 408 Request Timeout", False)])
+def test_bytes_that_nobody_asked_for_are_surplus_unless_they_say_that_the_connection_ends(
+    said: bytes, is_surplus: bool
+) -> None:
+    async def scenario() -> None:
+        async with connected() as (wire, (_, writer)):
+            answer, asked, _ = ask(wire, waits=False)
+            writer.write(WHOLE)
+            await asked
+            writer.write(said)
+            while wire.is_open:
+                await asyncio.sleep(0)
+            assert wire.had_surplus is is_surplus
+            assert answer.body == b"page"
+
+    run(scenario)

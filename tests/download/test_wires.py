@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 
 import pytest
@@ -87,3 +88,33 @@ def test_idle_connections_of_all_servers_are_bounded(monkeypatch: pytest.MonkeyP
         return found
 
     assert asyncio.run(main()) == [False] * 4 + [True] * 3
+
+
+def test_a_host_that_sent_surplus_gets_a_connection_for_each_request_for_an_hour(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those to it that are kept are closed, on whatever port."""
+    caplog.set_level(logging.INFO)
+
+    async def main() -> list[bool]:
+        listener = await asyncio.start_server(_until_the_end, "0.0.0.0", 0)
+        port = listener.sockets[0].getsockname()[1]
+        tls, names = TlsClient(tls_context(Settings()), 1), HostNames(addresses_of)
+        made = Wires(tls, names, allow_private=True, most_idle_of_server=1)
+        server, other = (Server("http", host, port) for host in ("127.0.0.1", "127.0.0.2"))
+        for kept in (server, other):
+            made.keep(kept, await made.open(kept))
+        wire = await made.open(server)
+        wire.had_surplus = True
+        wire.abort()
+        found = [made.keeps(server), made.keeps(other)]
+        found += [made.take_idle(one) is not None for one in (server, other)]
+        monkeypatch.setattr(wires, "_SURPLUS_SECONDS", -1.0)
+        found.append(made.keeps(server))
+        made.close()
+        listener.close()
+        await asyncio.sleep(0.05)
+        return found
+
+    assert asyncio.run(main()) == [False, True, False, True, True]
+    assert caplog.text.count("127.0.0.1 sent bytes that nobody asked for") == 1
