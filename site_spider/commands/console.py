@@ -18,6 +18,7 @@ from site_spider.console.web.listening import Listening
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters.letters import topic_of
 from site_spider.service import plugins
+from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.put_back import PutBackTasks
 from site_spider.tasks.topics import TaskTopics
 
@@ -83,13 +84,19 @@ class Command(SiteCommand):
         dead_letters = LettersAtHand(
             log, topic_of(self.options), lambda producer: PutBackTasks(log, producer, topics)
         )
-        app = application(listening, watch, dead_letters, self._search(log, watch), self._redaction)
+        app = application(
+            listening, watch, dead_letters, self._search(log, watch), self._redaction, self._check_order
+        )
         _stop_when_asked()
         if listening.is_secret_in_the_open:
             self.complain(
                 "SITE_CONSOLE_TOKEN passes the network unencrypted; --certificate and --key encrypt it"
             )
         await serve(app, listening, watch, lambda address: show(f"The console is at {address}"))
+
+    def _check_order(self, verb: str) -> None:
+        if verb == "close":
+            check_ends_are_told(self.options)
 
     def _search(self, log: SeedLog, watch: FleetWatch) -> UrlSearch:
         return UrlSearch(

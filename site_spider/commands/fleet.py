@@ -10,6 +10,7 @@ from site_spider import options
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.seed.topics import CrawlTopics
+from site_spider.tasks.topics import TaskTopics
 
 
 def add_group_options(parser: argparse.ArgumentParser) -> None:
@@ -26,5 +27,6 @@ def fleet_watch(settings: BaseSettings, log: SeedLog, opts: argparse.Namespace) 
         group=opts.group or options.text(settings, "SITE_CONSUMER_GROUP", required=True),
         topics=topics.tiers if opts.topic is None else (opts.topic,),
         statistics_topic=topics.statistics,
+        tasks=TaskTopics.of(topics),
         interval_seconds=options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1),
     )

@@ -103,6 +103,7 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
     lives = ", ".join(f"{count} {life}" for life, count in document["processes"].items() if count) or "none"
     yield f"processes      {lives}"
     yield from _pace(document)
+    yield from _tasks(document["tasks"])
     yield ""
     yield document["verdict"]
     yield from (f"{_MARKS[cause['weight']]} {cause['text']}" for cause in document["causes"])
@@ -115,6 +116,13 @@ def _conservation(found: dict[str, Any]) -> Iterator[str]:
         parts.append(f"{found['missing']:,} MISSING")
     yield "Every seed is accounted for" if found["conserved"] else "SEEDS ARE MISSING, which is a bug"
     yield f"consumed       {found['consumed']:,} = {' + '.join(parts)}"
+
+
+def _tasks(found: dict[str, Any]) -> Iterator[str]:
+    if found["count"]:
+        parts = [f"{count:,} {state}" for state, count in found["states"].items()]
+        parked = f"; {found['parked']:,} seeds are parked" if found["parked"] else ""
+        yield f"tasks          {', '.join(parts)}{parked}"
 
 
 def _pace(document: dict[str, Any]) -> Iterator[str]:

@@ -61,7 +61,7 @@ class History:
         thinned = _Thinned(known)
         for at, message in thinned(self._noted(messages)):
             try:
-                document = checked(parsed(message.value or b""), message.key, now)
+                document = checked(parsed(message.value or b""), now)
                 state = state_of(document, self._interval_seconds)
             except OddSnapshot as error:
                 self._refuse(message, str(error))
@@ -73,10 +73,10 @@ class History:
         for message in messages:
             self._next[message.partition] = message.offset + 1
             size = len(message.value or b"")
-            if message.key and 0 < size <= LARGEST_BYTES:
+            if 0 < size <= LARGEST_BYTES:
                 yield message
             else:
-                self._refuse(message, f"it has {size:,} bytes and the key {message.key!r:.50}")
+                self._refuse(message, f"it has {size:,} bytes")
 
     def _refuse(self, message: Message, why: str) -> None:
         self.refused += 1

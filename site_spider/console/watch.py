@@ -17,9 +17,12 @@ from site_spider.console.model.fleet import MOST_PROCESSES, Fleet
 from site_spider.console.model.reading import OddSnapshot, state_of
 from site_spider.console.neighbours import Neighbours
 from site_spider.console.pages.view import LogView, View
+from site_spider.console.task_watch import TaskWatch
 from site_spider.contracts.seed_log import SeedLog, Topics, each_topic
 from site_spider.errors import SiteSpiderError, TopicMissing
 from site_spider.observe.progress import of_partition, of_topics
+from site_spider.seed.tiers import TOPIC
+from site_spider.tasks.topics import TaskTopics
 
 logger = logging.getLogger(__name__)
 
@@ -29,22 +32,31 @@ _ATTENTION_SECONDS = 30.0  # after a look at a page
 _FEW_HOSTS = 20
 _SLICE = 100  # states taken before others have the event loop
 _LEFT_OUT_SECONDS = 60.0  # for which it is said that processes are left out
-_REFUSED, _LEFT_OUT = "refused records", "left out"
+_REFUSED, _LEFT_OUT, _BAD_RECORDS = "refused records", "left out", "records of tasks"
 _THIS_HOST, _TOPIC, _PROGRESS = "state of this host", "history", "progress"
+_TASKS = "list of tasks"
 
 
 class FleetWatch:
     """One consumer group. On the event loop, but for the seed log's calls, which have threads."""
 
     def __init__(
-        self, log: SeedLog, group: str, topics: Topics, statistics_topic: str, interval_seconds: float
+        self,
+        log: SeedLog,
+        group: str,
+        topics: Topics,
+        statistics_topic: str,
+        interval_seconds: float,
+        tasks: TaskTopics | None = None,
     ) -> None:
+        """`tasks` are by default those that are named after the first of `topics`."""
         self.fleet = Fleet()
         self._log = log
         self.group = group
         self.topics = each_topic(topics)
         self._history = History(log, statistics_topic, interval_seconds)
         self._interval_seconds = interval_seconds
+        self.tasks = TaskWatch(log, tasks or TaskTopics.read({TOPIC: self.topics[0]}))
         self.neighbours = Neighbours(log)
         self._names: dict[Path, str] = {}
         self._log_view: LogView | None = None
@@ -53,6 +65,7 @@ class FleetWatch:
         self._looked_at = 0.0
         self._hosts = _FEW_HOSTS
         self._woken = asyncio.Event()
+        self._one_look_at_tasks = asyncio.Lock()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -61,6 +74,7 @@ class FleetWatch:
                 (_THIS_HOST, self.look_at_this_host, _WATCHED_SECONDS),
                 (_TOPIC, self._look_at_topic, _IDLE_SECONDS),
                 (_PROGRESS, self._look_at_progress, 2 * _WATCHED_SECONDS),
+                (_TASKS, self.look_at_tasks, 2 * _WATCHED_SECONDS),
             ):
                 tasks.create_task(self._repeat(name, look, watched))
 
@@ -81,6 +95,7 @@ class FleetWatch:
             topic=",".join(self.topics),
             address=self._log.address,
             log=self._log_view,
+            tasks=self.tasks.facts,
             troubles=tuple(self._troubles.values()),
             others=self._others,
         )
@@ -90,6 +105,11 @@ class FleetWatch:
         await self._guarded(_TOPIC, self._look_at_topic)
         await self._guarded(_THIS_HOST, self.look_at_this_host)
         await self._guarded(_PROGRESS, self._look_at_progress)
+        await self._guarded(_TASKS, self.look_at_tasks)
+
+    async def close(self) -> None:
+        """Release what was opened."""
+        await asyncio.to_thread(self.tasks.close)
 
     @property
     def _is_watched(self) -> bool:
@@ -174,6 +194,13 @@ class FleetWatch:
     def _take(self, heard: Heard) -> None:
         if heard.state.group == self.group:
             self.fleet.take(heard.state, heard.at)
+
+    async def look_at_tasks(self) -> None:
+        """What is known of them, as `scrapy task list` says."""
+        async with self._one_look_at_tasks:
+            await asyncio.to_thread(self.tasks.look)
+        if self.tasks.refused:
+            self._troubles[_BAD_RECORDS] = self.tasks.said
 
     async def _look_at_progress(self) -> None:
         found = await asyncio.to_thread(of_topics, self._log, self.topics, self.group)

@@ -38,6 +38,11 @@ class CrawlTopics(NamedTuple):
         return f"{self.tasks}.control"
 
     @property
+    def clock(self) -> str:
+        """Of records that tell the broker's time."""
+        return f"{self.tasks}.clock"
+
+    @property
     def pages(self) -> str:
         """Of the pages that the end of a task counts."""
         return f"{self.tasks}.pages"
@@ -83,6 +88,7 @@ class CrawlTopics(NamedTuple):
         yield TASKS, self.tasks
         yield f"the control topic of {TASKS}", self.control
         yield f"the topic of pages of {TASKS}", self.pages
+        yield f"the topic of the time of {TASKS}", self.clock
         yield EVENTS, self.events
         yield DEAD_LETTERS, self.dead_letters
         yield STATISTICS, self.statistics

@@ -18,7 +18,8 @@ from site_spider.console.model.fleet import MOST_PROCESSES, SILENT_FOR_GOOD_SECO
 from site_spider.console.model.reading import state_of
 from site_spider.console.pages.failures import failures
 from site_spider.console.pages.overview import overview
-from site_spider.console.pages.tables import hosts, processes, sinks, tasks
+from site_spider.console.pages.tables import hosts, processes, sinks
+from site_spider.console.pages.tasks import tasks
 from site_spider.console.watch import FleetWatch
 from site_spider.observe import sockets
 from tests.console.snapshots import NOW, snapshot, task
@@ -120,11 +121,3 @@ def test_a_process_of_this_host_gets_the_place_of_one_that_is_only_told_of() -> 
     assert {1_000, REAL} <= {seen.state.pid for seen in fleet.seen.values()}
     fleet.take(state_of(snapshot(9)), NOW + SILENT_FOR_GOOD_SECONDS + 1)
     assert 9 in {seen.state.pid for seen in fleet.seen.values()}
-
-
-def test_a_snapshot_under_the_name_of_another_process_is_refused(tmp_path: Path) -> None:
-    log = LocalSeedLog(tmp_path)
-    write(log, (b"someone", record(snapshot(REAL, at=time.time()))[1]))
-    watch = FleetWatch(log, "site_spider", "seeds", "seeds.stats", 10.0)
-    asyncio.run(watch.look_once())
-    assert watch.fleet.seen == {}

@@ -21,7 +21,7 @@ NAMED = {
     "SITE_RESULTS_TOPIC": "g",
     "SITE_ITEMS_TOPIC": "h",
 }
-DERIVED = ("a.parked", "c.control", "c.pages")
+DERIVED = ("a.parked", "c.control", "c.pages", "c.clock")
 
 
 def test_all_names_follow_from_the_main_tier() -> None:

@@ -6,9 +6,8 @@ import argparse
 import time
 
 from site_spider.commands.tasks.verb import Call
-from site_spider.tasks.changes import in_state
 from site_spider.tasks.overview import TaskFacts
-from site_spider.tasks.record import BadTask, Task, usual_task
+from site_spider.tasks.record import BadTask
 
 _SETTLE_SECONDS = 2.0  # without news, then the totals are printed
 _LONGEST_SECONDS = 15.0
@@ -31,8 +30,8 @@ class PauseTask(_StateVerb):
 
     def work(self, call: Call) -> None:
         """As in Verb."""
-        _order(call, "paused")
-        call.answer(f"task {call.task_id} is paused", state="paused")
+        ordered = call.orders.pause()
+        call.answer(ordered.said, state="paused")
 
 
 class Resume(_StateVerb):
@@ -42,15 +41,12 @@ class Resume(_StateVerb):
 
     def work(self, call: Call) -> None:
         """As in Verb."""
-        _order(call, "running")
-        back = call.desk.put_back(call.task_id)
-        phase = call.desk.board.phase(call.task_id)
-        said = f", but {phase.name}: {phase.reason}" if phase.name == "paused" else ""
+        ordered = call.orders.resume()
         call.answer(
-            f"task {call.task_id} is resumed, {back} parked messages put back{said}",
-            state=phase.name,
-            reason=phase.reason,
-            returned=back,
+            ordered.said,
+            state=ordered.phase.name,
+            reason=ordered.phase.reason,
+            returned=ordered.returned,
         )
 
 
@@ -61,8 +57,7 @@ class Cancel(_StateVerb):
 
     def work(self, call: Call) -> None:
         """As in Verb: prints the totals when they change no more."""
-        _order(call, "cancelled")
-        back = call.desk.put_back(call.task_id)
+        back = call.orders.cancel().returned
         facts = _settled(call)
         call.answer(
             f"task {call.task_id} is cancelled; {facts.said()}; links cancelled: {facts.links_cancelled}; "
@@ -94,17 +89,6 @@ class Delete(_StateVerb):
             raise BadTask(f"{call.task_id!r} is about to end; say first: scrapy task wait {call.task_id}")
         call.desk.forget(call.task_id)
         call.answer(f"task {call.task_id} is deleted", deleted=True)
-
-
-def _order(call: Call, state: str) -> None:
-    call.going_on()
-
-    def change(task: Task | None) -> Task:
-        if task is not None and task.state == "cancelled" != state:
-            raise BadTask(f"{call.task_id!r} is cancelled; declare it anew with: scrapy task start")
-        return in_state(task or usual_task(call.task_id), state)
-
-    call.desk.order(call.task_id, change)
 
 
 def _settled(call: Call) -> TaskFacts:

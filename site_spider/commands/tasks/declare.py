@@ -13,8 +13,8 @@ import yaml
 from site_spider.commands.tasks.preview import preview
 from site_spider.commands.tasks.verb import Call
 from site_spider.service.config import spill_keys
-from site_spider.tasks.changes import anew, changed, declared, moment_or_span, span
-from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task, usual_task
+from site_spider.tasks.changes import anew, declared, moment_or_span, span
+from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task
 
 
 def _checked(read: Callable[[object], str]) -> Callable[[str], str]:
@@ -109,22 +109,13 @@ class Set:
 
     def work(self, call: Call) -> None:
         """As in Verb."""
-        if not call.words:
-            raise BadTask("set needs a change, such as weight=2")
-        now = _now(call, any(word.startswith("expires=") for word in call.words))
-
-        def change(before: Task | None) -> Task:
-            return changed(before or usual_task(call.task_id), call.words, now)
-
-        task = change(call.desk.board.task(call.task_id))
         if call.opts.dry_run:
-            preview(call, task)
+            preview(call, call.orders.changing(call.words)(call.desk.board.task(call.task_id)))
             return
-        call.known()
-        task = call.desk.order(call.task_id, change)
-        _say_unsigned(call, task)
-        back = 0 if task.state == "paused" else call.desk.put_back(call.task_id)
-        call.answer(f"task {call.task_id} is changed, {back} parked messages put back", returned=back)
+        ordered = call.orders.change(call.words)
+        if ordered.task is not None:
+            _say_unsigned(call, ordered.task)
+        call.answer(ordered.said, returned=ordered.returned)
 
 
 def _say_unsigned(call: Call, task: Task) -> None:

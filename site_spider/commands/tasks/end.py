@@ -12,9 +12,8 @@ from site_spider.commands.tasks.verb import Call
 from site_spider.service.config import check_ends_are_told, spill_keys
 from site_spider.service.webhook_guard import guard_of
 from site_spider.tasks import webhook
-from site_spider.tasks.closing import TaskProducer, read_endings
+from site_spider.tasks.closing import read_endings
 from site_spider.tasks.control_log import Endings, written
-from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.ending import Attempts, TaskEnding
 from site_spider.tasks.notices import attempts_of
 from site_spider.tasks.overview import TaskFacts, TaskOverview
@@ -41,18 +40,12 @@ class Close:
     def work(self, call: Call) -> None:
         """As in Verb."""
         check_ends_are_told(call.command.options)
-        desk, task_id, facts = call.desk, call.task_id, call.known()
+        facts = call.known()
+        ordered = call.orders.close(again=call.opts.again)
         if facts.is_ended and not call.opts.again:
-            call.answer(
-                f"task {task_id} has ended already ({facts.state}); --again begins its next generation",
-                closed=True,
-                generation=facts.generation,
-            )
-            return
-        with closing(desk.log.producer()) as producer:
-            closer = TaskProducer(desk.log, producer, desk.topics, task_id)
-            closer.close_for_all(lambda: _has_parked(desk, task_id))
-        call.answer(f"task {task_id} is closed: its end comes when all its seeds are complete", closed=True)
+            call.answer(ordered.said, closed=True, generation=facts.generation)
+        else:
+            call.answer(ordered.said, closed=True)
 
 
 class Wait:
@@ -144,11 +137,6 @@ class Notify:
         )
         if attempt.error:
             call.command.end_with(EXIT_FAILED)
-
-
-def _has_parked(desk: TaskDesk, task_id: str) -> bool:
-    desk.read()
-    return desk.board.has_parked(task_id)
 
 
 def _is_told(ending: TaskEnding | None) -> bool:

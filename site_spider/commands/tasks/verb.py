@@ -8,8 +8,8 @@ from typing import Protocol
 from site_spider.commands.output import print_json, show
 from site_spider.commands.site_command import SiteCommand
 from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.orders import TaskOrders
 from site_spider.tasks.overview import TaskFacts
-from site_spider.tasks.record import BadTask
 
 
 class Call:
@@ -26,26 +26,14 @@ class Call:
         """What is known of the task now."""
         return self.desk.overview().of(self.task_id)
 
-    def known(self, *, may_be_new: bool = True) -> TaskFacts:
-        """The same of a task that somebody knows; with --new of any. Raises BadTask."""
-        overview = self.desk.overview()
-        if not overview.knows(self.task_id) and not (may_be_new and self.opts.new):
-            hint = "; with --new the order also goes for a task that comes later" if may_be_new else ""
-            raise BadTask(
-                f"{self.task_id!r} is not known: it was never declared, closed, or produced with --task-id. "
-                f"scrapy task list names those that were{hint}"
-            )
-        return overview.of(self.task_id)
+    @property
+    def orders(self) -> TaskOrders:
+        """What can be ordered of the task; with --new of any."""
+        return TaskOrders(self.desk, self.task_id, may_be_new=self.opts.new)
 
-    def going_on(self) -> TaskFacts:
-        """The same of a task whose end was not told. Raises BadTask."""
-        facts = self.known()
-        if facts.is_ended:
-            raise BadTask(
-                f"{self.task_id!r} has ended ({facts.state}), and nothing changes that; more seeds of it, or "
-                "scrapy task start, begin its next generation"
-            )
-        return facts
+    def known(self, *, may_be_new: bool = True) -> TaskFacts:
+        """What is known of a task that somebody knows; with --new of any. Raises BadTask."""
+        return self.orders.known(may_be_new=may_be_new)
 
     def answer(self, line: str, **fields: object) -> None:
         """One line for people, or with --json one object for programs."""

@@ -19,7 +19,9 @@ def verdict(scene: Scene, found: Sequence[Cause]) -> str:
     if any(cause.weight <= Weight.STOP for cause in found):
         return "The crawl is held up."
     if scene.lag == 0:
-        return "Nothing is left to do."
+        seeds = "seed" if scene.parked == 1 else "seeds"
+        parked = f" but {scene.parked:,} parked {seeds} of tasks that do not go on" if scene.parked else ""
+        return f"Nothing is left to do{parked}."
     if any(cause.weight is Weight.SLOW for cause in found):
         return "Something slows or harms the crawl."
     if not scene.living:

@@ -80,10 +80,8 @@ def parsed(raw: bytes) -> dict[str, Any]:
     return document
 
 
-def checked(document: Mapping[str, Any], key: bytes | None, now: float) -> Mapping[str, Any]:
-    """The document as a process writes it to a topic under its name. Raises OddSnapshot."""
-    if document.get("process") != (key or b"").decode("utf-8", "replace"):
-        raise OddSnapshot("its key is not the name of its process")
+def checked(document: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+    """The document, as strictly as processes write it to a topic. Raises OddSnapshot."""
     for name, kind in _KINDS.items():
         value = document.get(name, _MISSING)
         is_odd_bool = isinstance(value, bool) and kind is not bool

@@ -11,6 +11,7 @@ from site_spider.console.model.scene import LOOK_BACK_SECONDS, Cause, Scene, Wei
 from site_spider.console.model.state import ProcessState, TaskFigures
 from site_spider.console.model.tasks import tasks
 from site_spider.spoken import plural
+from site_spider.tasks.overview import TaskFacts
 
 _LEAST_PAUSE_SHARE = 0.05
 _LEAST_HOST_SHARE = 0.5
@@ -174,6 +175,21 @@ def _tasks(scene: Scene) -> Iterator[Cause]:
         yield Cause(Weight.SLOW, text, "tasks")
 
 
+def _parked(scene: Scene) -> Iterator[Cause]:
+    """Seeds that nobody crawls until somebody says so."""
+    waiting = sorted((task for task in scene.tasks if task.parked), key=lambda task: -task.parked)
+    if waiting:
+        whole, names = scene.parked, _listed([_called(task) for task in waiting])
+        are = "seed is" if whole == 1 else "seeds are"
+        text = f"{whole:,} {are} parked of {plural(len(waiting), 'task')}: {names}."
+        yield Cause(Weight.SLOW, text, "tasks")
+
+
+def _called(task: TaskFacts) -> str:
+    why = f"{task.state}, {task.reason.replace('_', ' ')}" if task.reason else task.state
+    return f"{task.task_id} ({why})"
+
+
 def _fails(task: TaskFigures) -> bool:
     ended, failed = sum(task.outcomes.values()), _failed(task)
     is_bad = ended >= _LEAST_TASK_SEEDS and failed >= _TASK_FAILURE_SHARE * ended
@@ -255,6 +271,6 @@ def _clocks(scene: Scene) -> Iterator[Cause]:
 
 
 RULES: tuple[Rule, ...] = (
-    _lost, _nobody, _log_away, _sinks, _pauses, _tasks, _failures, _hosts, _backing_off, _silent, _loops,
-    _clocks, _unowned, _busy,
+    _lost, _nobody, _log_away, _sinks, _pauses, _tasks, _parked, _failures, _hosts, _backing_off, _silent,
+    _loops, _clocks, _unowned, _busy,
 )  # fmt: skip

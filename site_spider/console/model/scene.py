@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from site_spider.console.model.fleet import Fleet
 from site_spider.console.model.state import ProcessState
+from site_spider.tasks.overview import TaskFacts
 
 LOOK_BACK_SECONDS = 600
 
@@ -40,6 +41,12 @@ class Scene:
     lag: int | None = None
     partitions: int | None = None
     unowned: tuple[str, ...] | None = None  # partitions, topic/number; None: the log cannot tell
+    tasks: tuple[TaskFacts, ...] = ()
+
+    @property
+    def parked(self) -> int:
+        """Seeds that wait until their task goes on."""
+        return sum(task.parked for task in self.tasks)
 
     @property
     def living(self) -> list[ProcessState]:

@@ -10,6 +10,7 @@ from site_spider.console.model.causes import causes, verdict
 from site_spider.console.model.curves import STEP_SECONDS
 from site_spider.console.model.fleet import BYTES, DONE, PAGES, WINDOW_SECONDS, Life, summed
 from site_spider.console.model.scene import Weight
+from site_spider.console.pages.tasks import states
 from site_spider.console.pages.view import Document, View, moment
 
 OUTCOMES = ("result", "failure", "filtered", "dead_letter", "spilled", "cancelled")
@@ -33,6 +34,7 @@ def overview(view: View) -> Document:
         "progress": _progress(view),
         "rates": _rates(view),
         "processes": lives(view),
+        "tasks": {"count": len(view.tasks), "states": states(view.tasks), "parked": scene.parked},
         "other_groups": list(view.others),
         "curves": curves(view),
     }

@@ -1,4 +1,4 @@
-"""The pages that are tables: tasks, processes, hosts, sinks."""
+"""The pages that are tables: processes, hosts, sinks."""
 
 from __future__ import annotations
 
@@ -6,30 +6,10 @@ from collections import Counter, defaultdict
 
 from site_spider.console.model.fleet import Life
 from site_spider.console.model.state import HostState, ProcessState, SinkState
-from site_spider.console.model.tasks import tasks as tasks_of
 from site_spider.console.pages.overview import lives
 from site_spider.console.pages.view import Document, View, matches, moment
 
 MOST_ROWS = 1_000
-_MOST_REASONS = 5
-
-
-def tasks(view: View, wanted: str = "") -> Document:
-    """The largest tasks, summed up over all processes that are known."""
-    known = tasks_of([seen.state for seen in view.fleet.seen.values()])
-    found = [task for task in known if matches(wanted, task.task_id)]
-    rows = [
-        {
-            "task_id": task.task_id,
-            "seeds": sum(task.outcomes.values()),
-            "pages": task.pages,
-            "bytes": task.bytes,
-            "outcomes": dict(task.outcomes),
-            "reasons": _largest(task.reasons),
-        }
-        for task in found[:MOST_ROWS]
-    ]
-    return view.heading("tasks") | {"wanted": wanted, "count": len(found), "tasks": rows}
 
 
 def processes(view: View, wanted: str = "") -> Document:
@@ -136,7 +116,3 @@ def _sink(name: str, found: list[tuple[ProcessState, SinkState]]) -> Document:
         "backlog_limit_bytes": sum(sink.limit_bytes for _, sink in found),
         "last_accept_at": moment(max(accepts, default=None)),
     }
-
-
-def _largest(counts: object) -> dict[str, int]:
-    return dict(Counter(counts).most_common(_MOST_REASONS)) if isinstance(counts, dict) else {}

@@ -11,6 +11,7 @@ from site_spider.console.model.pace import settled
 from site_spider.console.model.scene import Scene
 from site_spider.contracts.seed_log import Partition
 from site_spider.observe.progress import Progress, total
+from site_spider.tasks.overview import TaskFacts
 
 Document = dict[str, Any]
 
@@ -47,6 +48,7 @@ class View:
     topic: str
     address: str
     log: LogView | None = None
+    tasks: tuple[TaskFacts, ...] = ()
     troubles: tuple[str, ...] = ()
     others: tuple[str, ...] = ()  # processes of this host in other groups
 
@@ -60,11 +62,11 @@ class View:
     def scene(self) -> Scene:
         """What the causes are looked for in."""
         if self.log is None:
-            return Scene(self.fleet, self.now, self.until)
+            return Scene(self.fleet, self.now, self.until, tasks=self.tasks)
         unowned = self.log.unowned
         names = None if unowned is None else tuple(f"{each.topic}/{each.number}" for each in sorted(unowned))
         lag, partitions = self.log.total.lag, len(self.log.partitions)
-        return Scene(self.fleet, self.now, self.until, lag, partitions, names)
+        return Scene(self.fleet, self.now, self.until, lag, partitions, names, self.tasks)
 
     def heading(self, page: str) -> Document:
         """What each document begins with."""

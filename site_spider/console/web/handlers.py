@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
 
-from site_spider.console.pages import failures, overview, tables
+from site_spider.console.pages import failures, overview, tables, tasks
+from site_spider.console.task_watch import VERBS
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.console.web.dead_letters import LettersAtHand
@@ -22,6 +23,7 @@ from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.observe.metrics.exposition import exposition, form_for
 from site_spider.observe.server import METRICS_QUESTION
 from site_spider.resources import resource
+from site_spider.seed.fields import identifier
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +32,9 @@ Document = Mapping[str, Any]
 _MOST_HOSTS = 1_000
 _LONGEST_QUERY = 300
 _LONGEST_URL = 8_000
+_LONGEST_ID = 1_000
+_LONGEST_WORDS = 8_000
+_ORDER_SECONDS = 5.0  # then the page says that it is under way
 _PAGES = (
     ("overview", "/", "Overview"),
     ("tasks", "/tasks", "Tasks"),
@@ -53,19 +58,26 @@ class Handlers:
         guard: Guard,
         dead_letters: LettersAtHand,
         search: UrlSearch,
+        check_order: Callable[[str], None] = lambda _verb: None,
     ) -> None:
+        """`check_order` raises ConfigError for a verb that the settings do not allow for."""
         self._watch = watch
         self._rendering = rendering
         self._sessions = sessions
         self._guard = guard
         self._dead_letters = dead_letters
         self._search = search
+        self._check_order = check_order
+        self._one_order = asyncio.Lock()
+        self._orders: set[asyncio.Task[str]] = set()  # under way
 
     def routes(self) -> list[web.AbstractRouteDef]:
         """As aiohttp asks."""
         return [
             web.get("/", self.overview),
             web.get("/tasks", self.tasks),
+            web.get("/task", self.task),
+            web.post("/tasks/order", self.order),
             web.get("/processes", self.processes),
             web.get("/hosts", self.hosts),
             web.get("/failures", self.failures),
@@ -87,7 +99,12 @@ class Handlers:
 
     async def tasks(self, request: web.Request) -> web.Response:
         """By task."""
-        return self._answer(request, tables.tasks(self._look(), _query(request, "wanted")))
+        return self._answer(request, tasks.tasks(self._look(), _query(request, "wanted")))
+
+    async def task(self, request: web.Request) -> web.Response:
+        """One task, with what can be ordered of it."""
+        task_id = request.query.get("id", "")[:_LONGEST_ID]
+        return self._answer(request, tasks.task(self._look(), task_id, _query(request, "said")))
 
     async def processes(self, request: web.Request) -> web.Response:
         """By process."""
@@ -170,6 +187,49 @@ class Handlers:
             except SiteSpiderError as error:
                 said = str(error)
         return self._see(f"/failures?{urlencode({'said': said[:_LONGEST_QUERY]})}#dead-letters")
+
+    async def order(self, request: web.Request) -> web.Response:
+        """Change a task, once the operator has confirmed it."""
+        form = await request.post()
+        verb, task_id = str(form.get("verb", "")), str(form.get("task_id", ""))[:_LONGEST_ID]
+        lines = str(form.get("words", ""))[:_LONGEST_WORDS].splitlines()
+        words = [line.strip() for line in lines if line.strip()]
+        if verb not in VERBS:
+            raise web.HTTPBadRequest(text=f"The verb must be one of {', '.join(VERBS)}.\n")
+        if form.get("confirmed") != "yes":
+            return self._answer(request, tasks.order(self._look(), verb, task_id, words))
+        try:
+            self._check_order(verb)
+            identifier("the task's id", task_id)
+            said = await self._ordered(verb, task_id, words)
+        except SiteSpiderError as error:
+            said = f"Nothing was changed: {error}"
+        query = urlencode({"id": task_id, "said": said[:_LONGEST_QUERY]})
+        return self._see(f"/task?{query}")
+
+    async def _ordered(self, verb: str, task_id: str, words: Sequence[str]) -> str:
+        """What became of it; of what takes long, that it is under way."""
+
+        is_told_of = tasks.is_told_of(self._watch.view(), task_id)
+
+        async def work() -> str:
+            async with self._one_order:
+                ordered = await asyncio.to_thread(
+                    self._watch.tasks.order, verb, task_id, words, is_told_of=is_told_of
+                )
+            await self._watch.look_at_tasks()
+            return ordered.said
+
+        working = asyncio.create_task(work())
+        self._orders.add(working)
+        working.add_done_callback(self._order_ended)
+        done, _ = await asyncio.wait([working], timeout=_ORDER_SECONDS)
+        return working.result() if done else f"{verb} of task {task_id} is under way: it takes long"
+
+    def _order_ended(self, order: asyncio.Task[str]) -> None:
+        self._orders.discard(order)
+        if not order.cancelled() and (error := order.exception()) is not None:
+            logger.warning("An order of the console failed: %s", error)
 
     def _see(self, where: str) -> web.Response:
         return web.Response(status=303, headers={"Location": where})

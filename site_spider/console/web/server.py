@@ -27,12 +27,13 @@ def application(
     dead_letters: LettersAtHand,
     search: UrlSearch,
     redact: Callable[[str], str],
+    check_order: Callable[[str], None] = lambda _verb: None,
 ) -> web.Application:
     """The app, checked and wired. Raises ConfigError."""
     listening.check()
     sessions = Sessions(listening.token)
     guard = Guard(listening, sessions)
-    handlers = Handlers(watch, Rendering(redact), sessions, guard, dead_letters, search)
+    handlers = Handlers(watch, Rendering(redact), sessions, guard, dead_letters, search, check_order)
     app = web.Application(middlewares=[guard.middleware], client_max_size=_LARGEST_FORM_BYTES)
     app.add_routes(handlers.routes())
     return app
@@ -61,3 +62,4 @@ async def serve(
         await watch.run()
     finally:
         await runner.cleanup()
+        await watch.close()

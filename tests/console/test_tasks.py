@@ -1,0 +1,190 @@
+"""Tasks in the console: as `scrapy task list` and `show` say, with orders that have to be confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_spider.commands.top import lines
+from site_spider.console.model.causes import causes, verdict
+from site_spider.console.model.scene import Scene
+from site_spider.console.pages.overview import overview
+from site_spider.tasks.board import note_key
+from site_spider.tasks.closing import TaskProducer
+from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.record import usual_task
+from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.usage import Usage
+from tests.console.consoles import Client, Console, form_token
+from tests.console.snapshots import snapshot, task
+
+TOPICS = TaskTopics.read({"SITE_SEED_TOPIC": "seeds"})
+EVIL = "\"><script>alert(1)</script>'{{7*7}}"
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Console:
+    """A paused task with parked seeds, one that is closed by a producer, and one with an evil name."""
+    console = Console(tmp_path, time.time())
+    desk = TaskDesk(console.log, TOPICS)
+    desk.write(usual_task("spring").model_copy(update={"state": "paused", "weight": 5.0, "max_pages": 100}))
+    usage = Usage(pages=3, begun=3, bytes=900, seeds={"result": 3}, parked=1_600)
+    desk.send(note_key("spring", "a-process"), usage.model_dump_json().encode())
+    desk.write(usual_task(EVIL))
+    producer = console.log.producer()
+    closer = TaskProducer(console.log, producer, TOPICS, "autumn")
+    closer.begin()
+    closer.end(closes=True)
+    producer.close()
+    return console
+
+
+async def document(client: Client, path: str) -> dict[str, Any]:
+    found: dict[str, Any] = await (await client.get(path)).json()
+    return found
+
+
+async def ordered(client: Client, verb: str, task_id: str, **more: str) -> str:
+    """The answer to a confirmed order."""
+    form = {
+        "form_token": await form_token(client),
+        "verb": verb,
+        "task_id": task_id,
+        "confirmed": "yes",
+    } | more
+    answer = await client.post("/tasks/order", data=form | more)
+    assert answer.status == 200
+    return await answer.text()
+
+
+def test_all_tasks_are_listed_with_state_reason_weight_budget_and_parked(console: Console) -> None:
+    async def scenario(client: Client) -> None:
+        await console.watch.look_at_tasks()
+        found = await document(client, "/tasks?format=json")
+        by_id = {row["task_id"]: row for row in found["tasks"]}
+        assert set(by_id) == {"spring", "autumn", EVIL}
+        spring = by_id["spring"]
+        assert (spring["state"], spring["reason"], spring["weight"]) == ("paused", "by command", 5.0)
+        assert (spring["parked"], spring["pages"], spring["max_pages"]) == (1600, 3, 100)
+        assert (by_id["autumn"]["closed"], by_id["autumn"]["state"]) == (True, "running")
+        assert found["parked"] == 1600
+        text = await (await client.get("/tasks")).text()
+        assert "<script>alert" not in text
+        assert "/task?id=spring" in text
+
+    console.serve(scenario)
+
+
+def test_one_task_has_all_of_show_and_its_orders(console: Console) -> None:
+    async def scenario(client: Client) -> None:
+        await console.watch.look_at_tasks()
+        found = await document(client, "/task?id=spring&format=json")
+        facts = TaskDesk(console.log, TOPICS).overview().of("spring").document()
+        assert found["task"] == facts
+        assert found["verbs"] == ["resume", "cancel", "set", "close"]
+        for name in ("spring", EVIL, "nobody", ""):
+            page = await client.get("/task", params={"id": name})
+            text = await page.text()
+            assert page.status == 200
+            assert "<script>alert" not in text
+            assert text.count('aria-current="page"') == 1
+        assert "Nothing is known of this task" in text
+
+    console.serve(scenario)
+
+
+def test_an_order_changes_nothing_before_it_is_confirmed_and_not_without_the_token(console: Console) -> None:
+    async def scenario(client: Client) -> None:
+        await console.watch.look_at_tasks()
+        form = {"verb": "cancel", "task_id": "spring"}
+        assert (await client.post("/tasks/order", data=form | {"confirmed": "yes"})).status == 403
+        assert (await client.get("/tasks/order", params=form)).status == 405
+        form["form_token"] = await form_token(client)
+        asked = await client.post("/tasks/order", data=form)
+        text = await asked.text()
+        assert asked.status == 200
+        assert "Cancel task spring?" in text
+        assert "1,600 parked seeds included" in text
+        assert 'name="confirmed" value="yes"' in text
+        assert (await client.post("/tasks/order", data=form | {"verb": "delete"})).status == 400
+        assert TaskDesk(console.log, TOPICS).board.phase("spring").name == "paused"
+
+    console.serve(scenario)
+
+
+@pytest.mark.parametrize(
+    ("verb", "task_id", "state"),
+    [("pause", EVIL, "paused"), ("resume", "spring", "running"), ("cancel", "spring", "cancelled")],
+)
+def test_orders_are_carried_out_and_shown(console: Console, verb: str, task_id: str, state: str) -> None:
+    async def scenario(client: Client) -> None:
+        await console.watch.look_at_tasks()
+        text = await ordered(client, verb, task_id)
+        assert re.search(r"task .* is (paused|resumed|cancelled)", text)
+        found = await document(client, "/tasks?format=json")
+        assert {row["state"] for row in found["tasks"] if row["task_id"] == task_id} == {state}
+
+    console.serve(scenario)
+    assert TaskDesk(console.log, TOPICS).board.phase(task_id).name == state
+
+
+def test_a_task_is_closed_and_changed(console: Console) -> None:
+    async def scenario(client: Client) -> None:
+        assert "is closed" in await ordered(client, "close", "spring")
+        assert "is changed" in await ordered(client, "set", "spring", words="weight=2\n\n max_pages=7 \n")
+        for wrong in ("", "weight", "weight=-1", "nonsense=1", "max_pages=x"):
+            assert "Nothing was changed" in await ordered(client, "set", "spring", words=wrong)
+        for wrong in ("nobody", "x" * 2000, "\x1f"):
+            assert "Nothing was changed" in await ordered(client, "pause", wrong)
+
+    console.serve(scenario)
+    facts = TaskDesk(console.log, TOPICS).overview().of("spring")
+    assert facts.declared is not None
+    assert (facts.is_closed, facts.weight, facts.declared.max_pages) == (True, 2.0, 7)
+
+
+def test_a_task_that_processes_tell_of_can_be_paused_although_nobody_declared_it(console: Console) -> None:
+    told = {"largest": [task("winter", 3, 0), task(None, 1, 0)], "others": {"tasks": 1}}
+    console.hear(snapshot(1, at=time.time(), tasks=told))
+
+    async def scenario(client: Client) -> None:
+        found = await document(client, "/tasks?format=json")
+        verbs = {row["task_id"]: row["verbs"] for row in found["tasks"]}
+        assert verbs == {"winter": ["pause", "cancel", "set", "close"], "(no task)": [], "(other tasks)": []}
+        assert "It was not declared." in await (await client.get("/task?id=winter")).text()
+        assert "task winter is paused" in await ordered(client, "pause", "winter")
+        assert "Nothing was changed" in await ordered(client, "pause", "(no task)")
+
+    console.serve(scenario)
+    assert TaskDesk(console.log, TOPICS).board.phase("winter").name == "paused"
+
+
+def test_parked_seeds_are_something_left_to_do(console: Console) -> None:
+    console.hear(snapshot(1, at=time.time()))
+    asyncio.run(console.watch.look_once())
+    view = console.watch.view()
+    said = "1,600 seeds are parked of 1 task: spring (paused, by command)."
+    found = overview(view)
+    assert said in [each["text"] for each in found["causes"]]
+    assert found["tasks"] == {"count": 3, "states": {"running": 2, "paused": 1}, "parked": 1600}
+    assert "tasks          2 running, 1 paused; 1,600 seeds are parked" in list(lines(found))
+    done = Scene(view.fleet, view.now, view.until, lag=0, tasks=view.tasks)
+    assert verdict(done, causes(done)) == (
+        "Nothing is left to do but 1,600 parked seeds of tasks that do not go on."
+    )
+
+
+def test_records_that_are_none_of_tasks_are_counted_and_skipped(console: Console) -> None:
+    desk = TaskDesk(console.log, TOPICS)
+    for number in range(50):
+        desk.send(b"forged-%d" % number, b'{"task_id": 7}')
+    asyncio.run(console.watch.look_once())
+    asyncio.run(console.watch.look_once())
+    view = console.watch.view()
+    assert {task.task_id for task in view.tasks} == {"spring", "autumn", EVIL}
+    assert any("50 records of task topics cannot be read and are skipped" in said for said in view.troubles)
