@@ -25,6 +25,6 @@ class Command(ScrapyCommandOfThatName):
 
     def _find_template(self, template: str) -> Path | None:
         assert self.settings is not None
-        if template == "seed" and addon.is_enabled(self.settings):
+        if template == "seed" and (addon.is_enabled(self.settings) or addon.has_settings(self.settings)):
             return resource("templates") / "spiders" / "basic.tmpl"
         return super()._find_template(template)

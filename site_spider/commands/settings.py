@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from scrapy.commands.settings import Command as ScrapyCommandOfThatName
+from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
 
 from site_spider.service import addon
@@ -26,6 +27,9 @@ class Command(ScrapyCommandOfThatName):
         if addon.is_enabled(self.settings):
             addon.apply_settings(self.settings)
         if opts.spider:
-            get_spider_loader(self.settings).load(opts.spider).update_settings(self.settings)
+            loader = get_spider_loader(self.settings)
+            if opts.spider not in (known := loader.list()):
+                raise UsageError(f"no spider {opts.spider!r}; there is {', '.join(known)}", print_help=False)
+            loader.load(opts.spider).update_settings(self.settings)
         if addon.has_settings(self.settings):
             apply_environment(self.settings)

@@ -37,7 +37,7 @@ class Callbacks:
     def __init__(self, spider: Spider, timeout_seconds: float) -> None:
         self._spider = spider
         self._timeout_seconds = timeout_seconds
-        default = getattr(spider, "default_callback", None)  # of a spider that takes seeds
+        default = getattr(spider, "callback_of_pages", None)  # of a spider that takes seeds
         self._default: Callback = default or engine_hooks.default_callback(spider)
         self._failed: Callback | None = getattr(spider, "failed", None)
         self._page_result: Prepare | None = getattr(spider, "page_result", None)

@@ -111,7 +111,7 @@ class SeedSpider(Spider):
         yield
 
     @property
-    def default_callback(self) -> Callable[..., Any]:
+    def callback_of_pages(self) -> Callable[..., Any]:
         """What gets the response to a request without a callback, such as a seed's."""
         if isinstance(self, SitemapSpider):
             return self._parse_page_or_sitemap
@@ -179,16 +179,21 @@ class SeedSpider(Spider):
         output = (self._parse_sitemap if is_sitemap else engine_hooks.default_callback(self))(response)
         return await output if inspect.isawaitable(output) else output
 
-    async def _parse_sitemap(self, response: Response) -> list[Request]:
+    async def _parse_sitemap(self, response: Response) -> AsyncIterator[Request]:
         """SitemapSpider's, where this is mixed with it: NotExtract holds, a large one is read in a thread."""
         assert response.request is not None
         if not self._wants_links(response, job_of(response.request)):
-            return []
-        read = super()._parse_sitemap  # type: ignore[misc]
-        if not sitemaps.is_large(response):
-            return list(read(response))
-        await self._turn(response)
-        return await asyncio.to_thread(lambda: list(read(response)))
+            return
+        read, turns = super()._parse_sitemap, self._turns  # type: ignore[misc]
+        if sitemaps.is_large(response):
+            await self._turn(response)
+            requests = await asyncio.to_thread(lambda: list(read(response)))
+        else:
+            requests = read(response)
+        for request in requests:
+            if not turns.has_time():
+                await turns.time()
+            yield request
 
     async def page_result(self, response: Response) -> Result | None:
         """The result of a page whose callback does not give it; None for a page that needs none.

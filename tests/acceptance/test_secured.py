@@ -188,7 +188,7 @@ def test_without_any_right_one_line_names_all_that_are_missing(
     """At the first contact; `scrapy service --check` says the same without a start."""
     run = deployment.start(**crawlers(deployment, secured))
     assert run.wait(60) == 78, run.text()[-3000:]
-    errors = [line for line in run.text().splitlines() if "ERROR" in line or "WARNING" in line]
+    errors = [line for line in run.text().splitlines() if "] ERROR" in line or "] WARNING" in line]
     topic, group = deployment.topic, deployment.group
     assert len(errors) == 1
     for right in (f"Read and Write on the topic {topic};", f"Read on the group {group};"):
