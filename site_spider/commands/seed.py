@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NamedTuple, NoReturn
 
 from tqdm import tqdm
 
@@ -19,7 +19,7 @@ from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import MessagePlace, SeedLog
 from site_spider.escape import for_log
 from site_spider.intake import own_requests
-from site_spider.observe.lag import LagGate
+from site_spider.observe.lag import LagGate, group_gate
 from site_spider.service import plugins as parts
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.closing import TaskProducer
@@ -69,7 +69,11 @@ class Command(SiteCommand):
             "--close", action="store_true", help="close the task: nobody produces more seeds of --task-id"
         )
         parser.add_argument(
-            "--max-lag", type=_count, metavar="N", help="wait while more than N messages wait for the group"
+            "--max-lag",
+            type=_lag,
+            metavar="N|task:N",
+            help="wait while more than N messages wait for the group; task:N: more than N of those that this "
+            "command has produced for --task-id",
         )
         parser.add_argument("--method", metavar="M", help="the HTTP method (default: GET)")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
@@ -79,6 +83,8 @@ class Command(SiteCommand):
         name = opts.args[0] if opts.args else "-"
         if opts.close and not opts.task_id:
             self.refuse("--close needs --task-id, which names the task")
+        if opts.max_lag and opts.max_lag.is_of_task and not opts.task_id:
+            self.refuse("--max-lag task:N needs --task-id, which names the task")
         try:
             with _opened(name) as stream, closing(parts.seed_log(self.options)) as log:
                 log.check(_CHECK_SECONDS)
@@ -88,7 +94,7 @@ class Command(SiteCommand):
             self.exitcode = EXIT_FAILED
 
     def _task_topics(self, opts: argparse.Namespace) -> TaskTopics:
-        if opts.close:
+        if opts.close or (opts.max_lag and opts.max_lag.is_of_task):
             check_ends_are_told(self.options)
         return TaskTopics.read(self.options, opts.topic)
 
@@ -112,6 +118,7 @@ class Command(SiteCommand):
                     log,
                     topic,
                     opts.max_lag,
+                    task,
                     lambda: seeding.finish(),  # noqa: PLW0108 - made below
                 ),
             )
@@ -127,6 +134,7 @@ class Command(SiteCommand):
                 seeding.abandon(_LAST_CHANCE_SECONDS)
                 if task is not None:
                     task.end(closes=opts.close and is_whole)
+                    task.close()
                 print(f"produced {seeding.produced}, refused {seeding.refused}", flush=True)
         if not opts.spider and seeding.produced:
             self._say_who_reads(topic)
@@ -144,12 +152,20 @@ class Command(SiteCommand):
         _say(f"{said}; {'; '.join(others)} (scrapy seed --spider NAME)." if others else f"{said}.")
 
     def _gate(
-        self, log: SeedLog, topic: str, most: int | None, finish: Callable[[], None]
+        self,
+        log: SeedLog,
+        topic: str,
+        lag: _Lag | None,
+        task: TaskProducer | None,
+        finish: Callable[[], None],
     ) -> Callable[[], None] | None:
-        if most is None:
+        if lag is None:
             return None
-        group = options.text(self.options, "SITE_CONSUMER_GROUP", required=True)
-        gate = LagGate(log, topic, group, most, _say)
+        if lag.is_of_task and task is not None:
+            gate = LagGate(task.waiting, lag.most, "seeds of the task wait", _say)
+        else:
+            group = options.text(self.options, "SITE_CONSUMER_GROUP", required=True)
+            gate = group_gate(log, topic, group, lag.most, _say)
 
         def wait() -> None:
             if gate.is_shut:
@@ -184,10 +200,16 @@ def _bar(stream: BinaryIO) -> tqdm[NoReturn]:
     )
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return int(text)
+class _Lag(NamedTuple):
+    most: int
+    is_of_task: bool
+
+
+def _lag(text: str) -> _Lag:
+    number = text.removeprefix("task:")
+    if not number.isdecimal() or int(number) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0, nor one behind task:")
+    return _Lag(int(number), number != text)
 
 
 def _nobody(_place: MessagePlace) -> None:

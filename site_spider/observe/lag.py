@@ -14,16 +14,16 @@ _SAY_SECONDS = 10.0  # from one line about the wait to the next
 
 
 class LagGate:
-    """`wait`, before each seed, returns when at most `most` messages wait for the group, this one included.
+    """`wait`, before each seed, returns when at most `most` messages wait, this one included.
 
-    The group is asked again only when what it left room for is used up. `say` hears of a wait now and then.
+    `lag` is asked again only when what it left room for is used up. `say` hears of a wait now and then;
+    `what` is what waits.
     """
 
-    def __init__(self, log: SeedLog, topic: str, group: str, most: int, say: Callable[[str], None]) -> None:
-        self._log = log
-        self._topic = topic
-        self._group = group
+    def __init__(self, lag: Callable[[], int], most: int, what: str, say: Callable[[str], None]) -> None:
+        self._lag = lag
         self._most = most
+        self._what = what
         self._say = say
         self._room = 0
         self._said_at = -_SAY_SECONDS
@@ -40,16 +40,22 @@ class LagGate:
 
     @property
     def is_shut(self) -> bool:
-        """Whether `wait` will ask the group: what is under way has to be durable before."""
+        """Whether `wait` will ask: what is under way has to be durable before."""
         return self._room <= 0
-
-    def _lag(self) -> int:
-        try:
-            return total(map(of_partition, self._log.progress(self._topic, self._group))).lag
-        except TopicMissing:
-            return 0
 
     def _report(self, lag: int) -> None:
         if time.monotonic() >= self._said_at + _SAY_SECONDS:
             self._said_at = time.monotonic()
-            self._say(f"waiting: {lag:,} messages wait for group {self._group}, at most {self._most:,} may")
+            self._say(f"waiting: {lag:,} {self._what}, at most {self._most:,} may")
+
+
+def group_gate(log: SeedLog, topic: str, group: str, most: int, say: Callable[[str], None]) -> LagGate:
+    """A gate by the lag of a consumer group."""
+
+    def lag() -> int:
+        try:
+            return total(map(of_partition, log.progress(topic, group))).lag
+        except TopicMissing:
+            return 0
+
+    return LagGate(lag, most, f"messages wait for group {group}", say)

@@ -15,10 +15,11 @@ from scrapy.utils.project import get_project_settings
 from site_spider import options
 from site_spider.contracts.seed_log import MessagePlace
 from site_spider.errors import ConfigError
-from site_spider.observe.lag import LagGate
+from site_spider.observe.lag import LagGate, group_gate
 from site_spider.reason import refused
 from site_spider.seed.line import seed_message
 from site_spider.service import plugins
+from site_spider.service.config import check_ends_are_told
 from site_spider.service.environment import apply_environment
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.topics import TaskTopics
@@ -48,12 +49,16 @@ class SeedProducer:
         topic: str | None = None,
         task_id: str | None = None,
         max_lag: int | None = None,
+        max_task_lag: int | None = None,
         closes_task: bool = False,
     ) -> None:
         if closes_task and not task_id:
             raise ConfigError("closes_task is True, but task_id names no task. Name the task.")
-        if max_lag is not None and max_lag < 1:
-            raise ConfigError(f"max_lag is {max_lag}, but must be 1 or more. Leave it out for no limit.")
+        for name, most in (("max_lag", max_lag), ("max_task_lag", max_task_lag)):
+            if most is not None and most < 1:
+                raise ConfigError(f"{name} is {most}, but must be 1 or more. Leave it out for no limit.")
+        if max_task_lag is not None and not task_id:
+            raise ConfigError("max_task_lag is given, but task_id names no task. Name the task.")
         self.produced = 0
         known = _settings(settings)
         self._topics = TaskTopics.read(known, topic)
@@ -69,9 +74,12 @@ class SeedProducer:
             None if task_id is None else TaskProducer(self._log, self._producer, self._topics, task_id)
         )
         group = options.text(known, "SITE_CONSUMER_GROUP", required=True)
-        self._gate = None
+        self._gates: list[LagGate] = []
         if max_lag is not None:
-            self._gate = LagGate(self._log, self._topic, group, max_lag, lambda _line: None)
+            self._gates.append(group_gate(self._log, self._topic, group, max_lag, lambda _line: None))
+        if max_task_lag is not None and self._task is not None:
+            check_ends_are_told(known)
+            self._gates.append(LagGate(self._task.waiting, max_task_lag, "seeds wait", lambda _line: None))
         self._is_closed = False
         if self._task is not None:
             self._task.begin()
@@ -84,10 +92,10 @@ class SeedProducer:
         if self._is_closed:
             raise ConfigError("The SeedProducer is closed. Make another one.")
         key, value = seed_message(_line(seed), task_id=self._task_id)
-        if self._gate is not None:
-            if self._gate.is_shut:
+        for gate in self._gates:
+            if gate.is_shut:
                 self.flush()
-            self._gate.wait()
+            gate.wait()
         self._under_way.append((len(value), self._producer.send(self._topic, key, value)))
         self._bytes += len(value)
         while self._under_way and (self._is_full() or self._under_way[0][1].done()):
@@ -120,6 +128,7 @@ class SeedProducer:
             self.flush()
             if self._task is not None:
                 self._task.end(closes=closes)
+                self._task.close()
         finally:
             self._producer.close()
             self._log.close()

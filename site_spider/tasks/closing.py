@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 
-from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
+from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog, TopicReader
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, TopicMissing
 from site_spider.seed.seed import Seed, parse_seed
 from site_spider.tasks.control_log import Endings, written
@@ -57,6 +58,29 @@ class TaskProducer:
         self._task_id = task_id
         self._name = secrets.token_hex(6)
         self._highs: dict[Partition, int] = {}
+        self._uncounted: dict[Partition, deque[int]] | None = None  # offsets; None: nobody asks for them
+        self._counted = Endings()
+        self._reader: TopicReader | None = None
+
+    def waiting(self) -> int:
+        """How many of its seeds nobody has counted yet, of those sent since this was first asked."""
+        if self._uncounted is None:
+            self._uncounted = defaultdict(deque)
+        if self._reader is None:
+            self._reader = self._log.reader(self._topics.control, compacted=True)
+        self._reader.mark_end()
+        while not self._reader.is_at_end:
+            self._counted.take_all(self._reader.poll(_READ_SECONDS))
+        ending = self._counted.get(self._task_id)
+        for partition, offsets in self._uncounted.items():
+            if ending is not None and (tally := ending.tallies.get(partition)) is not None:
+                self._uncounted[partition] = deque(one for one in offsets if not tally.has_counted(one))
+        return sum(map(len, self._uncounted.values()))
+
+    def close(self) -> None:
+        """Release what `waiting` has read with."""
+        if self._reader is not None:
+            self._reader.close()
 
     def begin(self) -> None:
         """To be called before the first seed is sent. Raises ConfigError, LogUnavailable."""
@@ -66,6 +90,8 @@ class TaskProducer:
     def sent(self, place: MessagePlace) -> None:
         """A seed is durable there."""
         self._highs[place.partition] = max(place.offset + 1, self._highs.get(place.partition, 0))
+        if self._uncounted is not None:
+            self._uncounted[place.partition].append(place.offset)
 
     def end(self, *, closes: bool) -> None:
         """All seeds are durable; `closes`: no other producer sends any."""
