@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +12,11 @@ from confluent_kafka import KafkaError
 from site_spider.errors import SinkRejected
 from site_spider.results.document import encode, shortened
 from site_spider.results.exactly_once.held import Item, Link
+from site_spider.results.log_limit import LogLimit
 
+logger = logging.getLogger(__name__)
+
+_LINES, _LINES_SECONDS = 5, 60.0  # so many in that time
 REFUSED = frozenset({
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.INVALID_MSG,
@@ -62,6 +67,22 @@ def values_of(items: Sequence[Item]) -> tuple[list[bytes], dict[int, str]]:
             values.append(b"")
             refused[number] = str(error)
     return values, refused
+
+
+class CutBodies:
+    """Says of which documents the body was cut, because their topic takes no larger message."""
+
+    def __init__(self) -> None:
+        self._limit = LogLimit(_LINES, _LINES_SECONDS)
+
+    def say(self, topic: str, key: str) -> None:
+        """One was cut."""
+        if self._limit.admit(time.monotonic()):
+            logger.warning(
+                "The body of %s is cut, and has body_truncated: topic %s takes no larger message "
+                "(max.message.bytes). Bodies cut before without a line: %d",
+                key, topic, self._limit.take_held_back(),
+            )  # fmt: skip
 
 
 def shorter(item: Item, halvings: int, error: KafkaError) -> bytes | None:

@@ -24,6 +24,7 @@ from typing import Any, Self, TypeVar
 from confluent_kafka import KafkaError
 
 from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.items import CutBodies
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
@@ -85,6 +86,7 @@ class KafkaSink:
         self._producer: KafkaProducer | None = None
         self._alone: KafkaProducer | None = None  # for what was too large in company
         self._sendings: dict[str, _Sending] = {}
+        self._cut = CutBodies()
         self._thread: ThreadPoolExecutor | None = None
 
     @classmethod
@@ -189,6 +191,8 @@ class KafkaSink:
     def _settled(self, sending: _Sending) -> Verdict:
         verdict = sending.verdict
         key = sending.record.key
+        if verdict is ACKNOWLEDGED and sending.rounds > 1:  # the first round was the whole document, alone
+            self._cut.say(self._topic, key)
         if sending.future.done() and self._sendings.get(key) is sending:
             del self._sendings[key]
         return verdict

@@ -24,7 +24,14 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.items import REFUSED, Topics, TransactionAttempt, shorter, values_of
+from site_spider.adapters.kafka.items import (
+    REFUSED,
+    CutBodies,
+    Topics,
+    TransactionAttempt,
+    shorter,
+    values_of,
+)
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
 from site_spider.results.exactly_once.held import Item, Link
@@ -54,6 +61,7 @@ class KafkaTransactions:
         self._outsider = bytes(member.consumer_group_metadata())[:_METADATA_HEAD]
         self._client: Producer | None = None
         self._in_doubt = False
+        self._cut = CutBodies()
         self._trouble = ""  # the client's last words
         try:
             self._ready()
@@ -180,6 +188,8 @@ class KafkaTransactions:
                 refused[number] = f"Kafka refuses the message: {error.str()}"
             else:
                 halvings[number] += 1
+                if halvings[number] == 1:
+                    self._cut.say(self._topics.results, str(items[number].key))
                 values[number] = value
         return refused
 

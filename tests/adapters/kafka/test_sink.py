@@ -92,7 +92,9 @@ def test_a_message_is_the_document_under_its_url_id(settings: dict[str, Any]) ->
 
 
 @pytest.mark.servers
-def test_a_result_over_the_brokers_limit_is_cut_and_flagged(settings: dict[str, Any]) -> None:
+def test_a_result_over_the_brokers_limit_is_cut_and_flagged(
+    settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     """Only its body, and no more often than needed; smaller ones beside it are left alone."""
     large = {
         "url_id": "a",
@@ -108,6 +110,10 @@ def test_a_result_over_the_brokers_limit_is_cut_and_flagged(settings: dict[str, 
     assert len(stored) == len(messages(settings)) == 2
     assert stored["b"] == fitting
     assert stored["a"] == {**large, "body": large["body"][:1_500_000], "body_truncated": True}
+    assert [line for line in caplog.messages if "cut" in line] == [
+        f"The body of a is cut, and has body_truncated: topic {settings['SITE_RESULTS_TOPIC']} takes no "
+        "larger message (max.message.bytes). Bodies cut before without a line: 0"
+    ]
 
 
 @pytest.mark.servers

@@ -181,7 +181,9 @@ def test_a_member_that_was_fenced_commits_on_when_it_has_joined_again(
     assert scene.committed() == Position(2)
 
 
-def test_a_result_over_the_brokers_limit_is_cut_and_its_company_is_whole(scene: Scene) -> None:
+def test_a_result_over_the_brokers_limit_is_cut_and_its_company_is_whole(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
     """Whatever batch it was in; nothing is stored twice for the attempts."""
     member = scene.member(0)
     items = [page(number) for number in range(20)]
@@ -191,6 +193,7 @@ def test_a_result_over_the_brokers_limit_is_cut_and_its_company_is_whole(scene: 
     assert sorted(key for key, _ in found) == sorted(item.key for item in items)
     large = dict(found)["large"]
     assert large["body_truncated"] is True
+    assert "The body of large is cut" in caplog.text
     assert len(large["body"]) > LIMIT_BYTES / 2
     assert [document for key, document in found if key != "large"] == [
         item.document for item in items if item.key != "large"
