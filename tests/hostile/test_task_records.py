@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy.crawler import Crawler
 
-from site_spider.contracts.seed_log import Message, Partition
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.contracts.seed_log import Message, Partition, SeedLog
+from site_spider.service.service import SeedService
+from site_spider.tasks import return_watch, returning
 from site_spider.tasks.board import Board, Cancelled, note_key
+from site_spider.tasks.closing import TaskProducer, read_endings
 from site_spider.tasks.control_log import BadRecord, Endings, written
 from site_spider.tasks.control_log import read as read_control
 from site_spider.tasks.counted_page import BadPages, CountedPage, key_of, task_of
 from site_spider.tasks.counted_page import read as read_pages
 from site_spider.tasks.counted_page import written as written_pages
 from site_spider.tasks.counts import Counts
+from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.ending import (
     Attempts,
     EndTold,
@@ -31,10 +38,14 @@ from site_spider.tasks.ending import (
 from site_spider.tasks.overview import TaskOverview
 from site_spider.tasks.phase import TaskTimes
 from site_spider.tasks.record import BadTask, Task
+from site_spider.tasks.topics import ORIGIN_HEADER, TASK_HEADER, TaskTopics
 from site_spider.tasks.usage import Pace, Returned, Trap, Usage
+from tests.in_process.engine import crawl
 
 EACH = 1_000  # mutated records of each kind
 IDS = ("t", "u", "paused", "ended")
+TOPICS = TaskTopics("seeds", "seeds.tasks", "seeds.parked", "seeds.task-events")
+PARKED = {"parked": (b"h.test", b'{"url": "http://h.test/1", "meta": {"task_id": "paused"}}')}
 PLACE = Partition("seeds", 0)
 EVENT = {
     "task_id": "ended", "generation": 1, "event": "done", "first_at": None,
@@ -195,3 +206,75 @@ def test_a_record_of_pages_is_taken_or_refused() -> None:
             read_pages(message.value or b"")
         except BadPages as error:
             str(error).encode()
+
+
+def _write(log: SeedLog, topic: str, kinds: dict[str, Record], headers: Any = ()) -> None:
+    producer = log.producer()
+    many = [message for kind, record in kinds.items() for message in records(kind, record, EACH // 4)]
+    random.Random(1).shuffle(many)
+    for message in many:
+        producer.send(topic, message.key, message.value, headers)
+    for key, value in kinds.values():  # and good ones behind them
+        producer.send(topic, key, value, headers).result()
+    producer.close()
+
+
+@pytest.fixture
+def attacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose topics are full of them."""
+    monkeypatch.setattr(return_watch, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(returning, "_HEARD_SECONDS", 0.1)
+    monkeypatch.setattr(returning, "_STILL_SECONDS", 0.3)
+    log = LocalSeedLog(tmp_path)
+    for topic in ("seeds.tasks", "seeds.tasks.control", "seeds.tasks.pages"):
+        log.make_topic(topic, 1, compacted=True)
+    log.make_topic("seeds.parked", 1, compacted=False)
+    _write(log, "seeds.tasks", TASK)
+    _write(log, "seeds.tasks.control", CONTROL)
+    _write(log, "seeds.tasks.pages", PAGES)
+    for headers in ([(TASK_HEADER, b"paused"), (ORIGIN_HEADER, b"\xff")], [(TASK_HEADER, b"\xff\xff")], []):
+        _write(log, "seeds.parked", PARKED, headers)
+    log.close()
+    return tmp_path
+
+
+def _ends_of(crawler: Crawler) -> Callable[[str], bool]:
+    service = SeedService.of(crawler)
+    assert service is not None
+    endings = service.parts.ends._control.endings
+
+    def has_ended(task_id: str) -> bool:
+        ending = endings.get(task_id)
+        return ending is not None and ending.is_told and ending.noticed >= ending.generation
+
+    return has_ended
+
+
+def test_a_crawl_goes_on_and_tells_the_end_of_a_good_task(attacked: Path) -> None:
+    """The seeds of every task are done, attacked or not, and commands answer."""
+    log = LocalSeedLog(attacked)
+    desk = TaskDesk(log, TOPICS)
+    desk.write(Task(task_id="good"))
+    producer = log.producer()
+    good = TaskProducer(log, producer, TOPICS, "good")
+    good.begin()
+    for number in range(5):
+        value = {"url": f"http://h.test/{number}", "meta": {"task_id": "good", "NotExtract": True}}
+        good.sent(producer.send("seeds", b"h.test", json.dumps(value).encode()).result())
+    good.end(closes=True)
+    producer.close()
+    seeds = [
+        {"url": f"http://h.test/{task_id}", "meta": {"task_id": task_id, "NotExtract": True}}
+        for task_id in IDS
+    ]
+    found = crawl(attacked, seeds, until=lambda crawler: _ends_of(crawler)("good"))
+    assert found.exit_code == 0
+    assert found.stats["tasks/records_skipped"] > EACH
+    assert len([url for url in found.documents.values() if "/good" not in url["url"]]) >= 5
+    again = crawl(attacked, seeds)
+    assert (again.exit_code, again.lag) == (0, 0)
+    desk.read()
+    _look_at(desk.board)
+    for task_id in IDS:
+        desk.put_back(task_id)
+    assert read_endings(log, TOPICS, "good").get("good") is not None
