@@ -8,7 +8,7 @@ from scrapy import Request
 
 from site_spider import meta_keys
 from site_spider.engine.cookies import use_jar_of
-from site_spider.frontier.sourced import prepare
+from site_spider.frontier.sourced import SeedHeaders, prepare
 from site_spider.ledger.lineage import Job
 from site_spider.results.callbacks import Callbacks
 from site_spider.sources.library import Library
@@ -23,7 +23,9 @@ class Preparation:
         seed_meta_keys: Sequence[str],
         library: Callable[[], Library],
         begins: Callable[[Request, Job], None],
+        headers: SeedHeaders,
     ) -> None:
+        self._headers = headers
         self._begins = begins  # is told of each request
         self._callbacks = callbacks
         self._library = library
@@ -32,6 +34,7 @@ class Preparation:
     def __call__(self, request: Request, job: Job) -> None:
         """For one of a seed's tree."""
         self._begins(request, job)
+        self._headers.add(request, job)
         if library := self._library():
             prepare(library, request)
         use_jar_of(request, job.entry)

@@ -17,6 +17,8 @@ from site_spider.sources.model import Source
 
 KEY = "source"  # of a seed's meta
 _MENTIONED = b'"source"'
+_OF_ITS_OWN = ("content-", "if-", "range")  # of a seed's body, and of what somebody knows of its page
+_SECRET = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
 def source_name(seed: Seed) -> object:
@@ -56,6 +58,36 @@ def prepare(library: Library, request: Request) -> None:
         request.headers.setdefault(name, value)
     if source.request.cookies and job is not None and job is job.root:
         request.cookies = _cookies(source, request)
+
+
+class SeedHeaders:
+    """Headers of a seed that go with requests for its links: where a setting or the link's source says so."""
+
+    def __init__(self, library: Callable[[], Library], *, everywhere: bool) -> None:
+        self._library = library
+        self._everywhere = everywhere
+
+    def add(self, request: Request, job: Job) -> None:
+        """To the first request for a link; what it has of its own stays. Secrets stay at its origin."""
+        headers = job.root.seed.headers
+        is_first = job is not job.root and not request.meta.get("redirect_times")
+        if not (headers and is_first and self._wants(request, job)):
+            return
+        is_elsewhere = request.url.split("/", 3)[:3] != job.root.url.split("/", 3)[:3]
+        values: dict[str, list[str]] = {}
+        for name, value in headers:
+            low = name.lower()
+            if not (low.startswith(_OF_ITS_OWN) or (is_elsewhere and low in _SECRET)):
+                values.setdefault(name, []).append(value)
+        for name, all_values in values.items():
+            request.headers.setdefault(name, all_values)
+
+    def _wants(self, request: Request, job: Job) -> bool:
+        if self._everywhere:
+            return True
+        library = self._library()
+        source = source_of(library, job, request.url) if library else None
+        return source is not None and bool(source.request.seed_headers)
 
 
 def _cookies(source: Source, request: Request) -> list[Any]:

@@ -19,6 +19,7 @@ from site_spider.tasks.topics import TaskTopics
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
 STATS_TO = "SITE_STATS_TO"
+SEED_HEADERS = "headers"  # in SITE_SEED_META_KEYS: the seed's own, not a key of its meta
 KAFKA = "kafka"  # in SITE_STATS_TO: the topic of statistics, at more moments
 _IDLE_SHARE = 5  # a sink with nothing to do gets its next batch so many times sooner
 _SHORTEST_KEY_BYTES = 16

@@ -25,7 +25,7 @@ from site_spider.frontier.links_in_hand import LinksInHand
 from site_spider.frontier.politeness import build_frontier, build_politeness
 from site_spider.frontier.preparation import Preparation
 from site_spider.frontier.queues import Queues
-from site_spider.frontier.sourced import checked, robots_free
+from site_spider.frontier.sourced import SeedHeaders, checked, robots_free
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.others import SpilledPages
 from site_spider.frontier.spill.spill import Spill
@@ -66,7 +66,7 @@ from site_spider.results.results import DocumentForm, Results
 from site_spider.results.sinks import Sinks
 from site_spider.results.urgency import Urgency
 from site_spider.seed.seed import parse_seed
-from site_spider.service.config import ServiceSettings
+from site_spider.service.config import SEED_HEADERS, ServiceSettings
 from site_spider.service.ending import Ending
 from site_spider.service.log_lines import slot_name
 from site_spider.service.observers import Observers
@@ -196,10 +196,11 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     )
     cookies = SeedCookies(crawler)
     hosts = Ownership(partitions) if config.host_ownership else None
+    headers = SeedHeaders(library, everywhere=SEED_HEADERS in config.seed_meta_keys)
     spill = Spill(
         config.spill,
         commits,
-        SeedWriter(spider, cookies.for_request, config.spill_keys),
+        SeedWriter(spider, cookies.for_request, config.spill_keys, headers.add),
         completion,
         room,
         dupefilter if isinstance(dupefilter, SpilledPages) else None,
@@ -236,7 +237,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         dead_letters,
         TaskPages(pages, gate, records.topics.parked, stats.inc_value),
         back_pressure,
-        Preparation(callbacks, config.seed_meta_keys, library, gate.begins),
+        Preparation(callbacks, config.seed_meta_keys, library, gate.begins, headers),
     )
 
     # the thread of the consumer

@@ -228,6 +228,7 @@ class Requests(Part):
     cookies: dict[HeaderName, HeaderText] = Field({}, max_length=MOST)
     delay: float | None = Field(None, ge=0, le=3600, description="seconds between requests")
     concurrency: int | None = Field(None, ge=1, le=1000, description="requests at a time")
+    seed_headers: YesOrNo = Field(False, description="requests for links have the headers of their seed")
     robots: YesOrNo | None = Field(None, description="keep to robots.txt; else as ROBOTSTXT_OBEY says")
 
 

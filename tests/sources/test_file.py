@@ -97,7 +97,7 @@ FIELD = "items: [{fields: {a: {css: a, %s}}}]"
         ("hosts: [a.test]", "hosts: this key is not known here; hosts belongs in match"),
         ("delai: 1", "delai: this key is not known here; delay belongs in request"),
         ("request: {zzz: 1}", "request.zzz: this key is not known; known here: concurrency, cookies, delay, "
-                              "headers, robots"),
+                              "headers, robots, seed_headers"),
         (FIELD % "defalt: x", "items.0.fields.a.defalt: this key is not known; did you mean default?"),
         ("description: 1.5", "description: must be a text: put 1.5 in quotes"),
         ("description: [a]", "description: must be a text, not a list"),

@@ -102,6 +102,7 @@ def test_cancelled_seeds_have_documents_where_that_is_wanted(tmp_path: Path) -> 
     found = crawl(tmp_path, seeds(5), SITE_CANCELLED_RESULTS=True)
     assert found.seeds["cancelled"] == 5
     assert {doc["description"] for doc in found.documents.values()} == {"CancelledError: task t is cancelled"}
+    assert all(doc["fetched_at"] and doc["spider"] == "crawl_spider" for doc in found.documents.values())
 
 
 def test_an_expired_task_is_cancelled(tmp_path: Path, fetched: Counter[str]) -> None:

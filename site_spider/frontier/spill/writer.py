@@ -36,7 +36,14 @@ _OF_ATTEMPTS = _OF_LINKS | {
 class SeedWriter:
     """Knows what a seed can say of a request: what has something else of its own stays where it is."""
 
-    def __init__(self, spider: Spider, cookies_of: CookiesOf, keys: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self,
+        spider: Spider,
+        cookies_of: CookiesOf,
+        keys: Sequence[bytes] = (),
+        add_headers: Callable[[Request, Job], None] | None = None,  # of its seed, to a link's
+    ) -> None:
+        self._add_headers = add_headers
         self._keys = keys  # the first signs
         self._spider = spider
         self._cookies_of = cookies_of
@@ -53,6 +60,8 @@ class SeedWriter:
         try:
             if not self._is_sayable(request, job, is_link=is_link):
                 return None
+            if self._add_headers is not None:
+                self._add_headers(request, job)
             fields = self._fields(request, job, is_link=is_link)
             if self._keys:
                 fields = signed(fields, self._keys[0])
