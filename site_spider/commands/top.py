@@ -65,11 +65,12 @@ class Command(SiteCommand):
             self.refuse(f"--seconds is {opts.seconds:g}, but must be {_LEAST_SECONDS:g} or more")
         with closing(plugins.seed_log(self.options)) as log:
             watch = fleet_watch(self.options, log, opts)
-            if opts.format == "json" or not sys.stdout.isatty():
-                asyncio.run(watch.look_once())
-                self._once(overview(watch.view()), opts.format)
-            else:
-                asyncio.run(_draw(watch, opts.seconds))
+            with closing(watch.tasks):
+                if opts.format == "json" or not sys.stdout.isatty():
+                    asyncio.run(watch.look_once())
+                    self._once(overview(watch.view()), opts.format)
+                else:
+                    asyncio.run(_draw(watch, opts.seconds))
 
     def _once(self, document: dict[str, Any], form: str) -> None:
         if form == "json":

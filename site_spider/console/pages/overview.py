@@ -12,11 +12,13 @@ from site_spider.console.model.fleet import BYTES, DONE, PAGES, WINDOW_SECONDS, 
 from site_spider.console.model.scene import Weight
 from site_spider.console.pages.tasks import states
 from site_spider.console.pages.view import Document, View, moment
+from site_spider.observe.progress import Progress
 
 OUTCOMES = ("result", "failure", "filtered", "dead_letter", "spilled", "cancelled")
 _COUNTED = (DONE, PAGES, BYTES)
 _GAUGES = ("in_flight", "waiting", "lag", "memory_bytes")
 _MOST_CAUSES = 12
+_NOTHING = Progress(0, 0, 0, 0)  # of a topic that does not exist yet
 
 
 def overview(view: View) -> Document:
@@ -74,13 +76,14 @@ def _progress(view: View) -> Document | None:
         "lag": whole.lag,
         "end": whole.end,
         "partitions": len(view.log.partitions),
-        "tiers": {
-            topic: {"done": part.done, "in_flight": part.in_flight, "lag": part.lag, "end": part.end}
-            for topic, part in view.log.tiers.items()
-        },
+        "tiers": {topic: _counts(view.log.tiers.get(topic, _NOTHING)) for topic in view.topic.split(",")},
         "seconds_left": None if left is None else [round(left.shortest, 1), round(left.longest, 1)],
         "time_left": pace.spoken(left),
     }
+
+
+def _counts(part: Progress) -> dict[str, int]:
+    return {"done": part.done, "in_flight": part.in_flight, "lag": part.lag, "end": part.end}
 
 
 def _rates(view: View) -> Document:
