@@ -6,8 +6,12 @@ import asyncio
 import json
 import time
 
+from site_spider.console.task_watch import TaskWatch
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import name_of
+from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.record import usual_task
+from site_spider.tasks.topics import TaskTopics
 from tests.console.snapshots import snapshot
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
 
@@ -44,3 +48,18 @@ def test_a_log_has_one_name_for_all_who_use_it(case: Case) -> None:
     name = name_of(case.log)
     assert name.identity not in ("", name.address)
     assert name == name_of(case.log)
+
+
+def test_tasks_are_followed_and_ordered(case: Case) -> None:
+    case.make_topic(case.topic, 1)
+    topics = TaskTopics.read({"SITE_SEED_TOPIC": case.topic})
+    TaskDesk(case.log, topics).write(usual_task("spring"))
+    watch = TaskWatch(case.log, topics)
+    try:
+        watch.look()
+        assert [task.state for task in watch.facts] == ["running"]
+        watch.order("pause", "spring", (), is_told_of=False)
+        watch.look()
+        assert [task.state for task in watch.facts] == ["paused"]
+    finally:
+        watch.close()
