@@ -114,13 +114,7 @@ class Command(SiteCommand):
                 not_extract=opts.not_extract,
                 needs_url=not hasattr(self.spider_class, own_requests.METHOD),
                 settled=_nobody if task is None else task.sent,
-                before=self._gate(
-                    log,
-                    topic,
-                    opts.max_lag,
-                    task,
-                    lambda: seeding.finish(),  # noqa: PLW0108 - made below
-                ),
+                before=self._gate(log, topic, opts.max_lag, task, lambda: seeding.finish()),  # noqa: PLW0108 - made below
             )
             is_whole = False
             try:
@@ -134,8 +128,10 @@ class Command(SiteCommand):
                 seeding.abandon(_LAST_CHANCE_SECONDS)
                 if task is not None:
                     task.end(closes=opts.close and is_whole)
-                    task.close()
                 print(f"produced {seeding.produced}, refused {seeding.refused}", flush=True)
+        self._finish(topic, opts, seeding)
+
+    def _finish(self, topic: str, opts: argparse.Namespace, seeding: Seeding) -> None:
         if not opts.spider and seeding.produced:
             self._say_who_reads(topic)
         if seeding.refused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
@@ -52,13 +52,8 @@ class SeedProducer:
         max_task_lag: int | None = None,
         closes_task: bool = False,
     ) -> None:
-        if closes_task and not task_id:
-            raise ConfigError("closes_task is True, but task_id names no task. Name the task.")
-        for name, most in (("max_lag", max_lag), ("max_task_lag", max_task_lag)):
-            if most is not None and most < 1:
-                raise ConfigError(f"{name} is {most}, but must be 1 or more. Leave it out for no limit.")
-        if max_task_lag is not None and not task_id:
-            raise ConfigError("max_task_lag is given, but task_id names no task. Name the task.")
+        _check(task_id, {"closes_task": closes_task or None, "max_task_lag": max_task_lag})
+        _check_limits({"max_lag": max_lag, "max_task_lag": max_task_lag})
         self.produced = 0
         known = _settings(settings)
         self._topics = TaskTopics.read(known, topic)
@@ -73,16 +68,20 @@ class SeedProducer:
         self._task = (
             None if task_id is None else TaskProducer(self._log, self._producer, self._topics, task_id)
         )
-        group = options.text(known, "SITE_CONSUMER_GROUP", required=True)
-        self._gates: list[LagGate] = []
-        if max_lag is not None:
-            self._gates.append(group_gate(self._log, self._topic, group, max_lag, lambda _line: None))
-        if max_task_lag is not None and self._task is not None:
-            check_ends_are_told(known)
-            self._gates.append(LagGate(self._task.waiting, max_task_lag, "seeds wait", lambda _line: None))
+        self._gates = list(self._gates_of(known, max_lag, max_task_lag))
         self._is_closed = False
         if self._task is not None:
             self._task.begin()
+
+    def _gates_of(
+        self, settings: Settings, max_lag: int | None, max_task_lag: int | None
+    ) -> Iterator[LagGate]:
+        group = options.text(settings, "SITE_CONSUMER_GROUP", required=True)
+        if max_lag is not None:
+            yield group_gate(self._log, self._topic, group, max_lag, lambda _line: None)
+        if max_task_lag is not None and self._task is not None:
+            check_ends_are_told(settings)
+            yield LagGate(self._task.waiting, max_task_lag, "seeds wait", lambda _line: None)
 
     def send(self, seed: str | Mapping[str, Any]) -> None:
         """Send a URL or a seed (see docs/seeds-and-results.md). Waits while too much is under way or waits.
@@ -128,7 +127,6 @@ class SeedProducer:
             self.flush()
             if self._task is not None:
                 self._task.end(closes=closes)
-                self._task.close()
         finally:
             self._producer.close()
             self._log.close()
@@ -143,6 +141,18 @@ class SeedProducer:
         self.produced += 1
         if self._task is not None:
             self._task.sent(place)
+
+
+def _check(task_id: str | None, given: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        if value is not None and not task_id:
+            raise ConfigError(f"{name} is {value}, but task_id names no task. Name the task.")
+
+
+def _check_limits(limits: Mapping[str, int | None]) -> None:
+    for name, most in limits.items():
+        if most is not None and most < 1:
+            raise ConfigError(f"{name} is {most}, but must be 1 or more. Leave it out for no limit.")
 
 
 def _line(seed: str | Mapping[str, Any]) -> str:

@@ -77,11 +77,6 @@ class TaskProducer:
                 self._uncounted[partition] = deque(one for one in offsets if not tally.has_counted(one))
         return sum(map(len, self._uncounted.values()))
 
-    def close(self) -> None:
-        """Release what `waiting` has read with."""
-        if self._reader is not None:
-            self._reader.close()
-
     def begin(self) -> None:
         """To be called before the first seed is sent. Raises ConfigError, LogUnavailable."""
         make_control_log(self._log, self._topics)
@@ -95,6 +90,8 @@ class TaskProducer:
 
     def end(self, *, closes: bool) -> None:
         """All seeds are durable; `closes`: no other producer sends any."""
+        if self._reader is not None:
+            self._reader.close()
         self._say(Producing(self._name, is_open=False, closes=closes, highs=dict(self._highs)))
 
     def close_for_all(self, has_parked: Callable[[], bool], *, counts: bool = True) -> None:
