@@ -22,8 +22,9 @@ from site_spider.errors import LogUnavailable
 from site_spider.ledger.entry import Outcome
 from site_spider.observe.document import is_conserved
 from site_spider.service.service import SeedService
-from site_spider.tasks import return_watch, returning
+from site_spider.tasks import ends, return_watch, returning
 from site_spider.tasks.changes import declared, in_state
+from site_spider.tasks.closing import read_endings
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.states import TaskStates
 from site_spider.tasks.topics import TaskTopics
@@ -377,3 +378,25 @@ def test_a_budget_of_pages_holds_for_links(
     assert desk(tmp_path).put_back("t") == 364
     assert len(crawl(tmp_path, []).documents) == 401
     assert set(fetched.values()) == {1}
+
+
+def test_tasks_that_have_ended_are_forgotten_where_there_are_very_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first ones first, in all topics; those that have not ended stay."""
+    monkeypatch.setattr(ends, "_MOST_KEPT", 3)
+    monkeypatch.setattr(ends, "_MOST_FORGOTTEN", 0)
+    monkeypatch.setattr(ends, "_OVER_SECONDS", 0.05)
+    declare(tmp_path, "open")
+    for number in range(6):
+        declare(tmp_path, f"t{number}", state="cancelled")
+    log = LocalSeedLog(tmp_path)
+
+    def are_few(_crawler: Crawler) -> bool:
+        named = list(read_endings(log, TOPICS))
+        return bool(named) and len(desk(tmp_path).board) <= 3 and len(named) <= 3
+
+    crawl(tmp_path, seeds(1, "t0"), until=are_few)
+    left = {task.task_id for task in desk(tmp_path).board}
+    assert "open" in left
+    assert len(left) == 3
