@@ -75,7 +75,7 @@ def test_of_what_was_written_twice_either_is_chosen_and_goes_back_once(case: Cas
     place = (("origin_topic", origin(case).encode()), ("origin_partition", b"0"), ("origin_offset", b"7"))
     places = [case.producer.send(case.topic, b"k", b"v", place).result(PATIENCE_SECONDS) for _ in range(3)]
     assert len(newest(case.log, case.topic, 100)) == 1
-    for partition, offset in reversed(places):
+    for partition, offset, *_ in reversed(places):
         ChosenReplay(case.log, case.topic, never).run({partition: frozenset({offset})})
     assert put_back(case) == [b"v"]
     assert [letter.replayed for letter in newest(case.log, case.topic, 100)] == [True]
