@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sqlite3
@@ -12,12 +13,16 @@ from typing import Any
 
 import pytest
 from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.http import Response
 
+from site_spider import SeedSpider
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.store import FILE_NAME
+from site_spider.observe.metrics.exposition import exposition
 from site_spider.observe.pauses import CAUSES
 from site_spider.results.reasons import REASONS
+from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
@@ -123,3 +128,32 @@ def test_reasons_and_causes_are_described() -> None:
     assert documented("### Reasons", "### Counters of your own") == set(REASONS)
     [row] = [line for line in PAGE.splitlines() if line.startswith("| `paused_seconds.CAUSE`")]
     assert all(f"`{cause}`" in row for cause in CAUSES)
+
+
+class TwoItems(SeedSpider):
+    name = "two_items"
+
+    def parse(self, response: Response) -> Any:
+        yield from ({"number": number} for number in range(2))
+
+
+def test_items_are_counted_and_known_pages_and_tasks_are_metrics(tmp_path: Path) -> None:
+    texts: list[bytes] = []
+
+    def is_done(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        assert service is not None
+        if sum(service.parts.completion.ledger.outcomes.values()) < 3:
+            return False
+        measured = asyncio.ensure_future(service.parts.measurements.measured())
+        measured.add_done_callback(lambda taken: texts.append(exposition([taken.result()])))
+        return bool(texts)
+
+    seeds = [{"url": f"http://h.test/{n}", "meta": {"task_id": "t", "NotExtract": True}} for n in range(3)]
+    crawl(tmp_path, seeds, TwoItems, until=is_done)
+    text = texts[-1].decode()
+    assert 'items_total{group="site_spider",slot="1",spider="two_items"} 6.0' in text
+    assert 'task_pages_total{group="site_spider",slot="1",task="t"} 3.0' in text
+    assert 'task_seeds_completed_total{group="site_spider",slot="1",task="t"} 3.0' in text
+    assert re.search(r'seen_pages\{group="site_spider",slot="1"\} [0-9]', text)
+    assert 'spider="two_items"' in text.split("site_spider_build_info{")[1]
