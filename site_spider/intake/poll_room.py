@@ -17,6 +17,7 @@ from site_spider.ledger.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
+_FULL_SHARE = 0.9
 _NEARLY_FULL = 500  # seeds below the limit
 
 
@@ -70,6 +71,10 @@ class PollRoom:
     def closed(self) -> Set[Partition]:
         """Partitions whose slowest seed is too far behind, or that have more than their share."""
         return self._closed
+
+    def is_full(self) -> bool:
+        """Whether about all that may be in flight is taken."""
+        return self._ledger.in_flight >= _FULL_SHARE * (self._limits.seeds - reserve(self._limits.seeds))
 
     def starved(self) -> None:
         """Nothing of what waits can be downloaded now: seeds for other hosts may lie behind."""

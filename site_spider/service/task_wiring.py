@@ -13,6 +13,8 @@ from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.queues import Queues
 from site_spider.frontier.waiter import Waiter
 from site_spider.intake.loop_calls import LoopCalls
+from site_spider.intake.poll_room import PollRoom
+from site_spider.ledger.completion import Completion
 from site_spider.service.config import ServiceSettings
 from site_spider.tasks.board import Board
 from site_spider.tasks.clock import BrokerClock, TimeLimits
@@ -22,6 +24,7 @@ from site_spider.tasks.control_log import Endings
 from site_spider.tasks.follower import Follower
 from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.leaving import Leaving
+from site_spider.tasks.overtaking import KnownTasks, Overtaking, Window
 from site_spider.tasks.page_log import PageLog
 from site_spider.tasks.parking import Parking
 from site_spider.tasks.rates import GroupRates, Send
@@ -85,6 +88,24 @@ def build_gate(records: TaskRecords, queues: Queues, leaving: Leaving) -> TaskGa
     return TaskGate(records.states, queues, leaving, records.background)
 
 
+def build_overtaking(
+    records: TaskRecords,
+    config: ServiceSettings,
+    poll_room: PollRoom,
+    may_poll: Callable[[], bool],
+    queues: Queues,
+    completion: Completion,
+    log: SeedLog,
+) -> Overtaking | None:
+    """None with exactly-once: a seed that leaves would not be part of a transaction."""
+    if config.exactly_once:
+        return None
+    window = Window(config.limits.seeds, poll_room.is_full, may_poll)
+    known = KnownTasks(records.board, records.control.endings, records.highs)
+    group, producer = config.consumer_group, records.producer
+    return Overtaking(window, known, queues, completion, log, group, producer, records.background)
+
+
 def build_tasks(
     records: TaskRecords,
     gate: TaskGate,
@@ -92,6 +113,7 @@ def build_tasks(
     partitions: Callable[[], Collection[Partition]],
     tell: LoopCalls,
     rates: TaskRates,
+    overtaking: Overtaking | None,
 ) -> Tasks:
     """All of it, to be opened and driven."""
     topics, board = records.topics, records.board
@@ -100,4 +122,4 @@ def build_tasks(
     has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
     limits = TimeLimits(board, records.clock, topics.tasks, records.producer, has_first, records.background)
     follower = partial(Follower, log, topics.tasks, board, tell, count=records.count_in_stats)
-    return Tasks(records.states, records.parking, gate, watch, limits, group_rates, follower)
+    return Tasks(records.states, records.parking, gate, watch, limits, group_rates, overtaking, follower)

@@ -73,7 +73,7 @@ from site_spider.service.observers import Observers
 from site_spider.service.parts import Parts, Stores
 from site_spider.service.stop import Stop
 from site_spider.service.task_ends import build_ends
-from site_spider.service.task_wiring import build_gate, build_records, build_tasks, shares
+from site_spider.service.task_wiring import build_gate, build_overtaking, build_records, build_tasks, shares
 from site_spider.service.tracing import seed_traces, times_of
 from site_spider.sources.extractor import Extractor
 from site_spider.tasks.leaving import Leaving
@@ -227,7 +227,10 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         writes_cancelled=config.cancelled_results,
     )
     gate = build_gate(records, queues, leaving)
-    tasks = build_tasks(records, gate, stores.log, ledger.partitions, tell, rates)
+    overtaking = build_overtaking(
+        records, config, poll_room, back_pressure.may_poll, queues, completion, stores.log
+    )
+    tasks = build_tasks(records, gate, stores.log, ledger.partitions, tell, rates, overtaking)
     callbacks = Callbacks(spider, config.callback_timeout_seconds)
     dispatcher = Dispatcher(
         CrawlParts(engine, spider, stats),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from site_spider.tasks.clock import TimeLimits
 from site_spider.tasks.follower import Changed, Follower
 from site_spider.tasks.gate import TaskGate
+from site_spider.tasks.overtaking import Overtaking
 from site_spider.tasks.parking import Parking
 from site_spider.tasks.rates import GroupRates
 from site_spider.tasks.return_watch import ReturnWatch
@@ -28,6 +29,7 @@ class Tasks:
         watch: ReturnWatch,
         limits: TimeLimits,
         rates: GroupRates,
+        overtaking: Overtaking | None,
         follower: Callable[[Changed], Follower],
     ) -> None:
         self._states = states
@@ -36,6 +38,7 @@ class Tasks:
         self._watch = watch
         self._limits = limits
         self._rates = rates
+        self._overtaking = overtaking
         self._follower = follower(self._heard)
 
     def open(self, timeout_seconds: float) -> None:
@@ -54,6 +57,8 @@ class Tasks:
         self._limits.look()
         self._watch.look()
         self._rates.look(asyncio.get_running_loop().time())
+        if self._overtaking is not None:
+            self._overtaking.look()
 
     def tell(self) -> None:
         """Tell the other processes the rest."""

@@ -13,6 +13,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
+from site_spider.observe.document import is_conserved
 from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -37,6 +38,8 @@ class Site:
         self.seeds: list[dict[str, Any]] = []
         self._waits_for = waits_for
         self._open = asyncio.Event()
+        if not waits_for:
+            self._open.set()
         for number, task in enumerate(tasks):
             path = f"/{task}/{number}"
             engine.ANSWERS[path] = self._answer
@@ -93,3 +96,51 @@ def test_tasks_share_by_weight_however_they_were_produced(tmp_path: Path, is_mix
     crawled(tmp_path, site, pages=1_950)
     shares = Counter(site.order[1_300:1_950])
     assert shares == {task: pytest.approx(50 * weight, abs=SLOTS) for task, weight in WEIGHTS.items()}
+
+
+class BehindTheWindow(Site):
+    """Answers nothing of other tasks until those of the small one are answered; it has a host of its own."""
+
+    def __init__(self, tasks: Iterable[str]) -> None:
+        super().__init__(tasks, waits_for=0)
+        for seed in self.seeds:
+            if "/small/" in seed["url"]:
+                seed["url"] = seed["url"].replace("host.test", "small.test")
+
+    async def _answer(self, request: Request) -> Response:
+        task = request.url.split("/")[3]
+        while task != "small" and self.order.count("small") < 10:
+            await asyncio.sleep(0.01)
+        self.order.append(task)
+        return page(request)
+
+
+@pytest.mark.parametrize("large", ["large", ""], ids=["task", "no task"])
+def test_a_task_behind_more_than_may_be_in_flight_overtakes(tmp_path: Path, large: str) -> None:
+    """Seeds of the large one go to the end of the topic; each is crawled once, and none is lost."""
+    declare(tmp_path, "small")
+    site = BehindTheWindow([large] * 1_000 + ["small"] * 10)
+    slots = {"CONCURRENT_REQUESTS": 2 * SLOTS, "CONCURRENT_REQUESTS_PER_DOMAIN": SLOTS}
+    found = crawl(tmp_path, site.seeds, SITE_MAX_SEEDS_IN_FLIGHT=200, **slots)
+    assert site.order[:10] == ["small"] * 10
+    assert len(site.order) == len(found.documents) == 1_010
+    assert found.lag == 0
+    assert 500 < found.seeds["spilled"] <= 1_000, "each seed moves once at most"
+    assert is_conserved(found.seeds)
+
+
+def test_a_declared_task_without_seeds_moves_each_seed_once_at_most(tmp_path: Path) -> None:
+    """It is looked for once."""
+    for task in ("large", "absent"):
+        declare(tmp_path, task)
+    site = Site(["large"] * 1_000, waits_for=0)
+    found = crawl(tmp_path, site.seeds, SITE_MAX_SEEDS_IN_FLIGHT=200)
+    assert len(site.order) == len(found.documents) == 1_000
+    assert found.seeds["spilled"] <= 1_000
+
+
+def test_a_large_task_alone_moves_nothing(tmp_path: Path) -> None:
+    declare(tmp_path, "large")
+    site = Site(["large"] * 1_000, waits_for=0)
+    found = crawl(tmp_path, site.seeds, SITE_MAX_SEEDS_IN_FLIGHT=200)
+    assert (len(found.documents), found.seeds["spilled"]) == (1_000, 0)
