@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from site_spider.bounded_dict import BoundedDict
 from site_spider.contracts.seed_log import MessagePlace, Partition, Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.engine.turns import Turns
@@ -46,6 +47,7 @@ _LOOK_SECONDS = 1.0
 _IN_VAIN_SECONDS = 10.0  # between two looks at all that waits, when nothing of it can leave
 _SEND_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05  # while seeds are polled
+_MOST_GIVEN_UP = 10_000
 _MOST_LOOKED_AT = 1_000  # tasks, those declared or named last
 _KEPT_SHARE = 1 / 2  # of its share, that a task keeps: so many more are polled in one go
 
@@ -92,7 +94,9 @@ class Overtaking:
         self._producer = producer
         self._background = background
         self._loop = asyncio.get_running_loop()
-        self._given_up: dict[str, object] = {}  # what was known of a task when nothing of it was found
+        self._given_up: BoundedDict[str, object] = BoundedDict(
+            _MOST_GIVEN_UP
+        )  # what was known of a task when nothing of it was found
         self._work: asyncio.Task[None] | None = None
         self._look_at = 0.0
 
@@ -156,8 +160,8 @@ class Overtaking:
         except SiteSpiderError as error:
             logger.debug("The ends of the seed topics are not known now: %s", error)
             return
-        known, moved = self._known_of(task_id), 0
-        while self._window.may_poll() and not self._is_here(task_id) and self._is_below(ends):
+        awaited, moved = {each: self._known_of(each) for each in self._awaited()}, 0
+        while self._window.may_poll() and self._is_awaited(task_id) and self._is_below(ends):
             if self._window.is_full():
                 count = await self._move(task_id)
                 moved += count
@@ -165,8 +169,8 @@ class Overtaking:
                     self._look_at = self._loop.time() + _IN_VAIN_SECONDS
                     break
             await asyncio.sleep(_PAUSE_SECONDS)
-        if not self._is_here(task_id) and not self._is_below(ends):
-            self._given_up[task_id] = known
+        if not self._is_below(ends):
+            self._given_up.update({each: known for each, known in awaited.items() if self._is_awaited(each)})
         if moved:
             logger.info(
                 "%d seeds of other tasks were sent to the end of their topic, so that task %s is reached",

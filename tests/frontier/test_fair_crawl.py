@@ -13,6 +13,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
+from site_spider.ledger.entry import Outcome
 from site_spider.observe.document import is_conserved
 from site_spider.service.service import SeedService
 from tests.in_process import engine
@@ -131,7 +132,7 @@ def test_a_task_behind_more_than_may_be_in_flight_overtakes(tmp_path: Path, larg
 
 def test_a_declared_task_without_seeds_moves_each_seed_once_at_most(tmp_path: Path) -> None:
     """It is looked for once."""
-    for task in ("large", "absent"):
+    for task in ("large", "absent", "absent too"):
         declare(tmp_path, task)
     site = Site(["large"] * 1_000, waits_for=0)
     found = crawl(tmp_path, site.seeds, SITE_MAX_SEEDS_IN_FLIGHT=200)
@@ -144,3 +145,19 @@ def test_a_large_task_alone_moves_nothing(tmp_path: Path) -> None:
     site = Site(["large"] * 1_000, waits_for=0)
     found = crawl(tmp_path, site.seeds, SITE_MAX_SEEDS_IN_FLIGHT=200)
     assert (len(found.documents), found.seeds["spilled"]) == (1_000, 0)
+
+
+def test_a_stop_while_seeds_move_loses_none(tmp_path: Path) -> None:
+    """Those that were sent and are not complete come twice; there is one document of each."""
+    declare(tmp_path, "small")
+    site = BehindTheWindow(["large"] * 600 + ["small"] * 10)
+
+    def are_moving(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        assert service is not None
+        return service.parts.completion.ledger.outcomes[Outcome.SPILLED] > 0
+
+    settings = {"SITE_MAX_SEEDS_IN_FLIGHT": 200, "SITE_STOP_GRACE_SECONDS": 0.2}
+    assert crawl(tmp_path, site.seeds, until=are_moving, **settings).lag > 0
+    found = crawl(tmp_path, [], SITE_MAX_SEEDS_IN_FLIGHT=200)
+    assert (len(found.documents), found.lag) == (610, 0)
