@@ -100,7 +100,7 @@ def build_overtaking(
     """None with exactly-once: a seed that leaves would not be part of a transaction."""
     if config.exactly_once:
         return None
-    window = Window(config.limits.seeds, poll_room.is_full, may_poll)
+    window = Window(poll_room.is_full, may_poll)
     known = KnownTasks(records.board, records.control.endings, records.highs)
     group, producer = config.consumer_group, records.producer
     return Overtaking(window, known, queues, completion, log, group, producer, records.background)

@@ -44,7 +44,7 @@ from site_spider.tasks.counts import MOVED
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
-_IN_VAIN_SECONDS = 10.0  # between two looks at all that waits, when nothing of it can leave
+_IN_VAIN_SECONDS = 3.0  # between two looks at all that waits, when nothing of it can leave
 _SEND_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05  # while seeds are polled
 _MOST_GIVEN_UP = 10_000
@@ -56,7 +56,6 @@ _KEPT_SHARE = 1 / 2  # of its share, that a task keeps: so many more are polled 
 class Window:
     """What may be in flight."""
 
-    seeds: int
     is_full: Callable[[], bool]
     may_poll: Callable[[], bool]  # false also when the crawl stops
 
@@ -225,10 +224,11 @@ class Overtaking:
                 await turns.time()
         if any(flow is not None and flow.task_id == task_id for flow in offsets):
             return {}
-        share = self._window.seeds / (len(offsets) + 1)
+        totals = {flow: sum(map(len, of_flow.values())) for flow, of_flow in offsets.items()}
+        share = sum(totals.values()) / (len(totals) + 1)
         below = {}
         for flow, of_flow in offsets.items():
-            total = sum(map(len, of_flow.values()))
+            total = totals[flow]
             if total <= share:
                 continue
             for partition, found in of_flow.items():
