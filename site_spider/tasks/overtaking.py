@@ -4,7 +4,7 @@ Theory of operation. Tasks share what was polled. When all that may be in flight
 of which nothing is among it, the tasks with more than their share give seeds away: these go to the end of
 their topic, as spilled links do, and are complete here. So the next seeds are polled, until there is one of
 the task, or the log was read as far as it reached when this began. It ends in any case, since what is moved
-lies behind that end; a task of which nothing was found is not looked for again until there is news of it.
+lies behind that end, and a task is looked for once as long as there is no news of it.
 
 The oldest seeds leave: else they would hold the watermark, and a partition pauses when what is polled next is
 too far ahead of it (SITE_MAX_SPAN_OFFSETS).
@@ -47,7 +47,7 @@ _LOOK_SECONDS = 1.0
 _IN_VAIN_SECONDS = 3.0  # between two looks at all that waits, when nothing of it can leave
 _SEND_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05  # while seeds are polled
-_MOST_GIVEN_UP = 10_000
+_MOST_LOOKED_FOR = 10_000
 _MOST_LOOKED_AT = 1_000  # tasks, those declared or named last
 _KEPT_SHARE = 1 / 2  # of its share, that a task keeps: so many more are polled in one go
 
@@ -93,9 +93,8 @@ class Overtaking:
         self._producer = producer
         self._background = background
         self._loop = asyncio.get_running_loop()
-        self._given_up: BoundedDict[str, object] = BoundedDict(
-            _MOST_GIVEN_UP
-        )  # what was known of a task when nothing of it was found
+        # what was known of a task when that was over
+        self._looked_for: BoundedDict[str, object] = BoundedDict(_MOST_LOOKED_FOR)
         self._work: asyncio.Task[None] | None = None
         self._look_at = 0.0
 
@@ -117,15 +116,23 @@ class Overtaking:
         board, endings = self._tasks.board, self._tasks.endings
         named, declared = list(endings)[-_MOST_LOOKED_AT:], islice(reversed(board.tasks), _MOST_LOOKED_AT)
         for task_id in {**dict.fromkeys(reversed(named)), **dict.fromkeys(declared)}:
-            if self._is_awaited(task_id) and self._given_up.get(task_id) != self._known_of(task_id):
+            is_news = self._is_certain(task_id) or self._looked_for.get(task_id) != self._known_of(task_id)
+            if is_news and self._is_awaited(task_id):
                 yield task_id
+
+    def _is_certain(self, task_id: str) -> bool:
+        """Whether its producers have said that seeds of it are to be polled here."""
+        ending = self._tasks.endings.get(task_id)
+        return ending is not None and not ending.is_told and self._is_below(ending.highs)
 
     def _is_awaited(self, task_id: str) -> bool:
         board, ending = self._tasks.board, self._tasks.endings.get(task_id)
         if board.phase(task_id).name != "running" or self._is_here(task_id):
             return False
-        if ending is not None and (ending.is_told or self._is_below(ending.highs)):
-            return not ending.is_told
+        if self._is_certain(task_id):
+            return True
+        if ending is not None and ending.is_told:
+            return False
         is_unknown = ending is None or bool(ending.sending) or not ending.highs
         return is_unknown and board.task(task_id) is not None and not board.used(task_id).seeds
 
@@ -169,7 +176,11 @@ class Overtaking:
                     break
             await asyncio.sleep(_PAUSE_SECONDS)
         if not self._is_below(ends):
-            self._given_up.update({each: known for each, known in awaited.items() if self._is_awaited(each)})
+            self._looked_for.update(
+                {each: known for each, known in awaited.items() if not self._is_here(each)}
+            )
+        elif task_id in awaited and not self._is_awaited(task_id):  # found
+            self._looked_for[task_id] = awaited[task_id]
         if moved:
             logger.info(
                 "%d seeds of other tasks were sent to the end of their topic, so that task %s is reached",
