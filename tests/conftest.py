@@ -11,6 +11,7 @@ import pytest
 import uvloop
 from hypothesis import settings
 
+from tests.in_process import virtual_time
 from tests.real_servers import address, revivals, run_with_shared_servers
 
 # `asyncio.run` and `asyncio.Runner` then make the loop that ASYNCIO_EVENT_LOOP names for real crawls;
@@ -44,6 +45,13 @@ def threads_take_turns_often() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture(autouse=True)
+def _real_time() -> Iterator[None]:
+    """What a test has jumped over is not told to the next one."""
+    yield
+    virtual_time.reset()
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,10 +100,15 @@ def crawl(
     spider: type[SeedSpider] = SeedSpider,
     until: Callable[[Crawler], bool] | None = None,
     timeout_seconds: float = 60,
+    *,
+    run: Callable[[Coroutine[Any, Any, Crawled]], Crawled] = asyncio.run,
     **overrides: Any,
 ) -> Crawled:
-    """Crawl the seeds until all are committed, or until `until` says so, and stop gracefully."""
-    return asyncio.run(_crawl(settings_for(folder, **overrides), seeds, spider, until, timeout_seconds))
+    """Crawl the seeds until all are committed, or until `until` says so, and stop gracefully.
+
+    With `run=virtual_time.run` nobody waits for a timer while nothing else happens.
+    """
+    return run(_crawl(settings_for(folder, **overrides), seeds, spider, until, timeout_seconds))
 
 
 async def _crawl(
