@@ -199,7 +199,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         watch.begin(wire)
         try:
             await wire.ask(message, answer, watch.head_came, watch.more_came)
-            wire.check(is_trusted=self._wires.keeps(plan.server))
+            wire.check()
         except NoAnswer as error:
             raise DownloadFailedError(str(error)) from error
         except OversizedAnswer as error:

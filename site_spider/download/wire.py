@@ -12,8 +12,9 @@ just answered is not taken, because the surplus may be the proper answer. So
   answer, because what came since may not have been read yet;
 - behind an answer that has no body, whatever the server thinks, it rests for a moment;
 - a later answer is withheld for a moment where it may be surplus of the one before: the first of them,
-  which shows what kind of server this is, every hundredth, and whichever came sooner or later than is
-  usual. If it was surplus, the proper answer follows meanwhile.
+  which shows what kind of server this is, every hundredth, whichever came sooner or later than is usual,
+  and the one that is under way when surplus of its server comes on another connection. If it was surplus,
+  the proper answer follows meanwhile.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ class Wire(asyncio.Protocol):
         self.is_open = False
         self.tls = tls
         self.had_surplus = False  # bytes came that nobody asked for
+        self._is_doubted = False  # surplus of this server came on another connection
         self.rests_until = 0.0  # of time.monotonic: no request before
         self.unvouched = 0  # answers since it was quiet last, which might be those of other requests
         self._on_lost = on_lost
@@ -187,16 +189,17 @@ class Wire(asyncio.Protocol):
         """Whether an answer is whole, and waits for what might come behind it."""
         return self._withheld is not None
 
-    def check(self, *, is_trusted: bool) -> None:
-        """Look for bytes behind an answer. Raises NothingCame when it may not be that of its request.
-
-        `is_trusted`: no surplus of this server was seen meanwhile on another connection.
-        """
+    def check(self) -> None:
+        """Look for bytes behind an answer. Raises NothingCame when it may not be that of its request."""
         if self.was_kept:
             if self.is_open and self._has_input():
                 self._read_input()
-            if self.had_surplus or not is_trusted:
+            if self.had_surplus:
                 raise _surplus()
+
+    def doubt(self) -> None:
+        """Surplus of this server came on another connection."""
+        self._is_doubted = True
 
     def fail(self, error: BaseException) -> None:
         """End what is under way, and the connection with it."""
@@ -393,6 +396,8 @@ class Wire(asyncio.Protocol):
         if answer.is_bodiless:
             self.rests_until = now + _QUIET_SECONDS
         seconds = self._doubt.seconds(self._asked_at, self._heard_at, now)
+        if self._is_doubted and self.was_kept:
+            seconds = _LONGEST_DOUBT_SECONDS
         self._answer, self._on_head, self._on_more = None, None, _nobody
         self._withheld = answer
         if not seconds:
@@ -409,7 +414,8 @@ class Wire(asyncio.Protocol):
             self._read_input()
         if self._withheld is None:
             return
-        if self._doubt.was_soon and not self.is_open:  # so what would come behind it cannot
+        # closed without a word, so what would come behind it cannot
+        if self._doubt.was_soon and not self.is_open and self._withheld.is_reusable:
             self.fail(_surplus())
             return
         self.unvouched = 0

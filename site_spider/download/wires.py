@@ -207,6 +207,9 @@ class Wires:
         self._surplus_of[server.host] = time.monotonic()
         for other in [other for other, idle in self._idle_order.items() if idle.server.host == server.host]:
             other.abort()
+        for other, its in self._open.items():
+            if its.host == server.host:
+                other.doubt()
         if was_kept or unvouched:
             logger.log(
                 logging.WARNING if unvouched else logging.INFO,

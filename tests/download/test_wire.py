@@ -354,3 +354,65 @@ def test_bytes_that_nobody_asked_for_are_surplus_unless_they_say_that_the_connec
             assert answer.body == b"page"
 
     run(scenario)
+
+
+class Soon:
+    """Doubts each later answer of a connection for a moment, as one that came sooner than is usual."""
+
+    was_soon = True
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def seconds(self, *_times: float) -> float:
+        self._count += 1
+        return 0.05 if self._count > 1 else 0.0
+
+
+@pytest.mark.parametrize(("says_so", "is_taken"), [(True, True), (False, False)])
+def test_a_soon_answer_whose_server_closes_is_taken_if_the_server_says_that_it_closes(
+    says_so: bool, is_taken: bool
+) -> None:
+    """As HTTP has it; without a word, what would have come behind it cannot."""
+    last = WHOLE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") if says_so else WHOLE
+
+    async def scenario() -> None:
+        async with connected() as (wire, (_, writer)):
+            wire._doubt = Soon()  # type: ignore[assignment]
+            _, asked, _ = ask(wire, waits=False)
+            writer.write(WHOLE)
+            await asked
+            answer, asked, _ = ask(wire, waits=False)
+            writer.write(last)
+            writer.close()
+            [found] = await asyncio.gather(asked, return_exceptions=True)
+            assert isinstance(found, NothingCame) is not is_taken
+            assert not is_taken or answer.body == b"page"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("has_surplus", [True, False])
+def test_an_answer_under_way_is_withheld_when_its_server_sent_surplus_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, has_surplus: bool
+) -> None:
+    """It is asked for again only if more comes."""
+    monkeypatch.setattr("site_spider.download.wire._LONGEST_DOUBT_SECONDS", 0.2)
+
+    async def scenario() -> None:
+        async with connected() as (wire, (_, writer)):
+            _, asked, _ = ask(wire, waits=False)
+            writer.write(WHOLE)
+            await asked
+            answer, asked, _ = ask(wire, waits=False)
+            wire.doubt()
+            writer.write(WHOLE)
+            while not wire.is_withholding:
+                await asyncio.sleep(0)
+            if has_surplus:
+                writer.write(WHOLE)
+            [found] = await asyncio.gather(asked, return_exceptions=True)
+            assert isinstance(found, NothingCame) is has_surplus
+            assert has_surplus or answer.body == b"page"
+
+    run(scenario)
