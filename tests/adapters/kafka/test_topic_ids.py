@@ -79,7 +79,7 @@ class Servers(TopicIds):
         self.ids: dict[str, str] = {}
         self.asked = 0
 
-    def _client(self) -> Any:
+    def client(self) -> Any:
         return self
 
     def describe_topics(self, _topics: object, **_options: object) -> dict[str, Future[Any]]:
