@@ -16,7 +16,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import LocalResults, LocalSink
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import ACKNOWLEDGED, Record, Verdict
-from site_spider.errors import LogUnavailable, SinkUnavailable
+from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.results.delivery import Delivery
 
 
@@ -122,7 +122,7 @@ def test_a_member_waits_for_room(
 @pytest.mark.parametrize("folder", ["/proc/site_spider", "/dev/null/data"])
 def test_a_folder_that_cannot_be_written_to_is_named_at_the_start(folder: str) -> None:
     """In one line, with the setting."""
-    with pytest.raises(LogUnavailable, match="SITE_DATA_DIR"):
+    with pytest.raises(ConfigError, match="SITE_DATA_DIR"):
         LocalSeedLog(Path(folder)).check(1)
 
     async def scenario() -> None:
@@ -132,5 +132,5 @@ def test_a_folder_that_cannot_be_written_to_is_named_at_the_start(folder: str) -
         finally:
             await sink.close()
 
-    with pytest.raises(SinkUnavailable, match="SITE_DATA_DIR"):
+    with pytest.raises(ConfigError, match="SITE_DATA_DIR"):
         asyncio.run(scenario())
