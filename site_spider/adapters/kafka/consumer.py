@@ -167,7 +167,9 @@ class KafkaConsumer:
     def _see_to_owners(self) -> None:
         if self._assignment.is_to_rejoin:
             self._assignment.rejoin()
-        elif self._owners.is_to_rejoin(self._client.memberid(), time.monotonic()):
+        elif not self._health.suspected and self._owners.is_to_rejoin(
+            self._client.memberid(), time.monotonic()
+        ):
             self._assignment.announce_ends(self._prefetch)
             self._assignment.give_up_all()
             self._assignment.rejoin()

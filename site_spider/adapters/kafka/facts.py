@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined] # not in its stubs
 
 from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.group_assignment import members_of
 from site_spider.contracts.seed_log import LogFacts, Partition
 
 _ANSWER_SECONDS = 5.0
@@ -20,15 +21,14 @@ def facts(
     admin: AdminClient, config: KafkaConfig, topic: str, group: str, offsets: Mapping[Partition, int]
 ) -> LogFacts:
     """As SeedLog.facts. A right that is missing leaves one of them unknown."""
-    return LogFacts(_members(admin, group), _retention_seconds(admin, topic), _written_at(config, offsets))
+    return LogFacts(
+        _members(admin, config, group), _retention_seconds(admin, topic), _written_at(config, offsets)
+    )
 
 
-def _members(admin: AdminClient, group: str) -> int | None:
-    try:
-        asked = admin.describe_consumer_groups([group], request_timeout=_ANSWER_SECONDS)
-        return len(asked[group].result().members)
-    except (KafkaException, KeyError, ValueError):
-        return None
+def _members(admin: AdminClient, config: KafkaConfig, group: str) -> int | None:
+    found = members_of(admin, group, _ANSWER_SECONDS) if config.group_protocol == "classic" else None
+    return None if found is None else len(found)
 
 
 def _retention_seconds(admin: AdminClient, topic: str) -> float | None:

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
+from struct import error as StructError  # noqa: N812 - a class
+from struct import unpack_from
+from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import ConsumerGroupState, KafkaException, TopicCollection
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from site_spider.contracts.seed_log import Partition
@@ -31,14 +33,16 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0  # in a rebalance members let seeds end before they give partitions up
 _ANSWER_SECONDS = 3.0  # before a member joins
+_LOOK_ANSWER_SECONDS = 1.0
+_SETTLED = "Stable"
+_NO_GROUP = SimpleNamespace(members=(), state="Dead", error=None)
 
 
 @dataclass(frozen=True)
 class GroupAssignment:
     """Who has which partitions of some topics, as the group's coordinator says."""
 
-    owned: Mapping[str, frozenset[Partition]]  # by member id
-    names: frozenset[str]  # of its static members
+    owned: Mapping[str, frozenset[Partition]]  # by member id, which begins with the name of a static member
     partitions: frozenset[Partition]  # of the topics
     is_settled: bool  # no rebalance is under way
 
@@ -47,49 +51,69 @@ class GroupAssignment:
         """What nobody has; while a rebalance is under way everything."""
         return self.partitions.difference(*self.owned.values())
 
-
-class Question:
-    """What the group has assigned, asked without waiting."""
-
-    def __init__(self, admin: AdminClient, group: str, topics: Sequence[str], seconds: float) -> None:
-        wanted = TopicCollection(list(topics))
-        self._admin = admin  # answers come as long as somebody refers to it
-        self._group: Future[Any] = admin.describe_consumer_groups([group], request_timeout=seconds)[group]
-        self._topics: Iterable[Future[Any]] = admin.describe_topics(wanted, request_timeout=seconds).values()
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether `answer` does not wait."""
-        return self._group.done() and all(topic.done() for topic in self._topics)
-
-    def answer(self) -> GroupAssignment | None:
-        """None when the servers do not tell."""
-        try:
-            group = self._group.result()
-            partitions = frozenset(
-                Partition(topic.name, one.id) for topic in self._described() for one in topic.partitions
-            )
-        except KafkaException as error:
-            logger.debug("The assignment of a group is not told: %s", error)
-            return None
-        return GroupAssignment(
-            owned={member.member_id: _owned(member) & partitions for member in group.members},
-            names=frozenset(member.group_instance_id or "" for member in group.members) - {""},
-            partitions=partitions,
-            is_settled=group.state == ConsumerGroupState.STABLE,
-        )
-
-    def _described(self) -> Iterable[Any]:
-        for topic in self._topics:
-            try:
-                yield topic.result()
-            except KafkaException as error:
-                logger.debug("A topic is not described: %s", error)  # it does not exist yet
+    def knows(self, name: str) -> bool:
+        """Whether there is a static member of this name."""
+        return any(member.startswith(f"{name}-") for member in self.owned)
 
 
-def _owned(member: Any) -> frozenset[Partition]:
-    parts = member.assignment.topic_partitions if member.assignment else ()
-    return frozenset(Partition(one.topic, one.partition) for one in parts)
+def members_of(admin: AdminClient, group: str, seconds: float) -> list[Any] | None:
+    """The members of a group of the protocol `classic`; None when the servers do not tell.
+
+    Not by describe_consumer_groups: while a coordinator is away, its answer may abort the whole process
+    (librdkafka's rd_kafka_enq_once_del_source_return, measured with confluent-kafka 2.16).
+    """
+    found = _described(admin, group, seconds)
+    return None if found is None else list(found.members)
+
+
+def assignment_of(
+    admin: AdminClient, group: str, topics: Sequence[str], seconds: float
+) -> GroupAssignment | None:
+    """Who has what; waits for the answer. None when the servers do not tell."""
+    found = _described(admin, group, seconds)
+    if found is None:
+        return None
+    try:
+        known = admin.list_topics(timeout=seconds).topics
+    except KafkaException as error:
+        logger.debug("Topics are not told: %s", error)
+        return None
+    partitions = frozenset(
+        Partition(topic, number) for topic in topics if topic in known for number in known[topic].partitions
+    )
+    return GroupAssignment(
+        owned={member.id: owned_by(member.assignment or b"") & partitions for member in found.members},
+        partitions=partitions,
+        is_settled=found.state == _SETTLED,
+    )
+
+
+def _described(admin: AdminClient, group: str, seconds: float) -> Any | None:
+    try:
+        found = admin.list_groups(group, timeout=seconds)
+    except (KafkaException, ImportError) as error:  # the latter where warnings of deprecation are errors
+        logger.debug("A group is not told: %s", error)
+        return None
+    one = next((one for one in found if one.id == group), _NO_GROUP)
+    return None if one.error is not None else one
+
+
+def owned_by(assignment: bytes) -> frozenset[Partition]:
+    """What a member has, in the form of Kafka's ConsumerProtocolAssignment; nothing if it is another form."""
+    owned: set[Partition] = set()
+    try:
+        _version, topics = unpack_from(">hi", assignment, 0)
+        at = 6
+        for _ in range(topics):
+            (length,) = unpack_from(">h", assignment, at)
+            name = assignment[at + 2 : at + 2 + length].decode()
+            (count,) = unpack_from(">i", assignment, at + 2 + length)
+            at += 6 + length
+            owned.update(Partition(name, number) for number in unpack_from(f">{count}i", assignment, at))
+            at += 4 * count
+    except (StructError, ValueError):
+        return frozenset()
+    return frozenset(owned)
 
 
 class OwnerWatch:
@@ -102,7 +126,6 @@ class OwnerWatch:
         self._rejoins = rejoins  # this is the protocol `classic`
         self._group = group
         self._topics = topics
-        self._question: Question | None = None
         self._ask_at = 0.0
         self._unowned: frozenset[Partition] = frozenset()  # in all of the last looks
         self._since = 0.0
@@ -112,33 +135,23 @@ class OwnerWatch:
     def owes_join(self, name: str) -> bool:
         """Whether a static member of this name has to leave and join again; to be asked before it joins.
 
-        Waits for 3 s at most. True when the servers do not tell.
+        Waits for 6 s at most. True when the servers do not tell.
         """
-        try:
-            known = Question(self._admin(), self._group, self._topics, _ANSWER_SECONDS).answer()
-        except KafkaException:  # a machine without a thread to spare, say
-            known = None
+        known = assignment_of(self._admin(), self._group, self._topics, _ANSWER_SECONDS)
         if known is None:
             return True
-        return name in known.names and not (known.is_settled and not known.unowned)
+        return known.knows(name) and not (known.is_settled and not known.unowned)
 
     def is_to_rejoin(self, member_id: str, now: float) -> bool:
-        """Whether this member is to leave and join again, so that partitions without owner get one."""
-        if self._question is None:
-            if now >= self._ask_at:
-                self._ask_at = now + LOOK_SECONDS
-                self._ask()
-            return False
-        if not self._question.is_answered:
-            return False
-        found, self._question = self._question.answer(), None
-        return found is not None and self._judge(found, member_id, now)
+        """Whether this member is to leave and join again, so that partitions without owner get one.
 
-    def _ask(self) -> None:
-        try:
-            self._question = Question(self._admin(), self._group, self._topics, LOOK_SECONDS)
-        except KafkaException as error:
-            logger.debug("The assignment of a group cannot be asked for: %s", error)
+        Asks now and then, and waits for 2 s at most.
+        """
+        if now < self._ask_at:
+            return False
+        self._ask_at = now + LOOK_SECONDS
+        found = assignment_of(self._admin(), self._group, self._topics, _LOOK_ANSWER_SECONDS)
+        return found is not None and self._judge(found, member_id, now)
 
     def _judge(self, found: GroupAssignment, member_id: str, now: float) -> bool:
         unowned = found.unowned if found.is_settled and found.owned else frozenset()

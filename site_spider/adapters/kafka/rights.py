@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its stubs
 
+from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.contracts.seed_log import Granted, Right
 
 _CREATE = "Create"
+_OF_GROUPS = frozenset({"READ", "DESCRIBE", "DELETE"})
 _GROUP_SECONDS = 3.0  # servers on their first day have no coordinator yet, which this client waits for
 _REFUSED = frozenset({
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -26,14 +28,15 @@ class _Authorized(NamedTuple):
     exists: bool = True
 
 
-def granted(admin: AdminClient, rights: Sequence[Right], seconds: float) -> list[Granted]:
+def granted(
+    admin: AdminClient, config: KafkaConfig, rights: Sequence[Right], seconds: float
+) -> list[Granted]:
     """As SeedLog.granted; what nobody answers is not known."""
     topics = sorted({right.name for right in rights if right.kind == "topic"})
     groups = sorted({right.name for right in rights if right.kind == "group"})
     more: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": seconds}
     of_topics = _said(admin.describe_topics(TopicCollection(topics), **more)) if topics else {}
-    more["request_timeout"] = min(seconds, _GROUP_SECONDS)
-    of_groups = _said(admin.describe_consumer_groups(groups, **more)) if groups else {}
+    of_groups = {name: _of_group(config, name, [*topics, name][0], seconds) for name in groups}
     absent = [name for name, said in of_topics.items() if not said.exists]
     refused = set(_not_creatable(admin, absent, seconds))
     return [
@@ -42,6 +45,21 @@ def granted(admin: AdminClient, rights: Sequence[Right], seconds: float) -> list
         else _judged(right, (of_topics if right.kind == "topic" else of_groups)[right.name])
         for right in rights
     ]
+
+
+def _of_group(config: KafkaConfig, group: str, topic: str, seconds: float) -> _Authorized:
+    """Who may see a group's positions is taken to have all rights to it; if not, joining it says so.
+
+    The servers say more, but not without a risk (group_assignment.py).
+    """
+    client = Consumer(config.reader(group, lambda _error: None))
+    try:
+        client.committed([TopicPartition(topic, 0)], timeout=min(seconds, _GROUP_SECONDS))
+    except KafkaException as error:
+        return _Authorized(frozenset() if error.args[0].code() in _REFUSED else None)
+    finally:
+        client.close()
+    return _Authorized(_OF_GROUPS)
 
 
 def _judged(right: Right, said: _Authorized) -> Granted:

@@ -25,7 +25,7 @@ from site_spider import options
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.facts import facts
-from site_spider.adapters.kafka.group_assignment import Question
+from site_spider.adapters.kafka.group_assignment import assignment_of
 from site_spider.adapters.kafka.items import Topics as ItemTopics
 from site_spider.adapters.kafka.messages import before_ends
 from site_spider.adapters.kafka.producer import KafkaProducer
@@ -165,15 +165,14 @@ class KafkaSeedLog:
 
     def unowned(self, topics: Topics, group: str) -> frozenset[Partition] | None:
         """See `site_spider.contracts.seed_log.SeedLog`."""
-        try:
-            found = Question(self._admin, group, each_topic(topics), _ANSWER_SECONDS).answer()
-        except KafkaException as error:
-            raise self._unavailable(error) from error
+        if self._config.group_protocol != "classic":
+            return None
+        found = assignment_of(self._admin, group, each_topic(topics), _ANSWER_SECONDS)
         return None if found is None or (found.owned and not found.is_settled) else found.unowned
 
     def granted(self, rights: Sequence[Right]) -> list[Granted]:
         """See `site_spider.contracts.seed_log.SeedLog`."""
-        return granted(self._admin, rights, _ANSWER_SECONDS)
+        return granted(self._admin, self._config, rights, _ANSWER_SECONDS)
 
     def topic_id(self, topic: str) -> str:
         """See `site_spider.contracts.seed_log.SeedLog`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
@@ -11,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.rights import granted
+from site_spider.adapters.kafka.rights import _read, granted
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.contracts.seed_log import Granted, Right
 
@@ -45,17 +46,23 @@ class Admin:
     def describe_topics(self, topics: Any, **_options: Any) -> dict[str, Future[Any]]:
         return {name: done(self._answers[name]) for name in topics.topic_names}
 
-    def describe_consumer_groups(self, groups: list[str], **_options: Any) -> dict[str, Future[Any]]:
-        return {name: done(self._answers[name]) for name in groups}
+    def positions_of(self, _config: object, group: str, _topic: str, _seconds: float) -> Any:
+        """As `_of_group`."""
+        return _read(done(self._answers[group]))
 
     def create_topics(self, topics: Any, *, validate_only: bool, **_options: Any) -> dict[str, Future[Any]]:
         assert validate_only
         return {topic.topic: done(self._answers[f"create_{topic.topic}"]) for topic in topics}
 
 
+def told_by(admin: Admin) -> list[Granted]:
+    with patch("site_spider.adapters.kafka.rights._of_group", admin.positions_of):
+        return granted(admin, KafkaConfig("127.0.0.1:1"), [READS, WRITES, JOINS], 1)  # type: ignore[arg-type]
+
+
 def ask(**answers: Any) -> list[tuple[str, ...] | None]:
     """What is missing of each; None for a topic that does not exist and may be created."""
-    said: list[Granted] = granted(Admin(**answers), [READS, WRITES, JOINS], 1)  # type: ignore[arg-type]
+    said = told_by(Admin(**answers))
     assert [one.right for one in said] == [READS, WRITES, JOINS]
     return [one.missing if one.exists or one.missing else None for one in said]
 
@@ -87,7 +94,7 @@ def test_a_topic_that_does_not_exist_may_lack_create() -> None:
 def test_servers_that_do_not_say_refuse_nothing() -> None:
     """An old one, say, or one that has no coordinator of groups yet: a crawl starts."""
     admin = Admin(seeds=Described(), letters=KafkaError.UNSUPPORTED_VERSION, crawlers=KafkaError._TIMED_OUT)
-    said = granted(admin, [READS, WRITES, JOINS], 1)  # type: ignore[arg-type]
+    said = told_by(admin)
     assert [(one.missing, one.is_known) for one in said] == [((), False)] * 3
 
 
