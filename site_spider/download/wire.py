@@ -414,8 +414,8 @@ class Wire(asyncio.Protocol):
             self._read_input()
         if self._withheld is None:
             return
-        # closed without a word, so what would come behind it cannot
-        if self._doubt.was_soon and not self.is_open and self._withheld.is_reusable:
+        # a server that closes with our request unread resets the connection
+        if self._doubt.was_soon and isinstance(self._error, ConnectionResetError):
             self.fail(_surplus())
             return
         self.unvouched = 0

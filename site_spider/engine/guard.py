@@ -19,10 +19,15 @@ from site_spider.errors import SiteSpiderError
 
 Callback = Callable[..., Any]
 _GUARD = "_guards_a_callback"
+_ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
 class CallbackTimeout(SiteSpiderError):
     """A callback took longer than SITE_CALLBACK_TIMEOUT_SECONDS."""
+
+
+class CallbackBroken(SiteSpiderError):
+    """A callback raised what is no Exception, as panics of some libraries: its request would never end."""
 
 
 class CallbackCancelled(SiteSpiderError):
@@ -37,7 +42,9 @@ def guarded(callback: Callback, timeout_seconds: float) -> Callback:
     def call(*arguments: Any, **keywords: Any) -> Any:
         try:
             output = callback(*arguments, **keywords)
-        except asyncio.CancelledError as error:
+        except Exception:
+            raise
+        except BaseException as error:
             raise _converted(error) from error
         if inspect.iscoroutine(output):
             return _bounded(output, timeout_seconds)
@@ -68,18 +75,22 @@ async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout_seconds: float) 
         waits_for = coroutine.send(None)
     except StopIteration as end:
         return end.value
-    except asyncio.CancelledError as error:
+    except Exception:
+        raise
+    except BaseException as error:
         raise _converted(error) from error
     left = timeout_seconds - (time.monotonic() - began)
     try:
         async with asyncio.timeout(left) as limit:
             return await _go_on(coroutine, waits_for)
-    except asyncio.CancelledError as error:
-        raise _converted(error) from error
     except TimeoutError as error:
         if limit.expired():
             raise _timed_out(timeout_seconds) from error
         raise
+    except Exception:
+        raise
+    except BaseException as error:
+        raise _converted(error) from error
 
 
 @types.coroutine
@@ -122,7 +133,9 @@ async def _bounded_items(items: Any, timeout_seconds: float) -> AsyncIterator[An
 def _uncancelled_items(items: Iterator[Any]) -> Iterator[Any]:
     try:
         yield from items
-    except asyncio.CancelledError as error:
+    except Exception:
+        raise
+    except BaseException as error:
         raise _converted(error) from error
 
 
@@ -132,10 +145,12 @@ def _timed_out(timeout_seconds: float) -> CallbackTimeout:
     )
 
 
-def _converted(error: asyncio.CancelledError) -> BaseException:
-    """An error of ours, unless this very task is being cancelled, as at the end of the process."""
-    if is_being_cancelled():
+def _converted(error: BaseException) -> BaseException:
+    """An error of ours, unless this very task is being cancelled, or the process or a generator ends."""
+    if is_being_cancelled() or isinstance(error, _ENDS):
         return error
+    if not isinstance(error, asyncio.CancelledError):
+        return CallbackBroken(f"{type(error).__name__}: {error}")
     return CallbackCancelled(f"CancelledError was raised where nothing was cancelled {error}".strip())
 
 

@@ -20,10 +20,10 @@ class Mishaps:
         manager.connect(self._item_dropped, signal=signals.item_dropped)
 
     def _spider_error(self, failure: Failure, response: object) -> None:
-        _note(f"{_name(failure)} in the spider: {failure.value}", response)
+        _note(f"{_name(failure)} in the spider: {_said(failure)}", response)
 
     def _item_error(self, item: object, failure: Failure, response: object) -> None:
-        _note(f"{_name(failure)} in an item pipeline: {failure.value}", response, item)
+        _note(f"{_name(failure)} in an item pipeline: {_said(failure)}", response, item)
 
     def _item_dropped(self, item: object, exception: BaseException, response: object) -> None:
         if isinstance(item, Result):  # what else a pipeline drops is not wanted, and that is all
@@ -32,6 +32,13 @@ class Mishaps:
 
 def _name(failure: Failure) -> str:
     return type(failure.value).__name__
+
+
+def _said(failure: Failure) -> str:
+    try:
+        return str(failure.value)
+    except Exception as error:  # noqa: BLE001 - a class of the spider's
+        return f"its text cannot be had: {type(error).__name__}"
 
 
 def _note(error: str, response: object, item: object = None) -> None:

@@ -47,7 +47,12 @@ def anew(task: Task, before: Task) -> Task:
     """The task, declared later than it was before, whatever the clocks say."""
     if before.started_at is None or (task.started_at is not None and task.started_at > before.started_at):
         return task
-    return task.model_copy(update={"started_at": before.started_at + timedelta(microseconds=1)})
+    try:
+        later = before.started_at + timedelta(microseconds=1)
+    except OverflowError:
+        said = f"{task.task_id!r} was declared at the end of time; say first: scrapy task delete"
+        raise BadTask(said) from None
+    return task.model_copy(update={"started_at": later})
 
 
 def in_state(task: Task, state: str) -> Task:

@@ -41,6 +41,7 @@ LAST_MS = 253_402_300_799_999  # of the year 9999
 _MOST_LOOKED_AT = 1_000
 _SEPARATOR = "\x1f"
 _LARGEST = 2**62
+_EVENTS = ("done", "cancelled", "expired")
 _LONGEST_LINE = 1_000
 _MOST_NAMES = 1_000
 _MOST_PARTITIONS = 5_000
@@ -166,7 +167,8 @@ def _event(task_id: str, generation: int, event: dict[str, Any]) -> dict[str, An
     """What is sent on and shown as it is, so all of it is looked at."""
     if event["task_id"] != task_id or _number(event["generation"]) != generation:
         raise BadRecord("its event is that of another task or generation")
-    _line(event["event"])
+    if event["event"] not in _EVENTS:
+        raise BadRecord("its event is none that ends a task")
     for name in ("pages", "failures", "bytes"):
         _number(event.get(name, 0))
     for name in ("seeds", "moved", "reasons"):
@@ -246,6 +248,7 @@ class Endings:
         self._endings: dict[str, TaskEnding] = {}
         self._ended: dict[str, None] = {}  # whose end was told, the one that was told first at the head
         self._aside: set[str] = set()
+        self.deleted: set[str] = set()  # whose records are gone; who asks takes them out
         self.unfinished: set[str] = set()  # closed, and the end was not told or its event is not out
 
     def get(self, task_id: str) -> TaskEnding | None:
@@ -299,6 +302,7 @@ class Endings:
         self._endings.pop(task_id, None)
         self._ended.pop(task_id, None)
         self.unfinished.discard(task_id)
+        self.deleted.add(task_id)
         return task_id
 
     def take_all(self, messages: Iterable[Message]) -> None:

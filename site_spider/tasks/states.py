@@ -85,8 +85,9 @@ class TaskStates(SeedListener):
 
     def _has_changed(self, task_id: str) -> bool:
         task, state = self.board.task(task_id), self.by_id.get(task_id)
-        if task is None:
-            return state is not None and self._drop(state)
+        if task is None:  # deleted, with all that was told: a later one of this name begins at nothing
+            self._dropped.pop(task_id, None)
+            return self.by_id.pop(task_id, None) is not None
         if state is None:
             is_stopped = self.board.phase(task_id).name != "running"
             return is_stopped and self.of(task_id) is not None

@@ -144,6 +144,7 @@ class Tracker(SeedListener):
     def look(self) -> None:
         """Write what has changed; to be called often."""
         self._forget_lost()
+        self._tell_deleted_anew()
         self._pages.look()
         for share in list(self._ready):
             with self._control.guarded(share[0]):
@@ -243,6 +244,14 @@ class Tracker(SeedListener):
         if (counting := self._countings.get(share)) is None:
             counting = self._countings[share] = Counting(share[1], f"{self._control.writer}.{epoch}")
         return counting
+
+    def _tell_deleted_anew(self) -> None:
+        """Records of these tasks are gone: no tally that was on its way comes back."""
+        if deleted := self._control.endings.deleted:
+            for (task_id, _), counting in self._countings.items():
+                if task_id in deleted:
+                    counting.failed()
+            deleted.clear()
 
     def _forget_lost(self) -> None:
         """Partitions that have left, or have left and come back: their seeds were fenced."""

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from site_spider.engine import guard
-from site_spider.engine.guard import CallbackCancelled, CallbackTimeout, guarded
+from site_spider.engine.guard import CallbackBroken, CallbackCancelled, CallbackTimeout, guarded
 
 Answer = Callable[[], Awaitable[Any]]
 
@@ -182,3 +182,51 @@ def test_items_are_given_one_by_one_within_the_time() -> None:
     with pytest.raises(CallbackTimeout):
         run(main())
     assert got == [1, 2]
+
+
+class Panic(BaseException):
+    """As extensions in Rust raise it."""
+
+
+async def panicking() -> None:
+    raise Panic("x")
+
+
+async def panicking_later() -> None:
+    await asyncio.sleep(0)
+    raise Panic("x")
+
+
+@pytest.mark.parametrize("callback", [panicking, panicking_later])
+def test_what_is_no_exception_is_an_ordinary_error(callback: Answer) -> None:
+    """Else the request would never end."""
+    with pytest.raises(CallbackBroken, match="Panic: x"):
+        run(guarded(callback, 10)())
+
+
+def test_a_function_and_a_generator_that_panic_are_ordinary_errors() -> None:
+    def function() -> None:
+        raise Panic("x")
+
+    def generator() -> Any:
+        yield 1
+        raise Panic("x")
+
+    async def crawl() -> None:
+        with pytest.raises(CallbackBroken, match="Panic: x"):
+            guarded(function, 10)()
+        with pytest.raises(CallbackBroken, match="Panic: x"):
+            list(guarded(generator, 10)())
+
+    run(crawl())
+
+
+def test_what_ends_the_process_ends_it() -> None:
+    def leaving() -> None:
+        raise SystemExit(3)
+
+    async def crawl() -> None:
+        with pytest.raises(SystemExit):
+            guarded(leaving, 10)()
+
+    run(crawl())

@@ -151,3 +151,15 @@ def test_a_task_with_too_many_partitions_is_set_aside() -> None:
 def test_foreign_records_are_refused(key: bytes | None, value: bytes | None) -> None:
     with pytest.raises(BadRecord):
         Endings().take(message(key, value))
+
+
+def test_a_task_whose_records_are_deleted_is_told_to_who_counts() -> None:
+    """Who counts begins anew: a task of the same name may come."""
+    endings = Endings()
+    written_as = [written("t", fact) for fact in FACTS]
+    endings.take_all([message(*record, offset=at) for at, record in enumerate(written_as)])
+    assert not endings.deleted
+    gone = [message(record.key, None, 100 + at) for at, record in enumerate(written_as)]
+    endings.take_all(gone)
+    assert endings.deleted == {"t"}
+    assert endings.get("t") is None
