@@ -58,6 +58,7 @@ class Command(CrawlCommand):
         self._is_scrapys = not takes_seeds and not addon.has_settings(self.settings)
         if self._is_scrapys:
             return
+        self._spider_name(args)  # what is wrong is said before there is an event loop
         escape_logs_and_tracebacks()
         if takes_seeds and addon.is_enabled(self.settings):
             addon.apply_settings(self.settings)
