@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scrapy.commands.genspider import Command as ScrapyCommandOfThatName
 from scrapy.settings import SETTINGS_PRIORITIES
 
+from site_spider.engine.genspider_command import GenspiderCommand
 from site_spider.resources import resource
 from site_spider.service import addon
 
 
-class Command(ScrapyCommandOfThatName):
+class Command(GenspiderCommand):
     """As Scrapy's, with templates of this project; a project with the add-on has `-t seed` as well."""
 
     @property
@@ -23,8 +23,9 @@ class Command(ScrapyCommandOfThatName):
             return super().templates_dir
         return str(resource("templates") / "spiders")
 
-    def _find_template(self, template: str) -> Path | None:
+    def own_template(self, name: str) -> Path | None:
+        """The one of spiders that take seeds."""
         assert self.settings is not None
-        if template == "seed" and (addon.is_enabled(self.settings) or addon.has_settings(self.settings)):
+        if name == "seed" and (addon.is_enabled(self.settings) or addon.has_settings(self.settings)):
             return resource("templates") / "spiders" / "basic.tmpl"
-        return super()._find_template(template)
+        return None
