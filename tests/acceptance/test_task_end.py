@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.errors import TopicMissing
 from site_spider.service.seed_producer import SeedProducer
+from tests.acceptance.test_deaths import crawlers
 from tools.deployment.deployment import Deployment, opened, wait_until
 
 END_SECONDS = 180
@@ -119,25 +120,6 @@ def events(deployment: Deployment) -> list[dict[str, Any]]:
         return []
 
 
-def crawlers(parent: int) -> list[int]:
-    """The processes that crawl, below the script."""
-    found = []
-    for name in [entry.name for entry in Path("/proc").iterdir()]:
-        if name.isdigit():
-            try:
-                stat = Path(f"/proc/{name}/stat").read_text()
-                line = Path(f"/proc/{name}/cmdline").read_bytes()
-            except OSError:
-                continue
-            if (
-                int(stat.rpartition(")")[2].split()[2]) == parent
-                and b"crawl_spider\0" in line
-                and b"bin/scrapy" in line
-            ):
-                found.append(int(name))
-    return found
-
-
 def scrapy(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("scrapy")
     return subprocess.run(
@@ -182,7 +164,7 @@ def test_the_end_waits_for_all_pages_whatever_is_killed(
     kills = 0
     deadline = time.monotonic() + END_SECONDS
     while not events(deployment) and time.monotonic() < deadline:
-        if kills < 4 and sum(site.served.values()) > 10 * (kills + 1) and (pids := crawlers(run.process.pid)):
+        if kills < 4 and sum(site.served.values()) > 10 * (kills + 1) and (pids := crawlers(run)):
             os.kill(rng.choice(pids), signal.SIGKILL)
             kills += 1
         time.sleep(rng.uniform(0.1, 0.5))
