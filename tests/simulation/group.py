@@ -1,0 +1,217 @@
+"""The coordinator of a consumer group, as Kafka's with the protocol `classic` and cooperative rebalances.
+
+Theory of operation. A rebalance waits until every member has joined again, or its session has ended. Then
+each gets what it had, up to a fair share, and of the rest what nobody has: a partition that another member
+has is given to nobody yet. A member that finds something missing in its assignment gives that up, and joins
+again, which makes the next rebalance. Anything may happen between the two.
+
+A static member that joins under a known name while no rebalance is under way gets the assignment of its
+predecessor without one (KIP-345). The predecessor is fenced.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from site_spider.contracts.seed_log import Partition, Position
+from site_spider.errors import GroupRebalances, LogUnavailable
+
+SESSION_SECONDS = 10.0
+HEARTBEAT_SECONDS = 0.5
+
+
+class Client(Protocol):
+    """A member's own side; the coordinator calls these as messages arrive."""
+
+    name: str  # its static name; empty: a dynamic member
+    topics: tuple[str, ...]
+    owned: dict[Partition, int]
+    can_answer: bool  # its process lives and does not stand still
+
+    def hear_rebalance(self) -> None: ...
+
+    def hear_assignment(self, generation: int, assignment: frozenset[Partition]) -> None: ...
+
+    def hear_end(self, why: str) -> None: ...
+
+
+@dataclass
+class Member:
+    """What the coordinator knows of one."""
+
+    number: int
+    client: Client
+    claimed: frozenset[Partition] = frozenset()  # what it had when it joined
+    assignment: frozenset[Partition] = frozenset()
+    has_joined: bool = True
+    silence: int = 0  # changes whenever it is heard of
+
+
+@dataclass
+class Network:
+    """How messages travel: `at` calls after a while, `partitions` tells how many a topic has."""
+
+    rng: random.Random
+    at: Callable[..., None]
+    partitions: Callable[[str], int]
+    is_down: Callable[[], bool]
+
+
+@dataclass
+class Group:
+    """One group; numbers of members are given in order, so that nothing depends on hashes."""
+
+    network: Network
+    trace: Callable[..., None]
+    committed: dict[Partition, Position] = field(default_factory=dict)
+    members: dict[int, Member] = field(default_factory=dict)
+    generation: int = 0
+    state: str = "stable"  # or preparing, completing
+    _last: int = 0
+
+    def join(self, client: Client, number: int) -> int:
+        """The number of this member from now on; its assignment is heard later."""
+        member = self.members.get(number)
+        if member is None:
+            former = next(
+                (m for m in self.members.values() if m.client.name and m.client.name == client.name), None
+            )
+            self._last += 1
+            member = Member(self._last, client)
+            if former is not None:
+                del self.members[former.number]
+                former.client.hear_end("fenced by another one of its name")
+                member.assignment = former.assignment
+            self.members[member.number] = member
+            if former is not None and self.state == "stable":
+                member.has_joined = True
+                client.hear_assignment(self.generation, member.assignment)
+                return member.number
+        member.claimed = frozenset(client.owned)
+        self._prepare()
+        member.has_joined = True
+        self._complete_if_all_joined()
+        return member.number
+
+    def leave(self, number: int) -> None:
+        """It goes, or is taken for dead."""
+        if self.members.pop(number, None) is not None:
+            if self.state == "stable":
+                self._prepare()
+            elif self.state == "completing":
+                self.state = "stable"
+                self._prepare()
+            self._complete_if_all_joined()
+
+    def lost_sight(self, client: Client) -> None:
+        """No heartbeat comes any more; after the session it is no member."""
+        for member in list(self.members.values()):
+            if member.client is client:
+                member.silence += 1
+                self.network.at(SESSION_SECONDS, self._expire, member, member.silence)
+
+    def heard_of(self, client: Client) -> None:
+        """Heartbeats come again."""
+        for member in self.members.values():
+            if member.client is client:
+                member.silence += 1
+                if self.state == "preparing" and not member.has_joined:
+                    client.hear_rebalance()
+
+    def refusal(self, number: int, generation: int) -> LogUnavailable | None:
+        """Why a commit of this member is refused."""
+        if number not in self.members:
+            return LogUnavailable("the group went on without this member")
+        if generation != self.generation or self.state == "completing":
+            return GroupRebalances("the group is rebalancing")
+        return None
+
+    def unowned(self, topics: Iterable[str]) -> frozenset[Partition]:
+        """Partitions of these topics that no member has."""
+        every = frozenset(one for topic in topics for one in self._partitions(topic))
+        return every.difference(*(member.assignment for member in self.members.values()))
+
+    def topics_have_changed(self) -> None:
+        """Members hear of new partitions with their metadata, and join again."""
+        if self.members:
+            self.network.at(self.network.rng.uniform(0.5, 5.0), self._prepare)
+
+    def _partitions(self, topic: str) -> list[Partition]:
+        return [Partition(topic, number) for number in range(self.network.partitions(topic))]
+
+    def _expire(self, member: Member, silence: int) -> None:
+        if self.network.is_down():
+            self.network.at(SESSION_SECONDS, self._expire, member, silence)
+        elif member.silence == silence and self.members.get(member.number) is member:
+            self.trace("expelled", member.number)
+            member.client.hear_end("its session ended")
+            self.leave(member.number)
+
+    def _prepare(self) -> None:
+        if self.state == "preparing":
+            return
+        self.state = "preparing"
+        for member in self.members.values():
+            member.has_joined = False
+            delay = self.network.rng.uniform(0.001, HEARTBEAT_SECONDS)
+            self.network.at(delay, self._tell_rebalance, member)
+
+    def _tell_rebalance(self, member: Member) -> None:
+        if self.members.get(member.number) is member and self.state == "preparing" and not member.has_joined:
+            if self.network.is_down():
+                self.network.at(HEARTBEAT_SECONDS, self._tell_rebalance, member)
+            else:
+                member.client.hear_rebalance()
+
+    def _complete_if_all_joined(self) -> None:
+        if self.state != "preparing" or not all(member.has_joined for member in self.members.values()):
+            return
+        self.generation += 1
+        self.state = "completing" if self.members else "stable"
+        if self.members:
+            self.network.at(self.network.rng.uniform(0.001, 0.05), self._sync, self.generation)
+
+    def _sync(self, generation: int) -> None:
+        """The leader shares the partitions out; while it is silent the group waits for its session to end."""
+        if generation != self.generation or self.state != "completing":
+            return
+        if self.network.is_down() or not next(iter(self.members.values())).client.can_answer:
+            self.network.at(HEARTBEAT_SECONDS, self._sync, generation)
+            return
+        self.state = "stable"
+        target = self._target()
+        claims = {one: number for number, member in self.members.items() for one in sorted(member.claimed)}
+        for number, member in self.members.items():
+            member.assignment = frozenset(one for one in target[number] if claims.get(one, number) == number)
+            member.client.hear_assignment(generation, member.assignment)
+        self.trace(
+            "generation", generation, [sorted(p.number for p in m.assignment) for m in self.members.values()]
+        )
+
+    def _target(self) -> dict[int, set[Partition]]:
+        topics = sorted({topic for member in self.members.values() for topic in member.client.topics})
+        every = [one for topic in topics for one in self._partitions(topic)]
+        most = -(-len(every) // len(self.members))
+        target: dict[int, set[Partition]] = {number: set() for number in self.members}
+        free: list[Partition] = []
+        claims: dict[Partition, int] = {}
+        for number, member in self.members.items():
+            claims |= dict.fromkeys(sorted(member.claimed), number)
+        for one in every:
+            owner = claims.get(one)
+            if owner is not None and len(target[owner]) < most:
+                target[owner].add(one)
+            else:
+                free.append(one)
+        for one in free:
+            fewest = min(target, key=lambda number: (len(target[number]), number))
+            target[fewest].add(one)
+        return target
+
+
+def is_settled(group: Group, topics: Any) -> bool:
+    """Whether nothing is owed: each partition has an owner, and no rebalance is under way."""
+    return group.state == "stable" and not group.unowned(topics)

@@ -1,0 +1,616 @@
+"""The seed log of the simulation: fulfils `site_spider.contracts.seed_log` as Kafka's adapter does.
+
+What the network does is decided by a generator of its own. Messages that were sent arrive even if their
+sender dies.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from tests.simulation.group import SESSION_SECONDS, Group, Network, is_settled
+from tests.simulation.virtual import EPOCH, NETWORK, PROCESS, Line, Machine, sleep
+
+from site_spider.contracts.seed_log import (
+    Granted,
+    Listener,
+    LogFacts,
+    Message,
+    MessagePlace,
+    Partition,
+    PartitionProgress,
+    Position,
+    Right,
+    Topics,
+    each_topic,
+)
+from site_spider.errors import LogSilent, LogUnavailable, TopicMissing
+from site_spider.seed.partitions import partition_of
+
+LOST_ANSWER_SECONDS = 5.0
+
+
+class Broker:
+    """The servers: topics, groups, and how well they are."""
+
+    def __init__(self, rng: random.Random, world: Any, partitions: int) -> None:
+        self.rng, self.world = rng, world
+        self.topics: dict[str, list[list[Message]]] = {}
+        self.groups: dict[str, Group] = {}
+        self.readers: dict[str, list[Any]] = {}
+        self.down_since: float | None = None
+        self.refused = self.unanswered = self.slow = 0.0  # shares of commits
+        self.pays_owed_joins = True
+        self._partitions = partitions
+
+    @property
+    def is_down(self) -> bool:
+        return self.down_since is not None
+
+    def at(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
+        """On the network: of no process."""
+        Machine.running().call_later(seconds, call, *args, context=NETWORK)
+
+    def latency(self) -> float:
+        is_slow = self.slow and self.rng.random() < self.slow
+        return self.rng.uniform(0.3, 3.0) if is_slow else self.rng.uniform(0.0005, 0.01)
+
+    def topic(self, name: str, partitions: int = 0) -> list[list[Message]]:
+        """Made when it is asked for first."""
+        if name not in self.topics:
+            self.topics[name] = [[] for _ in range(partitions or self._partitions)]
+            self._topics_have_changed(name)
+        return self.topics[name]
+
+    def add_partition(self, name: str) -> None:
+        self.topics[name].append([])
+        self._topics_have_changed(name)
+
+    def _topics_have_changed(self, name: str) -> None:
+        for group in self.groups.values():
+            if any(name in member.client.topics for member in group.members.values()):
+                group.topics_have_changed()
+
+    def group(self, name: str) -> Group:
+        if name not in self.groups:
+            count = lambda topic: len(self.topics.get(topic, ()))  # noqa: E731
+            network = Network(self.rng, self.at, count, lambda: self.is_down)
+            self.groups[name] = Group(network, self.world.trace)
+        return self.groups[name]
+
+    def append(self, topic: str, key: bytes | None, value: bytes | None, headers: Any) -> MessagePlace:
+        parts = self.topic(topic)
+        number = self.rng.randrange(len(parts)) if key is None else partition_of(key, len(parts))
+        now_ms = int((EPOCH + Machine.now()) * 1000)  # by the servers' own clock
+        place = MessagePlace(Partition(topic, number), len(parts[number]), now_ms)
+        message = Message(place.partition, place.offset, key, value, tuple(headers), now_ms)
+        parts[number].append(message)
+        self.world.appended(message)
+        for reader in self.readers.get(topic, ()):
+            reader.poke_soon()
+        return place
+
+    def ask(self) -> None:
+        """A question, on a thread. Raises LogUnavailable."""
+        sleep(self.latency())
+        if self.is_down:
+            sleep(1.0)
+        if self.is_down:
+            raise LogUnavailable("the log does not answer")
+
+
+class _Polled:
+    """Something that is polled by a thread, and woken by what arrives."""
+
+    is_client = True
+
+    def __init__(self, broker: Broker, topics: Sequence[str]) -> None:
+        self.broker = broker
+        self.process = PROCESS.get()
+        self.topics = tuple(topics)
+        self.context = contextvars.copy_context()
+        self.line = Line()
+        self._is_poked = self._is_on_the_way = False
+        for topic in topics:
+            broker.readers.setdefault(topic, []).append(self)
+
+    def poke(self) -> None:
+        self._is_poked, self._is_on_the_way = True, False
+        self.line.notify()
+
+    def poke_soon(self) -> None:
+        if not self._is_on_the_way:
+            self._is_on_the_way = True
+            self.arrive(0.003, self.poke)
+
+    def arrive(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
+        """At this client, if its process lives then."""
+        Machine.running().call_later(seconds, call, *args, context=self.context)
+
+    def wait(self, seconds: float) -> None:
+        self.line.wait(lambda: self._is_poked, seconds)
+        self._is_poked = False
+
+    def forget(self) -> None:
+        for topic in self.topics:
+            if self in self.broker.readers.get(topic, ()):
+                self.broker.readers[topic].remove(self)
+
+
+class _Commit:
+    """One that is under way."""
+
+    is_client = True
+
+    def __init__(self, consumer: SimConsumer, positions: Mapping[Partition, Position]) -> None:
+        self.consumer, self.positions = consumer, dict(positions)
+        self.generation, self.number = consumer.generation, consumer.number
+        self.is_answered = False
+        self.answer: LogUnavailable | None = None
+        self.answered: Callable[[LogUnavailable | None], None] | None = None
+
+    def apply(self) -> None:
+        """At the servers."""
+        consumer, broker = self.consumer, self.consumer.broker
+        if (
+            consumer.is_joining and self.number == consumer.number
+        ):  # it waits behind the join on their connection
+            broker.at(0.05, self.apply)
+            return
+        if broker.is_down:
+            self._send_answer(LogSilent("no answer to a commit"), LOST_ANSWER_SECONDS)
+            return
+        refusal = consumer.group.refusal(self.number, self.generation)
+        if refusal is None and broker.rng.random() < broker.refused:
+            refusal = LogUnavailable("the servers refuse a commit for now")
+        if refusal is None:
+            for partition, position in self.positions.items():
+                broker.world.committing(
+                    consumer, partition, position, consumer.group.committed.get(partition)
+                )
+                consumer.group.committed[partition] = Position(*position)
+        if broker.rng.random() < broker.unanswered:
+            self._send_answer(LogSilent("no answer to a commit"), LOST_ANSWER_SECONDS)
+        else:
+            self._send_answer(refusal, 0.0)
+
+    def _send_answer(self, answer: LogUnavailable | None, seconds: float) -> None:
+        self.consumer.arrive(seconds + self.consumer.broker.latency(), self.hear, answer)
+
+    def hear(self, answer: LogUnavailable | None) -> None:
+        if not self.is_answered:
+            self.is_answered, self.answer = True, answer
+            self.consumer.poke()
+
+
+class SimConsumer(_Polled):
+    """A member of a group. Its client's own threads, which beat and hear, are callbacks here."""
+
+    session_seconds = SESSION_SECONDS
+
+    def __init__(self, broker: Broker, topics: Topics, group: str, listener: Listener) -> None:
+        super().__init__(broker, each_topic(topics))
+        self.name: str = self.process.member_name
+        self.group = broker.group(group)
+        self.listener = listener
+        self.owned: dict[Partition, int] = {}  # with the next offset to hand out
+        self.number = 0  # as a member
+        self.generation = -1
+        self.is_joining = False
+        self.has_given_up = False  # and has not joined again
+        self._owes_join = False
+        self._assignment: tuple[int, frozenset[Partition]] | None = None  # heard, and not dealt with
+        self._rebalances = False
+        self._end = ""
+        self._paused: set[Partition] = set()
+        self._ends: dict[Partition, int] = {}
+        self._pending: _Commit | None = None
+        self._applies_at = 0.0
+        self._turn = 0
+        self._is_closed = False
+        self.process.consumers.append(self)
+        self._join()
+
+    # --- what the client's own threads do -------------------------------------------------------
+
+    @property
+    def can_answer(self) -> bool:
+        return not (self.process.is_dead or self.process.is_frozen or self._is_closed)
+
+    def hear_rebalance(self) -> None:
+        self.arrive(self.broker.latency(), self._note_rebalance)
+
+    def hear_assignment(self, generation: int, assignment: frozenset[Partition]) -> None:
+        self.arrive(self.broker.latency(), self._note_assignment, generation, assignment)
+
+    def hear_end(self, why: str) -> None:
+        self.arrive(self.broker.latency(), self._note_end, why, self.number)
+
+    def _note_rebalance(self) -> None:
+        self.is_joining = False  # what it waited for will not come
+        self._rebalances = True
+        self.poke()
+
+    def _note_assignment(self, generation: int, assignment: frozenset[Partition]) -> None:
+        self.is_joining = False
+        self._assignment = (generation, assignment)
+        self.poke()
+
+    def _note_end(self, why: str, number: int) -> None:
+        if number == self.number:
+            self._end = why
+            self.poke()
+
+    def _join(self) -> None:
+        self.is_joining, self._rebalances, self._end = True, False, ""
+        self.broker.at(self.broker.latency(), self._arrive_at_group)
+
+    def _arrive_at_group(self) -> None:
+        if self.process.is_dead or self._is_closed:
+            return
+        if self.broker.is_down:
+            self.broker.at(0.25, self._arrive_at_group)
+            return
+        if self.number not in self.group.members:
+            is_known = any(member.client.name == self.name for member in self.group.members.values())
+            self._owes_join = (
+                self.broker.pays_owed_joins
+                and bool(self.name)
+                and is_known
+                and not is_settled(self.group, self.topics)
+            )
+        self.has_given_up = False
+        self.number = self.group.join(self, self.number)
+        if self.process.is_frozen:
+            self.group.lost_sight(self)
+
+    # --- polling --------------------------------------------------------------------------------
+
+    @property
+    def member_name(self) -> str:
+        return self.name
+
+    @property
+    def is_member(self) -> bool:
+        return self.number in self.group.members
+
+    @property
+    def is_away(self) -> bool:
+        return self.broker.is_down
+
+    def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
+        """As in Consumer."""
+        deadline = Machine.now() + timeout_seconds
+        while True:
+            self._serve()
+            batch = self._take(limit)
+            if batch or Machine.now() >= deadline:
+                return batch
+            self.wait(deadline - Machine.now())
+
+    def _serve(self) -> None:
+        if self._pending is not None and self._pending.is_answered:
+            self._answer(self._pending.answer)
+        since = self.broker.down_since
+        if self._end or (since is not None and Machine.now() - since > SESSION_SECONDS and self.owned):
+            self._lose_all()
+        if self.broker.is_down:
+            return
+        if self._assignment is not None:
+            self._take_assignment(*self._assignment)
+        if self._rebalances and not self.is_joining and not self._end:
+            self._join()
+
+    def _answer(self, answer: LogUnavailable | None) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None and pending.answered is not None:
+            pending.answered(answer)
+
+    def _lose_all(self) -> None:
+        gone = sorted(self.owned)
+        self._assignment = None
+        self._drop(gone)
+        self._answer(LogUnavailable("the membership ended before a commit did"))
+        if gone:
+            self.broker.world.trace("lost", self.process.name, len(gone))
+            self.listener.lost(gone)
+        self.broker.at(0, self.group.leave, self.number)
+        self.number = 0
+        self._join()
+
+    def _take_assignment(self, generation: int, assignment: frozenset[Partition]) -> None:
+        self._assignment = None
+        self.generation = generation
+        if self._owes_join:  # it takes no part: it leaves, and joins again
+            self._owes_join = False
+            self.broker.world.trace("pays", self.process.name)
+            self.group.leave(self.number)
+            self.number = 0
+            self._join()
+            return
+        leaving = sorted(set(self.owned) - assignment)
+        if leaving:
+            self._give_up(leaving)
+            self.has_given_up = True
+        if coming := sorted(assignment - set(self.owned)):
+            sleep(self.broker.latency())
+            if self._end or self._assignment is not None:
+                self._rebalances = self._rebalances or bool(leaving)
+                return  # what is newer counts
+            positions = {one: self.group.committed.get(one) for one in coming}
+            self.owned |= {one: position.offset if position else 0 for one, position in positions.items()}
+            self.broker.world.assigned(self, positions)
+            self.listener.assigned(positions)
+        self._rebalances = self._rebalances or bool(leaving)
+
+    def _give_up(self, leaving: list[Partition]) -> None:
+        self.broker.world.trace("revoking", self.process.name, [one.number for one in leaving])
+        positions = self.listener.revoked(leaving)
+        for _attempt in range(3):
+            try:
+                self.commit({one: at for one, at in positions.items() if one in self.owned})
+                break
+            except LogUnavailable:
+                sleep(0.3)
+        self._drop(leaving)
+
+    def _drop(self, partitions: Sequence[Partition]) -> None:
+        for one in partitions:
+            self.owned.pop(one, None)
+            self._ends.pop(one, None)
+            self._paused.discard(one)
+
+    def _take(self, limit: int) -> list[Message]:
+        batch: list[Message] = []
+        if self.broker.is_down:
+            return batch
+        self._turn += 1
+        owned = sorted(self.owned)
+        for index in range(len(owned)):
+            one = owned[(index + self._turn) % len(owned)]
+            if one in self._paused:
+                continue
+            part, at = self.broker.topics[one.topic][one.number], self.owned[one]
+            found = part[at : at + limit - len(batch)]
+            batch += found
+            self.owned[one] = at + len(found)
+            if not found and self._ends.get(one) != at:
+                self._ends[one] = at
+                self.listener.reached(one, at)
+        return batch
+
+    # --- commits --------------------------------------------------------------------------------
+
+    def _send(self, positions: Mapping[Partition, Position]) -> _Commit:
+        commit = _Commit(self, positions)
+        self._applies_at = max(self._applies_at + 1e-6, Machine.now() + self.broker.latency())
+        self.broker.at(self._applies_at - Machine.now(), commit.apply)
+        return commit
+
+    def _check(self, positions: Mapping[Partition, Position]) -> None:
+        if any(one not in self.owned for one in positions):
+            raise LogUnavailable("not assigned (any more)")
+
+    def commit(self, positions: Mapping[Partition, Position]) -> None:
+        """As in Consumer."""
+        if positions:
+            self._check(positions)
+            commit = self._send(positions)
+            if not self.line.wait(lambda: commit.is_answered, 10.0):
+                raise LogSilent("no answer to a commit")
+            if commit.answer is not None:
+                raise commit.answer
+
+    def begin_commit(
+        self, positions: Mapping[Partition, Position], answered: Callable[[LogUnavailable | None], None]
+    ) -> None:
+        """As in Consumer."""
+        try:
+            self._check(positions)
+        except LogUnavailable as error:
+            return answered(error)
+        if not positions:
+            return answered(None)
+        self._pending = self._send(positions)
+        self._pending.answered = answered
+        return None
+
+    def pause(self, partitions: Sequence[Partition]) -> None:
+        """As in Consumer."""
+        self._paused.update(one for one in partitions if one in self.owned)
+
+    def resume(self, partitions: Sequence[Partition]) -> None:
+        """As in Consumer."""
+        self._paused.difference_update(partitions)
+
+    def close(self, *, for_good: bool = False) -> None:
+        """As in Consumer."""
+        if self.owned:
+            self._give_up(sorted(self.owned))
+        self._is_closed = True
+        if for_good or not self.name:
+            self.group.leave(self.number)
+        else:
+            self.group.lost_sight(self)
+        self.forget()
+
+
+class SimProducer:
+    """Messages of one producer arrive in order, and are tried again while the servers are away."""
+
+    is_client = True
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.process = PROCESS.get()
+        self._context = contextvars.copy_context()
+        self._line = Line()
+        self._unfinished = 0
+        self._times = [0.0, 0.0, 0.0]
+        self._is_closed = False
+
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Any = ()
+    ) -> Future[MessagePlace]:
+        """As in Producer."""
+        future: Future[MessagePlace] = Future()
+        future.set_running_or_notify_cancel()
+        if self._is_closed:
+            future.set_exception(LogUnavailable("the producer is closed"))
+            return future
+        self._unfinished += 1
+        # out of this process, then over the network: what has left it arrives even if it dies
+        self._next(0, self._context, self._leave, (topic, key, value, headers), future)
+        return future
+
+    def _next(
+        self, stage: int, context: contextvars.Context, call: Callable[..., object], *args: Any
+    ) -> None:
+        self._times[stage] = max(self._times[stage] + 1e-6, Machine.now() + self.broker.latency() / 2)
+        Machine.running().call_at(self._times[stage], call, *args, context=context)
+
+    def _leave(self, message: Any, future: Any) -> None:
+        self._next(1, NETWORK, self._arrive, message, future)
+
+    def _arrive(self, message: Any, future: Any) -> None:
+        if not self.broker.is_down:
+            self._next(2, self._context, self._done, future, self.broker.append(*message))
+        elif not self.process.is_dead:
+            self._times[1] = max(self._times[1] + 1e-6, Machine.now() + 0.25)
+            Machine.running().call_at(self._times[1], self._arrive, message, future, context=NETWORK)
+
+    def _done(self, future: Any, place: MessagePlace) -> None:
+        self._unfinished -= 1
+        future.set_result(place)
+        self._line.notify()
+
+    def flush(self, timeout_seconds: float) -> int:
+        """As in Producer."""
+        self._line.wait(lambda: not self._unfinished, timeout_seconds)
+        return self._unfinished
+
+    def close(self) -> None:
+        """As in Producer."""
+        self.flush(5.0)
+        self._is_closed = True
+
+
+class SimReader(_Polled):
+    """Follows a topic without a group."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        super().__init__(broker, (topic,))
+        self._next: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self.mark_end()
+
+    def mark_end(self) -> None:
+        """As in TopicReader."""
+        if self.broker.is_down:
+            raise LogUnavailable("the log does not answer")
+        self._ends = {
+            number: len(part) for number, part in enumerate(self.broker.topics.get(self.topics[0], ()))
+        }
+
+    @property
+    def is_at_end(self) -> bool:
+        return all(self._next.get(number, 0) >= end for number, end in self._ends.items())
+
+    def poll(self, timeout_seconds: float) -> list[Message]:
+        """As in TopicReader."""
+        deadline = Machine.now() + timeout_seconds
+        while True:
+            found: list[Message] = []
+            if not self.broker.is_down:
+                for number, part in enumerate(self.broker.topics.get(self.topics[0], ())):
+                    found += part[self._next.get(number, 0) :]
+                    self._next[number] = len(part)
+            if found or Machine.now() >= deadline:
+                return found
+            self.wait(deadline - Machine.now())
+
+    def close(self) -> None:
+        """As in TopicReader."""
+        self.forget()
+
+
+class SimSeedLog:
+    """As in SeedLog, of the broker of this run."""
+
+    address = "simulated"
+    has_own_clock = True
+    broker: Broker  # set for each run
+
+    @classmethod
+    def from_settings(cls, _settings: Any) -> SimSeedLog:
+        return cls()
+
+    def check(self, timeout_seconds: float) -> None:
+        self.broker.ask()
+
+    def identity(self) -> str:
+        return self.address
+
+    def topic_id(self, topic: str) -> str:
+        return topic
+
+    def granted(self, rights: Sequence[Right]) -> list[Granted]:
+        return [Granted(right, ()) for right in rights]
+
+    def consumer(self, topics: Topics, group: str, listener: Listener) -> SimConsumer:
+        return SimConsumer(self.broker, topics, group, listener)
+
+    def producer(self, purpose: str = "") -> SimProducer:
+        return SimProducer(self.broker)
+
+    def keep(self, topic: str, seconds: float) -> None:
+        self.broker.ask()
+        self.broker.topic(topic, 1)
+
+    def progress(self, topic: str, group: str) -> list[PartitionProgress]:
+        self.broker.ask()
+        committed = self.broker.group(group).committed
+        return [
+            PartitionProgress(one, 0, len(part), committed.get(one))
+            for number, part in enumerate(self._parts(topic))
+            for one in [Partition(topic, number)]
+        ]
+
+    def make_topic(self, topic: str, partitions: int, *, compacted: bool, dated: bool = False) -> None:
+        self.broker.ask()
+        self.broker.topic(topic, partitions)
+
+    def reader(self, topic: str, *, compacted: bool) -> SimReader:
+        self.broker.ask()
+        return SimReader(self.broker, topic)
+
+    def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
+        return LogFacts(None, None, {})
+
+    def unowned(self, topics: Topics, group: str) -> frozenset[Partition] | None:
+        self.broker.ask()
+        return self.broker.group(group).unowned(each_topic(topics))
+
+    def partitions(self, topic: str) -> int:
+        self.broker.ask()
+        return len(self.broker.topics.get(topic, ()))
+
+    def read(
+        self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
+    ) -> Iterator[Message]:
+        self.broker.ask()
+        for number, part in enumerate(self._parts(topic)):
+            first = (start or {}).get(Partition(topic, number), 0)
+            yield from [one for one in part[first:] if one.timestamp_ms >= since_ms]
+
+    def _parts(self, topic: str) -> list[list[Message]]:
+        if topic not in self.broker.topics:
+            raise TopicMissing(f"Topic {topic} does not exist.")
+        return self.broker.topics[topic]
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,423 @@
+"""Virtual time, virtual threads, and the event loop that owns both. To be imported before the product.
+
+Theory of operation. There is one thread of the operating system. The event loop runs in the main greenlet,
+and each thread of the product is a greenlet that gives way only where a thread would wait: in a lock, an
+event, a sleep. When nothing is ready the clock jumps to the next timer. Each turn of the loop takes 2 us
+besides, for a timer of 1e-13 s would else never be reached.
+
+Every callback carries a context with the process that it belongs to. So a process dies between any two
+steps: its callbacks are dropped and its threads never go on, and nothing of it is closed, as with kill -9.
+It stands still the same way, and its callbacks are kept for later. What is on the network belongs to no
+process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures.thread  # noqa: F401 - before its lock is replaced
+import contextvars
+import datetime
+import heapq
+import logging.handlers  # noqa: F401 - likewise
+import queue  # noqa: F401 - likewise
+import random
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from greenlet import getcurrent, greenlet
+
+cpu_seconds = time.process_time
+wall_seconds = time.perf_counter
+EPOCH = 1_790_000_000.0
+TURN_SECONDS = 2e-6
+
+PROCESS: contextvars.ContextVar[Any] = contextvars.ContextVar("PROCESS", default=None)
+NETWORK = contextvars.Context()  # of what is under way between processes
+
+
+class WouldBlock(RuntimeError):
+    """The event loop was about to wait for a thread, a lock or a server: rule 8."""
+
+
+class Machine:
+    """What the patched functions ask: the loop of this run, the clock's error, the product's randomness."""
+
+    loop: VirtualLoop | None = None
+    clock_error = 0.0
+    random = random.Random(0)
+    _thread = threading.current_thread
+
+    @classmethod
+    def now(cls) -> float:
+        return wall_seconds() if cls.loop is None else cls.loop.now
+
+    @classmethod
+    def unix(cls) -> float:
+        process = PROCESS.get()
+        return EPOCH + cls.now() + cls.clock_error + (process.clock_error if process else 0.0)
+
+    @classmethod
+    def running(cls) -> VirtualLoop:
+        assert cls.loop is not None, "outside of a simulation"
+        return cls.loop
+
+
+class VirtualThread(greenlet):
+    """Runs `call` in a context of its own; switched to from the loop alone."""
+
+    def __init__(self, call: Callable[[], None], thread: Thread | None = None) -> None:
+        loop = Machine.running()
+        super().__init__(call, loop.hub)
+        self.gr_context = contextvars.copy_context()
+        self._wake_context = contextvars.copy_context()  # the other one is entered while it runs
+        self.thread = thread
+        self.is_parked = True
+        loop.threads.append(self)
+        self.wake_soon()
+
+    def wake_soon(self) -> None:
+        if self.is_parked:
+            Machine.running().call_soon(self.wake, context=self._wake_context)
+
+    def wake(self) -> None:
+        if self.is_parked:
+            self.is_parked = False
+            self.switch()
+
+    def wait(self, ready: Callable[[], Any], until: float | None) -> bool:
+        """Give way until it is ready, or until that time."""
+        loop = Machine.running()
+        timer = None if until is None else loop.call_at(until, self.wake)
+        try:
+            while not ready():
+                if until is not None and loop.now >= until:
+                    return False
+                self.is_parked = True
+                loop.hub.switch()
+            return True
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+
+class Line:
+    """Virtual threads that wait for something; `notify` has each of them look again."""
+
+    def __init__(self) -> None:
+        self._waiting: list[VirtualThread] = []
+
+    def wait(self, ready: Callable[[], Any], timeout: float | None = None) -> bool:
+        if ready():
+            return True
+        me = getcurrent()
+        if not isinstance(me, VirtualThread):
+            if timeout is not None and timeout <= 0:
+                return False
+            raise WouldBlock("the event loop would wait for a thread")
+        self._waiting.append(me)
+        try:
+            return me.wait(ready, None if timeout is None else Machine.now() + max(0.0, timeout))
+        finally:
+            self._waiting.remove(me)
+
+    def notify(self) -> None:
+        for each in list(self._waiting):
+            each.wake_soon()
+
+
+def sleep(seconds: float) -> None:
+    """As time.sleep."""
+    Line().wait(lambda: False, seconds)
+
+
+class Event:
+    """As threading.Event."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._line = Line()
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        self._line.notify()
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._line.wait(self.is_set, timeout)
+
+
+class Lock:
+    """As threading.Lock; `owner` is a greenlet."""
+
+    is_reentrant = False
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.owner: Any = None
+        self.line = Line()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        me = getcurrent()
+        if not (self.is_reentrant and self.owner is me):
+            seconds = 0.0 if not blocking else None if timeout < 0 else timeout
+            if not self.line.wait(lambda: not self.depth, seconds):
+                return False
+        self.depth += 1
+        self.owner = me
+        return True
+
+    def release(self) -> None:
+        self.depth -= 1
+        if not self.depth:
+            self.owner = None
+            self.line.notify()
+
+    def locked(self) -> bool:
+        return bool(self.depth)
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_error: object) -> None:
+        self.release()
+
+
+class RLock(Lock):
+    """As threading.RLock."""
+
+    is_reentrant = True
+
+
+class Condition:
+    """As threading.Condition; notify wakes all, who ask again."""
+
+    def __init__(self, lock: Lock | None = None) -> None:
+        self._lock = lock or RLock()
+        self._line = Line()
+        self._notices = 0
+        self.acquire, self.release = self._lock.acquire, self._lock.release
+
+    def __enter__(self) -> bool:
+        return self._lock.acquire()
+
+    def __exit__(self, *_error: object) -> None:
+        self._lock.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        before, depth = self._notices, self._lock.depth
+        self._lock.depth = 1
+        self._lock.release()
+        is_told = self._line.wait(lambda: self._notices != before, timeout)
+        self._lock.acquire()
+        self._lock.depth = depth
+        return is_told
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        until = None if timeout is None else Machine.now() + timeout
+        while not (found := predicate()):
+            if until is not None and Machine.now() >= until:
+                return found
+            self.wait(None if until is None else until - Machine.now())
+        return found
+
+    def notify(self, n: int = 1) -> None:
+        self._notices += 1
+        self._line.notify()
+
+    def notify_all(self) -> None:
+        self.notify()
+
+
+class Thread:
+    """As threading.Thread."""
+
+    def __init__(
+        self,
+        group: None = None,
+        target: Callable[..., object] | None = None,
+        name: str | None = None,
+        args: Any = (),
+        kwargs: Any = None,
+        *,
+        daemon: bool | None = None,
+    ) -> None:
+        self._call = (target, args, kwargs or {})
+        self.name = name or "thread"
+        self.daemon = daemon
+        self.ident: int | None = None
+        self._over = Event()
+
+    def start(self) -> None:
+        self.ident = Machine.running().next_number()
+        VirtualThread(self._bootstrap, self)
+
+    def run(self) -> None:
+        target, args, kwargs = self._call
+        if target is not None:
+            target(*args, **kwargs)
+
+    def _bootstrap(self) -> None:
+        try:
+            self.run()
+        except Exception as error:  # noqa: BLE001 - as threading does
+            threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, self)))  # type: ignore[arg-type]
+        finally:
+            self._over.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._over.wait(timeout)
+
+    def is_alive(self) -> bool:
+        return self.ident is not None and not self._over.is_set()
+
+
+def current_thread() -> Any:
+    """As threading.current_thread."""
+    me = getcurrent()
+    return me.thread if isinstance(me, VirtualThread) and me.thread else Machine._thread()
+
+
+class VirtualDatetime(datetime.datetime):
+    """As datetime.datetime."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return datetime.datetime.fromtimestamp(Machine.unix(), tz)
+
+
+class VirtualLoop(asyncio.base_events.BaseEventLoop):
+    """Runs what is ready, and else jumps to the next timer."""
+
+    def __init__(self, worker_delay: Callable[[], float]) -> None:
+        self.now = 1_000.0
+        super().__init__()
+        self.hub = getcurrent()
+        self.threads: list[VirtualThread] = []
+        self.steps = 0  # callbacks of processes
+        self.buried: list[Any] = []  # of the dead: referenced, so that no finaliser of it acts
+        self._worker_delay = worker_delay
+        self._at_steps: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = 0
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def time(self) -> float:
+        return self.now
+
+    def at_step(self, step: int, call: Callable[[], None]) -> None:
+        """Call it before the step of any process that has this number, counted over all of them."""
+        heapq.heappush(self._at_steps, (step, self.next_number(), call))
+
+    def thaw(self, process: Any) -> None:
+        """Its callbacks that were kept are ready."""
+        kept, process.kept = process.kept, []
+        self._ready.extend(kept)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+        """In a thread of its own, after a while."""
+        future = self.create_future()
+
+        def end(error: BaseException | None, result: Any) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        def work() -> None:
+            sleep(self._worker_delay())
+            try:
+                result = func(*args)
+            except Exception as error:  # noqa: BLE001 - as an executor does
+                self.call_soon(end, error, None)
+            else:
+                self.call_soon(end, None, result)
+
+        VirtualThread(work)
+        return future
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        return self.call_soon(callback, *args, context=context)
+
+    def _write_to_self(self) -> None:
+        pass
+
+    def _process_events(self, event_list: Any) -> None:
+        pass
+
+    def _run_once(self) -> None:
+        ready, scheduled = self._ready, self._scheduled
+        while scheduled and scheduled[0]._cancelled:
+            heapq.heappop(scheduled)._scheduled = False
+        if not ready and scheduled:
+            self.now = max(self.now, scheduled[0]._when)
+        elif not ready:
+            raise RuntimeError("nothing will ever happen again")
+        self.now += TURN_SECONDS
+        while scheduled and scheduled[0]._when <= self.now:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            ready.append(handle)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                self._run_handle(handle)
+
+    def _run_handle(self, handle: asyncio.Handle) -> None:
+        process = handle._context.get(PROCESS)
+        if process is not None:
+            if self._is_held(process, handle):
+                return
+            self.steps += 1
+            while self._at_steps and self._at_steps[0][0] <= self.steps:
+                heapq.heappop(self._at_steps)[2]()
+                if self._is_held(process, handle):
+                    return
+        handle._run()
+
+    def _is_held(self, process: Any, handle: asyncio.Handle) -> bool:
+        if process.is_dead:
+            self.buried.append(handle)
+        elif process.is_frozen or (process.is_late and not _is_of_a_thread(handle)):
+            process.kept.append(handle)
+        else:
+            return False
+        return True
+
+
+def _is_of_a_thread(handle: asyncio.Handle) -> bool:
+    """Whether a callback stands for a thread, or for a client with threads of its own."""
+    owner = getattr(handle._callback, "__self__", handle._callback)
+    return isinstance(owner, VirtualThread) or getattr(owner, "is_client", False)
+
+
+def install() -> None:
+    """Replace clock, threads and randomness for this process, for good."""
+    time.time = Machine.unix
+    time.time_ns = lambda: int(Machine.unix() * 1e9)
+    time.monotonic = time.perf_counter = Machine.now
+    time.monotonic_ns = time.perf_counter_ns = lambda: int(Machine.now() * 1e9)
+    time.sleep = sleep
+    datetime.datetime = VirtualDatetime  # type: ignore[misc]
+    for part in (Thread, Event, Lock, RLock, Condition):
+        setattr(threading, part.__name__, part)
+    threading.current_thread = current_thread
+    secrets.token_hex = lambda nbytes=None: Machine.random.randbytes(nbytes or 32).hex()
+    secrets.token_bytes = lambda nbytes=None: Machine.random.randbytes(nbytes or 32)
+    secrets.randbelow = lambda exclusive_upper_bound: Machine.random.randrange(0, exclusive_upper_bound)
+    uuid.uuid4 = lambda: uuid.UUID(int=Machine.random.getrandbits(128), version=4)
+
+
+install()
