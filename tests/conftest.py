@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 import uvloop
 from hypothesis import settings
+from scrapy.utils.log import _uninstall_scrapy_root_handler, get_scrapy_root_handler
 
 from tests.in_process import virtual_time
 from tests.real_servers import address, revivals, run_with_shared_servers
@@ -52,6 +54,17 @@ def _real_time() -> Iterator[None]:
     """What a test has jumped over is not told to the next one."""
     yield
     virtual_time.reset()
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A command that runs within this process sets up logging, which each later crawl would do again."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    if get_scrapy_root_handler() is not None:
+        _uninstall_scrapy_root_handler()
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")
