@@ -74,12 +74,13 @@ def assignment_of(
     if found is None:
         return None
     try:
-        known = admin.list_topics(timeout=seconds).topics
+        # of these alone: a cluster may have thousands
+        known = {topic: admin.list_topics(topic, timeout=seconds).topics[topic] for topic in topics}
     except KafkaException as error:
         logger.debug("Topics are not told: %s", error)
         return None
     partitions = frozenset(
-        Partition(topic, number) for topic in topics if topic in known for number in known[topic].partitions
+        Partition(topic, number) for topic, found_topic in known.items() for number in found_topic.partitions
     )
     return GroupAssignment(
         owned={member.id: owned_by(member.assignment or b"") & partitions for member in found.members},
