@@ -1,0 +1,99 @@
+"""What pages leave behind, as JSON by sort of page; in a process that has done nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import uvloop
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from site_spider.ledger.lineage import Root
+from site_spider.service.service import SeedService
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page
+
+EACH = 60  # seeds of a sort
+
+
+def linking(request: Request) -> Response:
+    return page(request, "".join(f'<a href="{request.url}/{n}">link</a>' for n in range(3)))
+
+
+def moved(request: Request) -> Response:
+    return page(request, status=301, Location=f"{request.url}/there")
+
+
+def absent(request: Request) -> Response:
+    return page(request, status=404)
+
+
+def failing(request: Request) -> Response:
+    return page(request, status=503)
+
+
+def unanswered(request: Request) -> Response:
+    raise OSError(f"{request.url} does not answer")
+
+
+def alive() -> int:
+    """Seeds and requests."""
+    return sum(isinstance(one, Root | Request) for one in gc.get_objects())
+
+
+def left_by_pages(folder: Path, sort: str) -> Counter[str]:
+    """By type what waits for the collector, and what it cannot take, where nearly every page has one."""
+    left: Counter[str] = Counter()
+
+    def until(crawler: Crawler) -> bool:
+        service = SeedService.of(crawler)
+        assert service is not None
+        ledger = service.parts.completion.ledger
+        if gc.isenabled():
+            gc.collect()  # what the start of the crawl has left
+            gc.disable()
+            left["alive"] = -alive()
+        if ledger.consumed < EACH or ledger.in_flight:
+            return False
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left.update(type(one).__name__ for one in gc.garbage)
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        left["alive"] += alive()
+        return True
+
+    found = crawl(
+        folder,
+        [{"url": f"http://{n}.test/{sort}/{n}", "meta": {"url_id": f"{n}"}} for n in range(EACH)],
+        until=until,
+        SITE_STATS_TO="",
+    )
+    assert len(found.documents) >= EACH
+    return Counter({name: count for name, count in left.items() if count >= EACH / 2})
+
+
+def main(folder: Path) -> None:
+    """Each sort twice: what the first crawl of a process leaves is not there again."""
+    sorts = (page, linking, moved, absent, failing, unanswered)
+    engine.ANSWERS.update({f"/{sort.__name__}/{n}": sort for sort in sorts for n in range(EACH)})
+    found: dict[str, Counter[str]] = {}
+    for sort in [one.__name__ for one in sorts]:
+        found[sort] = left_by_pages(folder / sort / "first", sort)
+        if found[sort]:
+            found[sort] &= left_by_pages(folder / sort / "second", sort)
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    with tempfile.TemporaryDirectory() as scratch:
+        main(Path(scratch))
