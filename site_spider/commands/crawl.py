@@ -52,6 +52,8 @@ class Command(CrawlCommand):
         """
         super().process_options(args, opts)
         assert self.settings is not None
+        if addon.has_settings(self.settings):
+            apply_environment(self.settings)  # which may name modules of spiders
         loader = get_spider_loader(self.settings)
         self._spider = spider = loader.load(args[0]) if args and args[0] in loader.list() else None
         takes_seeds = getattr(spider, "takes_seeds", False)

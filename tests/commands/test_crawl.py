@@ -63,6 +63,14 @@ def test_a_spider_that_takes_no_seeds_is_not_kept_running(project: Project, comm
     assert len(ran.stderr.splitlines()) == 1
 
 
+def test_the_environment_may_name_modules_of_spiders(project: Project) -> None:
+    """As any setting."""
+    ran = project.scrapy(
+        "crawl", "plain", "--nolog", SPIDER_MODULES="tests.commands.plain_spider", CRAWL_SPIDER_PROCESSES="2"
+    )
+    assert "Spider plain takes no seeds" in ran.stderr, ran.stderr
+
+
 def test_an_error_of_its_own_at_the_start_is_exit_code_71(project: Project) -> None:
     """With the traceback, once."""
     ran = project.scrapy("crawl", "crawl_spider", "-s", "STATS_CLASS=no.such.Class")
