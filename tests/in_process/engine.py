@@ -66,7 +66,8 @@ def settings_for(folder: Path, **overrides: Any) -> Settings:
             "DOWNLOAD_HANDLERS": {"http": scripted, "https": scripted},
             "LOG_ENABLED": False,
             "SITE_DATA_DIR": str(folder),
-            "SITE_KAFKA_BROKERS": "",  # the environment may name those of other tests
+            # the environment may name those of other tests
+            **dict.fromkeys(("SITE_KAFKA_BROKERS", "SITE_ELASTICSEARCH_HOSTS", "SITE_REDIS_URL"), ""),
             "SITE_SINK_FLUSH_SECONDS": 0.02,
             "SITE_STATS_INTERVAL_SECONDS": 0.1,
             "SITE_STOP_GRACE_SECONDS": 5,

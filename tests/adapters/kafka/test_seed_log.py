@@ -171,20 +171,23 @@ def test_a_member_works_without_lock_files(case: Case, monkeypatch: pytest.Monke
     case.member().take(5)
 
 
+def untold(*_arguments: object) -> None:
+    """What the servers do that keep committed positions back."""
+    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
 @pytest.mark.servers
 def test_positions_that_cannot_be_read_at_a_rebalance_are_read_later(
     case: Case, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing is handed out before the listener knows where its group is."""
     case.produce(40)
-    monkeypatch.setattr("site_spider.adapters.kafka.assignment._LEARN_TIMEOUT_SECONDS", 0)
-    again = "site_spider.adapters.kafka.assignment._LEARN_AGAIN_TIMEOUT_SECONDS"
-    monkeypatch.setattr(again, 0)
-    member = case.member()
-    poll_until([member], lambda: "cannot be read yet" in caplog.text)
-    assert [member.poll(0.2) for _ in range(3)] == [[]] * 3
-    assert member.owned == set()
-    monkeypatch.setattr(again, 5)
+    with monkeypatch.context() as patched:
+        patched.setattr("site_spider.adapters.kafka.assignment.KafkaAssignment._committed", untold)
+        member = case.member()
+        poll_until([member], lambda: "cannot be read yet" in caplog.text)
+        assert [member.poll(0.2) for _ in range(3)] == [[]] * 3
+        assert member.owned == set()
     member.take(40)
     assert sorted(message.offset for message in member.taken if message.partition.number == 0) == list(
         range(sum(1 for message in member.taken if message.partition.number == 0))
@@ -198,10 +201,6 @@ def test_a_member_that_is_not_told_its_positions_joins_again(
     """A transaction that was cut off by the death of a broker may keep them back from this client."""
     case.produce(10)
     monkeypatch.setattr("site_spider.adapters.kafka.consumer._LEARN_SECONDS", 0.5)
-
-    def untold(*_arguments: object) -> None:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-
     with monkeypatch.context() as patched:
         patched.setattr("site_spider.adapters.kafka.assignment.KafkaAssignment._committed", untold)
         member = case.member()
