@@ -27,7 +27,7 @@ declare -A package_of=(
 
 usage() {
     cat <<'END'
-Usage: test.sh [pytest arguments]
+Usage: test.sh [--nightly | pytest arguments]
 
 Makes .venv and installs the requirements of the tests, real servers included (as root, from Debian: Java and Maven for
 the servers, Prometheus, Alertmanager, Chromium and Podman for some tests).
@@ -35,6 +35,8 @@ Then runs ruff, mypy, lint-imports, shellcheck, and all tests in two processes s
 pytest only, once, with these arguments, such as tests/ledger, -k ledger or -m "not servers". Servers that run in
 .servers/tests, and servers that SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL
 name, are used and stay running.
+
+  --nightly    the tests that are too long for each change (marked nightly), and no others
 
 Exit code: 0 when everything has passed.
 END

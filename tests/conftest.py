@@ -25,6 +25,21 @@ settings.register_profile("project", deadline=None)
 settings.load_profile("project")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="run the tests marked nightly, and no others")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes long is left to the night."""
+    chosen, left_out = [], []
+    for item in items:
+        nightly = item.get_closest_marker("nightly") is not None
+        (chosen if nightly == config.getoption("nightly") else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = chosen
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Tests with real servers are repeated when a server had died."""

@@ -57,6 +57,14 @@ def test_pipelines_test_with_the_whole_history() -> None:
     assert github["jobs"]["test"]["steps"][0]["with"]["fetch-depth"] == 0
 
 
+def test_both_pipelines_run_the_same_tools_at_night() -> None:
+    (gitlab,) = documents(ROOT / ".gitlab-ci.yml")
+    (github,) = documents(ROOT / ".github" / "workflows" / "nightly.yml")
+    tools = github["jobs"]["nightly"]["strategy"]["matrix"]["tool"]
+    assert [{"TOOL": tools}] == gitlab["nightly"]["parallel"]["matrix"]
+    assert len(set(tools)) == len(tools)
+
+
 @pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)
 def test_kubernetes_takes_a_manifest(path: Path) -> None:
     """Unknown fields are faults; kinds of add-ons are looked at below."""
