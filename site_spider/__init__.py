@@ -8,16 +8,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from site_spider import old_names
-
 if TYPE_CHECKING:
     from site_spider.results.page_of import page_of
     from site_spider.results.result import Result
     from site_spider.service.addon import Addon
     from site_spider.service.seed_producer import SeedProducer
     from site_spider.spiders.crawl_spider import SeedSpider, to_topic
-
-old_names.install()
 
 __all__ = ["Addon", "Result", "SeedProducer", "SeedSpider", "page_of", "to_topic"]
 

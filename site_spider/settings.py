@@ -196,7 +196,6 @@ SITE_STATS_TOPIC = ""  # what consoles read; empty: the seed topic with .stats b
 SITE_FRONTIER_SOCKET = True  # lets `scrapy frontier` of the same user ask what waits
 SITE_METRICS_ADDRESS = ""  # host:port of process 1; process N of crawl_spider.sh has port + N - 1. Empty: off
 SITE_MEMORY_SOFT_BYTES = 0  # of resident memory, above which no seeds are polled; 0: no limit
-SITE_TRACE_EVERY = 0  # one seed of so many is traced over OTLP (extra otel); 0: none
 SITE_STOP_GRACE_SECONDS = 30  # how long a graceful stop may take
 SITE_REVOKE_GRACE_SECONDS = 3  # for downloads of revoked partitions; the rest is repeated
 SITE_STARTUP_WAIT_SECONDS = 30  # for each server that does not answer at the start

@@ -12,7 +12,6 @@ from site_spider.contracts.statistics_store import StatisticsStore
 from site_spider.errors import ConfigError
 from site_spider.observe.document import MOMENTS
 from site_spider.observe.metrics.measurements import Measurements
-from site_spider.observe.otlp.traces import SeedTraces
 from site_spider.observe.server import FrontierServer
 from site_spider.observe.statistics import Statistics, StatisticsPlan
 from site_spider.observe.statistics_id import statistics_id
@@ -22,7 +21,6 @@ from site_spider.options import SettingsView
 from site_spider.results.delivery import Delivery
 from site_spider.service.config import KAFKA, STATS_TO, ServiceSettings
 from site_spider.service.ending import Ending
-from site_spider.service.tracing import otlp_metrics
 
 _WHEN = "SITE_STATS_WHEN"
 _ALWAYS = frozenset({"interval", "close"})  # for the topic: a console shows each process, and its end
@@ -35,7 +33,6 @@ class Observers:
         self,
         watched: Watched,
         measurements: Measurements,
-        traces: Sequence[SeedTraces],
         stores: Sequence[StatisticsStore],
         log: SeedLog,
         log_name: LogName,
@@ -45,8 +42,6 @@ class Observers:
         settings = watched.crawler.settings
         self._watched = watched
         self._log = measurements.log
-        self._traces = traces
-        self._otlp = otlp_metrics(measurements, config.consumer_group)
         # made as a sink is, but by another class method: nothing else differs
         deliveries = [Delivery(cast(Sink, store)) for store in stores]
         plan = statistics_plan(settings, statistics_id(settings, watched.identity))
@@ -58,8 +53,6 @@ class Observers:
     async def open(self) -> None:
         """Show from now on."""
         self._log.open()
-        if self._otlp is not None:
-            self._otlp.start()
         self._watched.loop_lag.start()
         self._statistics.start()
         if self._server is not None:
@@ -72,10 +65,6 @@ class Observers:
         await self._statistics.close()
         self._watched.loop_lag.stop()
         self._log.close()
-        if self._otlp is not None:
-            await self._otlp.close()
-        for trace in self._traces:
-            await trace.close()
 
 
 def statistics_plan(settings: SettingsView, own_id: str) -> StatisticsPlan:

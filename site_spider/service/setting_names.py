@@ -29,6 +29,7 @@ _NEARLY = 0.9  # the same: a letter that lacks or is too many
 _LONG = 12  # characters: a shorter variable of the environment may be another program's
 _SCRAPYS = frozenset(name for name in dir(default_settings) if name.isupper())
 _UNUSUAL = frozenset({"CONCURRENT_REQUESTS_PER_IP"})  # Scrapy reads them, and has no default
+_GONE = {"SITE_TRACE_EVERY": "nothing is sent over OTLP: let a collector scrape SITE_METRICS_ADDRESS"}
 _CLASSES = ("SITE_SEED_LOG_CLASSES", "SITE_SINK_CLASSES", "SITE_READER_CLASSES", "SITE_DUPEFILTER_CLASSES")
 
 
@@ -100,6 +101,8 @@ def _foreign_classes(settings: BaseSettings) -> set[str]:
 
 
 def _refusal(name: str) -> str:
+    if name in _GONE:
+        return f"{name} is gone: {_GONE[name]}."
     known = [*_with_defaults(), *(other for other in dir(default_settings) if other.isupper())]
     near = get_close_matches(name.upper(), known, n=1, cutoff=_LIKENESS)
     return f"{name} is not a setting" + (f": did you mean {near[0]}?" if near else ".")

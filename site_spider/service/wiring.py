@@ -31,7 +31,7 @@ from site_spider.frontier.spill.others import SpilledPages
 from site_spider.frontier.spill.spill import Spill
 from site_spider.frontier.spill.writer import SeedWriter
 from site_spider.frontier.waiter import Waiter
-from site_spider.frontier.waiting_room import WaitingRoom, build_load
+from site_spider.frontier.waiting_room import Times, WaitingRoom, build_load
 from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.handover import SINK_SECONDS, Handover
 from site_spider.intake.intake import Intake
@@ -74,7 +74,6 @@ from site_spider.service.parts import Parts, Stores
 from site_spider.service.stop import Stop
 from site_spider.service.task_ends import build_ends
 from site_spider.service.task_wiring import build_gate, build_overtaking, build_records, build_tasks, shares
-from site_spider.service.tracing import seed_traces, times_of
 from site_spider.sources.extractor import Extractor
 from site_spider.tasks.leaving import Leaving
 from site_spider.tasks.pages import TaskPages
@@ -177,8 +176,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     politeness = build_politeness(
         crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
     )
-    traces = seed_traces(settings, member)
-    times = times_of(counted.histograms, traces)
+    histograms = counted.histograms
+    times = Times(histograms.download_seconds.observe, histograms.kept_waiting_seconds.observe)
 
     def takes(waiter: Waiter) -> bool:
         return gate.takes(waiter)
@@ -267,7 +266,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     lifecycle.add(SeedWeights(load), results, cookies, records.states)
     if isinstance(dupefilter, SeenDupeFilter):
         lifecycle.add(SeenMarks(dupefilter.seen))
-    lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times, *traces)
+    lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times)
     if config.tells_ends:
         lifecycle.add(tracker)
 
@@ -293,7 +292,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     )
     measurements = Measurements(watched, commits, quarantine, dupefilter)
     observers = Observers(
-        watched, measurements, traces, stores.statistics, stores.log, stores.log_name, config, ending
+        watched, measurements, stores.statistics, stores.log, stores.log_name, config, ending
     )
 
     # what Scrapy has constructed and works with them

@@ -24,7 +24,7 @@ from site_spider.contracts.seed_log import Message
 from site_spider.sources.model import Part
 from site_spider.tasks.phase import NO_TIMES, Phase, TaskTimes, phase_of
 from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task, read_task
-from site_spider.tasks.usage import NOTHING, Pace, Returned, Total, Trap, Usage
+from site_spider.tasks.usage import NOTHING, Pace, Returned, Total, Usage
 
 SEPARATOR = "\x1f"
 RETURNED = "returned"
@@ -99,14 +99,9 @@ class Board:
         return None if task is None else task.rate
 
     def used(self, task_id: str) -> Usage:
-        """By all processes; traps and hosts apart."""
+        """By all processes; hosts apart."""
         total = self._totals.get(task_id)
         return NOTHING if total is None else total.used
-
-    def traps(self, task_id: str) -> list[Trap]:
-        """Those that processes have told of."""
-        total = self._totals.get(task_id)
-        return [] if total is None else total.traps()
 
     def hosts(self, task_id: str) -> Mapping[str, int]:
         """Pages claimed of hosts, by all processes; it changes as they tell."""

@@ -16,7 +16,6 @@ from site_spider.tasks.counts import SeedCounts
 from site_spider.tasks.ending import TaskEnding
 from site_spider.tasks.phase import Phase
 from site_spider.tasks.record import Task, usual_task
-from site_spider.tasks.usage import Trap
 
 BUDGETS = ("page_budget", "byte_budget", "time_budget")
 _ENDS = ("done", "cancelled", "expired")
@@ -41,7 +40,6 @@ class TaskFacts:
     pages_begun: int
     links_filtered: int
     links_cancelled: int
-    traps: tuple[Trap, ...]
     declared: Task | None
 
     @property
@@ -94,7 +92,6 @@ class TaskFacts:
             "parked": self.parked,
             "links_filtered": self.links_filtered,
             "links_cancelled": self.links_cancelled,
-            "traps": [trap.model_dump() for trap in self.traps],
         }
 
 
@@ -141,7 +138,6 @@ class TaskOverview:
             pages_begun=used.begun,
             links_filtered=used.links_filtered,
             links_cancelled=used.links_cancelled,
-            traps=tuple(board.traps(task_id)),
             declared=board.task(task_id),
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any
 
 from site_spider.tasks import budget
@@ -12,7 +11,6 @@ from site_spider.tasks.board import Board
 from site_spider.tasks.phase import RUNNING, Phase, phase_of
 from site_spider.tasks.record import Task
 from site_spider.tasks.rules import TaskRules
-from site_spider.tasks.traps import TrapReport
 from site_spider.tasks.usage import NOTHING, Usage
 
 _MOST_HOSTS_TOLD = 1_000
@@ -29,7 +27,6 @@ class TaskState:
         self.begun = self.pages = self.bytes = 0
         self.parked = self.sent_on = self.links_filtered = self.links_cancelled = 0
         self.seeds: Counter[str] = Counter()
-        self.traps = TrapReport()
         self.is_news = False  # that the others were not told
         self.claim = 0  # as told last
         self._process = process
@@ -139,9 +136,6 @@ class TaskState:
         self.pages += document.get("status") is not None  # as the event of its end counts them
         self.bytes += document.get("response_size") or 0
         self.is_news = True
-        body = document.get("body")
-        if body and document.get("status") == HTTPStatus.OK:
-            self.traps.add(str(document.get("url")), str(body))
         return self.task.max_bytes is not None and self.bytes >= self.task.max_bytes
 
     def count_parked(self) -> int:
@@ -199,5 +193,4 @@ class TaskState:
             links_cancelled=self.links_cancelled,
             seeds=dict(self.seeds),
             hosts=dict(hosts),
-            traps=self.traps.traps(),
         )

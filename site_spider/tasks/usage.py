@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
@@ -10,7 +10,6 @@ from site_spider.sources.model import Part
 from site_spider.tasks.record import MOST
 
 _MOST_NAMES = 1_000  # of outcomes and of hosts
-_MOST_TRAPS = 20
 _COUNTS = (
     "claimed", "begun", "pages", "bytes", "parked", "sent_on", "links_filtered", "links_cancelled",
 )  # fmt: skip
@@ -21,18 +20,14 @@ def _text(text: str) -> str:
     return text
 
 
+def _nothing(_: object) -> None:
+    return None
+
+
 Number = Annotated[int, Field(ge=0, le=MOST)]
 Name = Annotated[str, AfterValidator(_text)]
 Numbers = Annotated[dict[Name, Number], Field(max_length=_MOST_NAMES)]
 PartitionNumber = Annotated[str, Field(pattern=r"^\d{1,9}$")]
-
-
-class Trap(Part):
-    """A pattern of paths with many pages and few different texts."""
-
-    pattern: Name
-    pages: Number
-    texts: Number
 
 
 class Usage(Part):
@@ -48,7 +43,7 @@ class Usage(Part):
     links_cancelled: Number = 0
     seeds: Numbers = Field(default_factory=dict)  # by outcome
     hosts: Numbers = Field(default_factory=dict)  # pages claimed of hosts, where there is a budget for them
-    traps: Annotated[list[Trap], Field(max_length=_MOST_TRAPS)] = Field(default_factory=list)
+    traps: Annotated[Any, AfterValidator(_nothing), Field(exclude=True)] = None  # as releases before wrote
 
     @property
     def waiting(self) -> int:
@@ -99,11 +94,10 @@ class Total:
     """The sum over processes, kept up as they tell; each step costs the same, however many they are."""
 
     def __init__(self) -> None:
-        self.used = NOTHING  # without hosts and traps
+        self.used = NOTHING  # without hosts
         self.waiting = 0  # parked messages
         self.hosts: dict[str, int] = {}  # to be read only
         self.of: dict[str, Usage] = {}  # by process; to be read only
-        self._traps: dict[str, list[Trap]] = {}  # by process
 
     def take(self, process: str, usage: Usage | None) -> None:
         """What a process has told now; None: nothing of it counts any more."""
@@ -117,18 +111,10 @@ class Total:
         }
         seeds = _moved(dict(self.used.seeds), before.seeds, after.seeds)
         self.used = Usage.model_construct(
-            **counts, seeds=seeds, hosts={}, traps=[]
+            **counts, seeds=seeds, hosts={}
         )  # sums may be larger than what one may tell
         self.waiting += after.waiting - before.waiting
         _moved(self.hosts, before.hosts, after.hosts)
-        self._traps.pop(process, None)
-        if after.traps:
-            self._traps[process] = after.traps
-
-    def traps(self) -> list[Trap]:
-        """Those with the most pages."""
-        traps = (trap for traps in self._traps.values() for trap in traps)
-        return sorted(traps, key=lambda trap: -trap.pages)[:_MOST_TRAPS]
 
 
 def _moved(sums: dict[str, int], before: dict[str, int], after: dict[str, int]) -> dict[str, int]:

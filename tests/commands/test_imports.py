@@ -28,7 +28,7 @@ for name in ("EXTENSIONS", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "ITEM
 SpiderLoader.from_settings(settings).load("crawl_spider")
 print(*sorted(sys.modules))
 """
-_NOT_AT_THE_START = {"confluent_kafka", "elasticsearch", "happybase", "jinja2", "opentelemetry", "redis"}
+_NOT_AT_THE_START = {"confluent_kafka", "elasticsearch", "happybase", "jinja2", "redis"}
 
 
 def test_a_start_imports_no_more_than_it_needs() -> None:

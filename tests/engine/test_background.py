@@ -44,7 +44,6 @@ OWNED = {
     ("observe/metrics/group.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("observe/metrics/http_server.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("observe/metrics/http_server.py", "Timer"): "ends a connection that takes too long",
-    ("observe/otlp/metrics.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("commands/demo_server.py", "Thread"): "no part of a crawl",
     ("commands/top.py", "create_task"): "no part of a crawl",
     ("console/neighbours.py", "create_task"): "awaited by who asks, in no crawl",
@@ -75,7 +74,7 @@ def test_threads_of_a_crawl_have_names_by_which_their_end_is_seen() -> None:
         for module, call in starts()
         if name_of(call) == "Thread" and not module.startswith("commands/")
     }
-    assert len(named) == 11
+    assert len(named) == 10
     assert [name for name in named.values() if not name.startswith(THREAD_PREFIX)] == []
 
 

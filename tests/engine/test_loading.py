@@ -7,7 +7,6 @@ import tomllib
 from pathlib import Path
 
 from site_spider.engine import loading
-from site_spider.observe.otlp import extra
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
@@ -16,5 +15,5 @@ def test_what_a_hint_says_to_install_is_what_the_extra_has() -> None:
     """By the names of the packages: one of the name of this project on an index would not be ours."""
     extras = tomllib.loads(PROJECT.read_text("utf-8"))["project"]["optional-dependencies"]
     hints = loading._INSTALLS
-    for name, said in {"redis": hints["redis"], "hbase": hints["happybase"], "otel": extra.INSTALLS}.items():
+    for name, said in {"redis": hints["redis"], "hbase": hints["happybase"]}.items():
         assert re.findall(r"'([^']+)'", said) == extras[name]

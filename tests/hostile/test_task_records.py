@@ -39,7 +39,7 @@ from site_spider.tasks.overview import TaskOverview
 from site_spider.tasks.phase import TaskTimes
 from site_spider.tasks.record import BadTask, Task
 from site_spider.tasks.topics import ORIGIN_HEADER, TASK_HEADER, TaskTopics
-from site_spider.tasks.usage import Pace, Returned, Trap, Usage
+from site_spider.tasks.usage import Pace, Returned, Usage
 from tests.in_process.engine import crawl
 
 EACH = 1_000  # mutated records of each kind
@@ -67,8 +67,7 @@ def _json(model: Any) -> bytes:
 
 def _task_records() -> dict[str, Record]:
     task = Task(task_id="t", max_pages=9, max_pages_host=3, deny=["/x"], rate=5.0, webhook="http://h.test/")
-    traps = [Trap(pattern="/N", pages=9, texts=1)]
-    usage = Usage(claimed=5, parked=3, seeds={"result": 2}, hosts={"h": 2}, traps=traps)
+    usage = Usage(claimed=5, parked=3, seeds={"result": 2}, hosts={"h": 2})
     returned = Returned(waited=2, found=1, offsets={"0": 2}, topic_id="i", by="x.1", parked={"p": 1})
     return {
         "task": (b"t", _json(task)),

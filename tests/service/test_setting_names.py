@@ -79,6 +79,11 @@ def test_options_that_cannot_be_read_are_refused_also_where_nobody_uses_them() -
         assert refusal(SITE_KAFKA_OPTIONS=value, SITE_KAFKA_BROKERS="").startswith("SITE_KAFKA_OPTIONS ")
 
 
+def test_a_setting_that_is_gone_is_refused_with_what_to_do_instead() -> None:
+    said = refusal({"SITE_TRACE_EVERY": "0"})
+    assert said.startswith("SITE_TRACE_EVERY is gone: nothing is sent over OTLP: let a collector scrape")
+
+
 def test_a_name_like_no_other_is_refused_all_the_same() -> None:
     assert refusal(SITE_QQQQQQQQ="x") == "SITE_QQQQQQQQ is not a setting. docs/settings.md has all of them."
 

@@ -14,7 +14,6 @@ from site_spider.tasks.board import Board, note_key
 from site_spider.tasks.follower import Follower
 from site_spider.tasks.record import MOST, BadTask, Task
 from site_spider.tasks.state import TaskState
-from site_spider.tasks.traps import TrapReport, pattern_of
 from site_spider.tasks.usage import Returned, Usage
 
 TASKS = Partition("seeds.tasks", 0)
@@ -143,33 +142,10 @@ def test_what_was_parked_after_the_look_is_still_to_be_put_back() -> None:
     assert board.has_parked("t")
 
 
-def test_a_calendar_is_named_as_a_trap() -> None:
-    """Pages whose texts differ in digits alone are one text."""
-    report = TrapReport()
-    for day in range(900):
-        report.add(f"http://h.test/calendar/{2000 + day}/{day % 12}", f"<p>no events on day {day}")
-        report.add(f"http://h.test/article/{day}", "word " * (day + 1))
-    (trap,) = report.traps()
-    assert (trap.pattern, trap.pages, trap.texts) == ("h.test/calendar/N/N", 900, 1)
-
-
-def test_good_pages_are_no_trap() -> None:
-    """Many pages with texts of their own, few with one text, and many URLs without a pattern."""
-    report = TrapReport()
-    for number in range(5_000):
-        report.add(f"http://long.test/article/{number}", "word " * number)
-        report.add(f"http://plain.test/?page={number}", "<p>page")
-    for host in range(20):
-        for number in range(200):
-            report.add(f"http://h{host}.test/page/{number}", f"<p>page {number}")
-    assert report.traps() == []
-
-
-def test_patterns_stand_for_numbers_hexadecimal_ids_and_repetition() -> None:
-    assert pattern_of("http://h.test/s/0a1b2c3d4e5f/p12?q=1") == "h.test/s/H/pN"
-    assert pattern_of("http://h.test" + "/a" * 50) == "h.test/a/..."
-    assert len(pattern_of("http://h.test/" + "x/y" * 5_000)) <= 200
-    report = TrapReport()
-    for number in range(5_000):
-        report.add(f"http://h.test/{'abcdefghij'[number % 10] * (number // 10)}", "")
-    assert len(report._pages) <= 500
+def test_what_releases_before_told_of_a_task_still_counts() -> None:
+    """With the patterns of paths that they reported."""
+    board = Board()
+    told = b'{"pages": 7, "traps": [{"pattern": "h.test/calendar/N", "pages": 900, "texts": 1}]}'
+    board.take(message(note_key("t", "a"), told))
+    assert board.used("t").pages == 7
+    assert b"traps" not in board.used("t").model_dump_json().encode()

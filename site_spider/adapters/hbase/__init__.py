@@ -3,9 +3,3 @@
 It owns the connection, the table and the layout of a row. It never decides when a record is written again:
 the delivery does.
 """
-
-from functools import partial
-
-from site_spider.old_names import class_of
-
-__getattr__ = partial(class_of, __name__)

@@ -3,9 +3,3 @@
 It owns consumers, producers, group membership and assignment. It never parses a seed or decides which
 offset is safe to commit.
 """
-
-from functools import partial
-
-from site_spider.old_names import class_of
-
-__getattr__ = partial(class_of, __name__)

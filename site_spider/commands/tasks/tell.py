@@ -13,7 +13,6 @@ _LIST = (Column("TASK", shrinks=True), Column("STATE"), Column("REASON", optiona
          Column("WEIGHT", right=True), Column("PAGES", right=True), Column("SEEDS", right=True),
          Column("PARKED", right=True))  # fmt: skip
 _FIELDS = (Column("FIELD"), Column("VALUE", shrinks=True))
-_TRAPS = (Column("PATTERN", shrinks=True), Column("PAGES", right=True), Column("TEXTS", right=True))
 
 
 class List:
@@ -57,13 +56,8 @@ class Show:
         if call.opts.json:
             print_json(found)
             return
-        traps = found.pop("traps")
         said = {name: value for name, value in found.items() if value not in (None, "", [], {})}
         print_table(_FIELDS, [(name, _text(value)) for name, value in said.items()])
-        if traps:
-            print()
-            show("Paths with many pages and few different texts:")
-            print_table(_TRAPS, [(trap["pattern"], trap["pages"], trap["texts"]) for trap in traps])
 
 
 def _text(value: object) -> str:
