@@ -21,10 +21,11 @@ from site_spider.adapters.elasticsearch.template import TEXT
 from site_spider.results.nulls import MARK
 from site_spider.results.result import Result
 from site_spider.seed.topics import CrawlTopics
+from site_spider.service import supervisor
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.tasks.topics import TaskTopics
 from tests.in_process.engine import ANSWERS, crawl, page
-from tools.docs import module_map
+from tools.docs import commands, module_map
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
@@ -188,6 +189,24 @@ def test_the_map_of_modules_is_that_of_the_source() -> None:
     """`python -m tools.docs.module_map` writes it."""
     text = module_map.DOCUMENT.read_text(encoding="utf-8")
     assert module_map.updated(text) == text
+
+
+def test_the_reference_of_commands_is_that_of_their_help() -> None:
+    """`python -m tools.docs.commands` writes it."""
+    text = commands.DOCUMENT.read_text(encoding="utf-8")
+    assert commands.updated(text) == text
+
+
+def test_every_exit_code_of_the_source_is_in_the_table() -> None:
+    """And the table has no others."""
+    table = set(map(int, re.findall(r"^\| (\d+) \|", commands.DOCUMENT.read_text("utf-8"), re.MULTILINE)))
+    files = [
+        *(ROOT / "site_spider" / "commands").rglob("*.py"),
+        *(ROOT / "site_spider" / "service").rglob("*.py"),
+    ]
+    named = r"^(?:EXIT_[A-Z]+|UNAVAILABLE|SOFTWARE|SETUP|CONFIG) = (\d+)"
+    found = {int(code) for path in files for code in re.findall(named, path.read_text("utf-8"), re.MULTILINE)}
+    assert table == found | {0, supervisor.KILLED}
 
 
 def test_folders_say_what_they_never_do() -> None:

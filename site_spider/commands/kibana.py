@@ -35,8 +35,7 @@ class Command(SiteCommand):
     description = (
         "Sends data views, searches and the dashboards Crawl, Results and Operations to Kibana 8.9 or newer. "
         "The data views have the indices of the settings SITE_RESULTS_INDEX, SITE_ITEMS_INDEX and "
-        "SITE_STATS_INDEX. Objects of an earlier import are replaced. Says what failed, object by object; "
-        "exit code 1 then."
+        "SITE_STATS_INDEX. Objects of an earlier import are replaced. The exit code is 1 if an object failed."
     )
     examples = """
         scrapy kibana import --url http://127.0.0.1:5601

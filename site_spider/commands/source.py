@@ -40,11 +40,10 @@ class Command(SiteCommand):
 
     max_arguments = 3
     description = (
-        "list: the sources of SITE_SOURCES_DIR. check FILE: whether a source file can be used; every mistake "
-        "with its line. check FILE PAGE: also what would be followed and extracted from a page, a URL or "
-        "the file of a saved page (its URL is then --url, or one of the source's first host). check FILE "
-        "--url URL fetches the URL. The exit code is 1 if a file cannot be used, or nothing can be extracted "
-        "from the page."
+        "list: the sources of SITE_SOURCES_DIR. check FILE: each mistake of a source file with its line. "
+        "check FILE PAGE: also what would be followed and extracted from PAGE, a URL or a saved page "
+        "(its URL is --url, or one of the source's first host). check FILE --url URL fetches the URL. "
+        "The exit code is 1 if a file cannot be used, or nothing can be extracted from the page."
     )
     examples = """
         scrapy source list

@@ -24,13 +24,11 @@ class Command(SiteCommand):
     max_arguments = 60
     needs_spider = False
     description = (
-        "Declares a task (start), shows tasks (list, show), changes one (set), and controls it while it runs "
-        "(pause, resume, cancel). A task is all seeds with one meta.task_id. All processes of the crawl "
-        "follow within two seconds. An id that nobody knows is refused, unless --new says that it comes "
-        "later. close says that no more seeds of the task are produced: its end is told when all are "
-        "complete. wait returns with the end and prints its counts; the exit code is 0, 3 when the task was "
-        "cancelled or has expired, and 4 when a budget is spent. notify sends the webhook of an end once "
-        "more. delete removes all records of a task, and no results."
+        "Declares, shows and controls tasks. A task is all seeds with one meta.task_id. All processes of the "
+        "crawl follow within two seconds. close: no more seeds of the task are produced, so it ends when all "
+        "are complete. wait: returns at the end and prints its counts; the exit code is 0, 3 when the task "
+        "was cancelled or has expired, 4 when a budget is spent. notify: sends the webhook of an end again. "
+        "delete: removes all records of a task, and no results."
     )
     examples = """
         scrapy task start spring --weight 5 --max-pages 100000 --deny '/calendar/'
@@ -60,9 +58,7 @@ class Command(SiteCommand):
         """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help="one JSON object a line instead of text")
-        parser.add_argument(
-            "--new", action="store_true", help="the order also goes for a task that nobody knows"
-        )
+        parser.add_argument("--new", action="store_true", help="accept an id that nobody knows yet")
         for verb in VERBS.values():
             verb.add_options(parser)
 
