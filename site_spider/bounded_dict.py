@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from threading import RLock
 from typing import Any, TypeVar
+
+from site_spider import runtime
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -19,7 +20,7 @@ class BoundedDict(OrderedDict[K, V]):
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
-        self._lock = RLock()  # popitem calls __delitem__
+        self._lock = runtime.RLock()  # popitem calls __delitem__
 
     def __setitem__(self, key: K, value: V) -> None:
         with self._lock:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+
+from site_spider import runtime
 
 T = TypeVar("T")
 
@@ -28,12 +29,12 @@ class Outage:
 
     def seconds(self) -> float:
         """Since it began; 0 when there is none."""
-        return 0.0 if self._since is None else time.monotonic() - self._since
+        return 0.0 if self._since is None else runtime.monotonic() - self._since
 
     def goes_on(self, reason: object) -> None:
         """It was tried, in vain."""
         if self._since is None:
-            self._since = time.monotonic()
+            self._since = runtime.monotonic()
             self._logger.warning("%s: %s", self._begins, reason)
 
     def is_over(self) -> None:
@@ -47,12 +48,12 @@ async def until_there(
     attempt: Callable[[], Awaitable[T]], away: type[Exception], wait_seconds: float, outage: Outage
 ) -> T:
     """Call `attempt` until it does not raise `away`. Raises that when `wait_seconds` are over."""
-    deadline = time.monotonic() + wait_seconds
+    deadline = runtime.monotonic() + wait_seconds
     while True:
         try:
             found = await attempt()
         except away as error:
-            if time.monotonic() + _PAUSE_SECONDS >= deadline:
+            if runtime.monotonic() + _PAUSE_SECONDS >= deadline:
                 raise
             outage.goes_on(error)
         else:

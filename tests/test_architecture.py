@@ -36,7 +36,7 @@ _REQUEST = "Scrapy's requests carry these on their way"
 _HOOK = "Python's own place for it"
 # module -> object -> why its attributes are set there
 SET_FROM_OUTSIDE = {
-    "commands/output.py": {"sys": _HOOK, "threading": _HOOK},
+    "commands/output.py": {"sys": _HOOK},
     "commands/service.py": {"opts": "the spider may be named as the argument, too"},
     "commands/site_command.py": {
         "parser": "Scrapy makes it",
@@ -64,6 +64,7 @@ SET_FROM_OUTSIDE = {
     "service/redaction.py": {"record": "logging formats a record of which parts are replaced"},
     "spiders/crawl_spider.py": {"result": _RESULT, "job": _RECORDS},
     "spiders/page_result.py": {"result": _RESULT},
+    "runtime.py": {"threading": _HOOK},
 }
 
 

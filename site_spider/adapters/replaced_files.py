@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from pathlib import Path
+
+from site_spider import runtime
 
 LOOK_SECONDS = 5.0  # between two looks
 
@@ -17,13 +18,13 @@ class ReplacedFiles:
     def __init__(self, paths: Iterable[object]) -> None:
         self._paths = tuple(path for path in paths if path and isinstance(path, str))
         self._used = self._seen = self._stamps()
-        self._look_at = time.monotonic() + LOOK_SECONDS
+        self._look_at = runtime.monotonic() + LOOK_SECONDS
 
     def is_due(self) -> bool:
         """Whether it is time for a look; the next is later."""
-        if not self._paths or time.monotonic() < self._look_at:
+        if not self._paths or runtime.monotonic() < self._look_at:
             return False
-        self._look_at = time.monotonic() + LOOK_SECONDS
+        self._look_at = runtime.monotonic() + LOOK_SECONDS
         return True
 
     def look(self) -> bool:

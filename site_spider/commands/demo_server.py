@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from site_spider import runtime
 from site_spider.commands.demo_site import HOSTS, page
 from site_spider.errors import ConfigError
 
@@ -24,7 +23,7 @@ class _Handler(BaseHTTPRequestHandler):
         """As http.server asks."""
         host = self.connection.getsockname()[0]
         answer = page(host, self.path.partition("?")[0])
-        time.sleep(answer.delay_seconds)  # each connection has a thread of its own
+        runtime.sleep(answer.delay_seconds)  # each connection has a thread of its own
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
@@ -54,7 +53,7 @@ def serving(port: int = 0) -> Iterator[int]:
     with ExitStack() as stack:
         servers = _bound(stack, port)
         for server in servers:
-            threading.Thread(target=server.serve_forever, args=[_POLL_SECONDS], daemon=True).start()
+            runtime.Thread(target=server.serve_forever, args=[_POLL_SECONDS], daemon=True).start()
             stack.callback(server.shutdown)
         yield int(servers[0].server_address[1])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -15,6 +14,7 @@ from urllib3 import exceptions
 from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionError, SSLError
 from urllib3.filepost import encode_multipart_formdata
 
+from site_spider import runtime
 from site_spider.errors import SinkUnavailable
 from site_spider.escape import cut
 
@@ -72,7 +72,7 @@ class Kibana:
         self, method: str, path: str, body: bytes | None = None, kind: str = "application/json"
     ) -> tuple[int, Mapping[str, str], bytes]:
         headers = {"kbn-xsrf": "site_spider", "Content-Type": kind, **self.headers}
-        deadline = time.monotonic() + _ALL_SECONDS
+        deadline = runtime.monotonic() + _ALL_SECONDS
         try:
             with self._pool() as pool:
                 response = pool.request(
@@ -158,7 +158,7 @@ def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
     read = bytearray()
     while piece := response.read1(_PIECE_BYTES):
         read += piece
-        if len(read) > _MOST_BYTES or time.monotonic() > deadline:
+        if len(read) > _MOST_BYTES or runtime.monotonic() > deadline:
             raise ValueError(f"its answer has no end within {_MOST_BYTES} bytes and {_ALL_SECONDS:g} s")
     return bytes(read)
 

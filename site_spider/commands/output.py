@@ -9,12 +9,12 @@ import argparse
 import json
 import shutil
 import sys
-import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from site_spider import runtime
 from site_spider.commands.table import Column, render
 from site_spider.engine import log_record
 from site_spider.errors import SiteSpiderError
@@ -59,14 +59,15 @@ def escape_logs_and_tracebacks() -> None:
     """For a process that is ours: what it logs, and what it says when it ends with an exception."""
     log_record.install()
     sys.excepthook = _print_traceback
-    threading.excepthook = _thread_failed
+    runtime.watch_threads(_thread_failed)
 
 
-def _thread_failed(failed: threading.ExceptHookArgs) -> None:
+def _thread_failed(failed: runtime.ThreadFailure) -> bool:
     if isinstance(failed.exc_value, SiteSpiderError):  # raised on purpose: what it says is all that helps
         complain(f"scrapy: {failed.exc_value}")
     else:
         _print_traceback(failed.exc_type, failed.exc_value, failed.exc_traceback)
+    return True
 
 
 def _print_traceback(

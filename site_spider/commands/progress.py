@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -12,7 +11,7 @@ from functools import partial
 
 from scrapy import Spider
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.commands.output import add_format_option, print_json, print_table, show
 from site_spider.commands.progress_report import Report, document, line, without_owner
 from site_spider.commands.progress_task import TaskReport
@@ -107,7 +106,7 @@ class Command(SiteCommand):
                 show(report.line())
             if not opts.until_done or report.is_done:
                 return
-            time.sleep(_TASK_SECONDS)
+            runtime.sleep(_TASK_SECONDS)
 
     def _show_once(
         self, look: Callable[[Rate], Report], owners: Callable[[], frozenset[Partition] | None], form: str
@@ -115,7 +114,7 @@ class Command(SiteCommand):
         rate = Rate()
         report = look(rate)
         if not report.total.is_done:  # a rate takes two looks
-            time.sleep(_MEASURE_SECONDS)
+            runtime.sleep(_MEASURE_SECONDS)
             report = look(rate)
         report = replace(report, unowned=owners())
         if form == "json":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
 from site_spider.observe.progress import Progress, Rate, of_partition, of_topics, total
 
@@ -35,7 +35,7 @@ class Report:
             (part.partition.number if is_one else part.partition, of_partition(part)) for part in found
         )
         whole = total(part for _, part in partitions)
-        rate.add(time.monotonic(), whole.passed)
+        rate.add(runtime.monotonic(), whole.passed)
         return cls(
             topic=",".join(names),
             group=group,

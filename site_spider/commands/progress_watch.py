@@ -9,11 +9,11 @@ and everything before them had been committed by then.
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+from site_spider import runtime
 from site_spider.commands.progress_report import Report, line, without_owner
 from site_spider.contracts.seed_log import Partition
 from site_spider.errors import LogUnavailable
@@ -55,7 +55,7 @@ class Watch:
         self._pause_seconds = pause_seconds
         self._rate = Rate()
         self._owners = owners  # partitions that no process has
-        self._ask_owners_at = time.monotonic() + _OWNER_SECONDS
+        self._ask_owners_at = runtime.monotonic() + _OWNER_SECONDS
         self._without_owner = ""  # as it was said last
 
     def run(self) -> None:
@@ -70,13 +70,13 @@ class Watch:
             self._look_for_owners(report)
             before = report if report.total.is_done else None
             if before is None:
-                time.sleep(self._pause_seconds)
+                runtime.sleep(self._pause_seconds)
 
     def _look_for_owners(self, report: Report) -> None:
         """A rebalance takes a moment: what is said has been so for two looks."""
-        if time.monotonic() < self._ask_owners_at:
+        if runtime.monotonic() < self._ask_owners_at:
             return
-        self._ask_owners_at = time.monotonic() + _OWNER_SECONDS
+        self._ask_owners_at = runtime.monotonic() + _OWNER_SECONDS
         try:
             said = without_owner(replace(report, unowned=self._owners()))
         except LogUnavailable:
@@ -95,7 +95,7 @@ class Watch:
                 if not outage:
                     self._say(f"waiting: {error}")
                 outage = True
-                time.sleep(self._pause_seconds)
+                runtime.sleep(self._pause_seconds)
             else:
                 if outage:
                     self._say(f"{report.address} answers again")
@@ -136,9 +136,9 @@ class Lines:
     def show(self, report: Report) -> None:
         """As in Voice."""
         changed = self._said is None or self._said.total != report.total
-        if changed and time.monotonic() >= self._say_at:
+        if changed and runtime.monotonic() >= self._say_at:
             self.end(report)
-            self._say_at = time.monotonic() + self._gap_seconds
+            self._say_at = runtime.monotonic() + self._gap_seconds
 
     def interrupt(self) -> None:
         """As in Voice."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+from site_spider import runtime
 from site_spider.console.model.lookup import Sought, found_in, partition_for, sought
 from site_spider.contracts.reader import ResultReader
 from site_spider.contracts.seed_log import Message, Partition, PartitionProgress, SeedLog, Topics, each_topic
@@ -119,10 +119,10 @@ class _Bounded:
         self._deadline = 0.0  # begins with the first
 
     def __call__(self, messages: Iterator[Message]) -> Iterator[Message]:
-        self._deadline = self._deadline or time.monotonic() + _SECONDS
+        self._deadline = self._deadline or runtime.monotonic() + _SECONDS
         for message in messages:
             self._count += 1
-            if self._count > _MOST_MESSAGES or time.monotonic() > self._deadline:
+            if self._count > _MOST_MESSAGES or runtime.monotonic() > self._deadline:
                 self.is_cut = True
                 return
             yield message

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from site_spider import runtime
 from site_spider.console.history import Heard, History
 from site_spider.console.model.fleet import MOST_PROCESSES, Fleet
 from site_spider.console.model.reading import OddSnapshot, state_of
@@ -84,13 +84,13 @@ class FleetWatch:
             self._hosts = _FEW_HOSTS
             self._woken.set()
         self._hosts = max(self._hosts, hosts)
-        self._looked_at = time.monotonic()
+        self._looked_at = runtime.monotonic()
 
     def view(self) -> View:
         """What is known now."""
         return View(
             fleet=self.fleet,
-            now=time.time(),
+            now=runtime.time(),
             group=self.group,
             topic=",".join(self.topics),
             address=self._log.address,
@@ -113,7 +113,7 @@ class FleetWatch:
 
     @property
     def _is_watched(self) -> bool:
-        return time.monotonic() - self._looked_at < _ATTENTION_SECONDS
+        return runtime.monotonic() - self._looked_at < _ATTENTION_SECONDS
 
     async def _repeat(self, name: str, look: Callable[[], Awaitable[None]], watched_seconds: float) -> None:
         while True:
@@ -145,7 +145,7 @@ class FleetWatch:
     async def look_at_this_host(self) -> None:
         """Ask all processes of this host."""
         answers = await self.neighbours.ask_all(b"%d" % self._hosts)
-        now = time.time()
+        now = runtime.time()
         others = answers.others
         for path, document in answers.snapshots.items():
             try:
@@ -169,7 +169,7 @@ class FleetWatch:
     # --- the group -----------------------------------------------------------------------------------
 
     async def _look_at_topic(self) -> None:
-        heard = await asyncio.to_thread(self._history.look, time.time(), tuple(self.fleet.seen))
+        heard = await asyncio.to_thread(self._history.look, runtime.time(), tuple(self.fleet.seen))
         self._say_left_out()
         for number, each in enumerate(heard):
             self._take(each)
@@ -179,11 +179,11 @@ class FleetWatch:
     def _say_left_out(self) -> None:
         """What cannot be believed, and what is too much."""
         if self._history.has_left_out:
-            self.fleet.leave_out(time.time())
+            self.fleet.leave_out(runtime.time())
         if self._history.refused:
             self._troubles[_REFUSED] = self._history.said
         left_out_at = self.fleet.left_out_at
-        if left_out_at is not None and time.time() - left_out_at < _LEFT_OUT_SECONDS:
+        if left_out_at is not None and runtime.time() - left_out_at < _LEFT_OUT_SECONDS:
             self._troubles[_LEFT_OUT] = (
                 f"More processes tell of themselves on the topic of statistics than are shown and summed up: "
                 f"{MOST_PROCESSES} at most."
@@ -206,5 +206,5 @@ class FleetWatch:
         found = await asyncio.to_thread(of_topics, self._log, self.topics, self.group)
         partitions = tuple((part.partition, of_partition(part)) for part in found)
         unowned = await asyncio.to_thread(self._log.unowned, self.topics, self.group)
-        self._log_view = LogView(time.time(), partitions, unowned)
-        self.fleet.mark(time.time(), self._log_view.total.lag)
+        self._log_view = LogView(runtime.time(), partitions, unowned)
+        self.fleet.mark(runtime.time(), self._log_view.total.lag)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
 from site_spider.dead_letters.put_back import Copies, PutBack, group_of, put_back
 from site_spider.dead_letters.sending import PuttingBack, TasksOf
@@ -63,9 +63,9 @@ class ChosenReplay(Listener):
         return {partition: offsets for partition, offsets in left.items() if offsets}
 
     def _join(self, consumer: Consumer, chosen: Chosen) -> None:
-        deadline = time.monotonic() + _JOIN_SECONDS
+        deadline = runtime.monotonic() + _JOIN_SECONDS
         while not chosen.keys() <= self._owned.keys():
-            if time.monotonic() > deadline:
+            if runtime.monotonic() > deadline:
                 raise LogUnavailable(
                     f"{self._topic} could not be taken within {_JOIN_SECONDS:g} s: another replay is going "
                     "on. Nothing was put back; try again when it has ended."

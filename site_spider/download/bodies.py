@@ -16,12 +16,12 @@ All of it belongs to the event loop's thread.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
 
 from scrapy import Request
 
+from site_spider import runtime
 from site_spider.download.large_blocks import give_back_large_blocks
 
 LARGE_BYTES = 200_000  # of a body, from which on it counts
@@ -122,11 +122,11 @@ class Bodies:
         while self._waiting and self._may_read_next():
             request, turn = self._waiting.popleft()
             if not turn.done():  # else its task was cancelled
-                self._reading, self._reading_since = request, time.monotonic()
+                self._reading, self._reading_since = request, runtime.monotonic()
                 turn.set_result(None)
 
     def _may_read_next(self) -> bool:
-        if self._reading is not None and time.monotonic() - self._reading_since < _LONGEST_TURN_SECONDS:
+        if self._reading is not None and runtime.monotonic() - self._reading_since < _LONGEST_TURN_SECONDS:
             return False
         return self._may_read()
 

@@ -17,7 +17,6 @@ import asyncio
 import logging
 import re
 import ssl
-import time
 from functools import lru_cache
 from typing import NamedTuple, Self
 
@@ -32,7 +31,7 @@ from scrapy.exceptions import (
 )
 from scrapy.http import Response
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.bounded_dict import BoundedDict
 from site_spider.download.answer import BodyEnd, HttpAnswer
 from site_spider.download.answer_errors import NoAnswer, OddAnswer
@@ -146,7 +145,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
             meta.get("download_warnsize", self._warn_bytes),
         )
         bodies = part_of(self.crawler, Bodies)
-        watch = DownloadWatch(request, limits, time.monotonic(), bodies)
+        watch = DownloadWatch(request, limits, runtime.monotonic(), bodies)
         wire = self._wires.take_idle(plan.server)
         if wire is not None:
             try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import Final
 
+from site_spider import runtime
 from site_spider.histogram import Histogram
 
 
@@ -14,7 +14,7 @@ class Lookups:
     def __init__(self) -> None:
         self.outcomes = dict.fromkeys(("cached", "resolved", "failed", "refused"), 0)
         self.seconds = Histogram()
-        self._lock = Lock()  # lookups run on several threads
+        self._lock = runtime.Lock()  # lookups run on several threads
 
     def count(self, outcome: str) -> None:
         """One that took no time."""

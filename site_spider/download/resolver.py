@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import encodings.idna  # noqa: F401 - or the first name that is looked up reads it, which takes a descriptor
 import socket
-import time
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, Self, cast
@@ -23,7 +22,7 @@ from twisted.internet.base import ReactorBase
 from twisted.internet.interfaces import IAddress, IHostnameResolver, IResolutionReceiver
 from zope.interface import implementer
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.bounded_dict import BoundedDict
 from site_spider.download.address import is_metadata_name, is_public
 from site_spider.download.descriptors import DescriptorShortage, are_short, is_shortage
@@ -73,7 +72,7 @@ def look_up(host: str, *arguments: Any) -> list[Any]:
     _short.pop(host, None)
     if len(host) > _LONGEST_NAME:
         raise socket.gaierror(socket.EAI_NONAME, f"a name of {len(host)} characters")
-    began, found = time.perf_counter(), False
+    began, found = runtime.perf_counter(), False
     try:
         addresses = _first_ones(socket.getaddrinfo(host, *arguments))
         found = True
@@ -84,7 +83,7 @@ def look_up(host: str, *arguments: Any) -> list[Any]:
             _short[host] = None
         raise socket.gaierror(socket.EAI_AGAIN, str(error)) from error
     finally:
-        LOOKUPS.took(time.perf_counter() - began, found=found)
+        LOOKUPS.took(runtime.perf_counter() - began, found=found)
     return addresses
 
 

@@ -13,7 +13,6 @@ once, and its work is bounded by the length of the piece.
 from __future__ import annotations
 
 import ssl
-import time
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from typing import NamedTuple
 from OpenSSL import SSL
 from OpenSSL.crypto import X509
 
+from site_spider import runtime
 from site_spider.download.address import is_address
 from site_spider.download.tls_sessions import KeptSession, TlsPeer, TlsSessions
 from site_spider.engine.openssl import expect_address, expect_name, has_unread, outgoing, put, read, write
@@ -82,7 +82,7 @@ class TlsStream:
         self._connection = SSL.Connection(client.context, None)
         self._expect(identity)
         self._peer: TlsPeer | None = None
-        self._verified_at = time.monotonic()
+        self._verified_at = runtime.monotonic()
         self._records = _TlsRecords()
         self._extra_bytes = 0  # that came and were no page
 

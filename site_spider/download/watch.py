@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import NamedTuple, NoReturn
 
 from scrapy import Request
 from scrapy.exceptions import DownloadCancelledError, DownloadTimeoutError
 
+from site_spider import runtime
 from site_spider.download.answer import HttpAnswer
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.wire import Wire
@@ -65,7 +65,7 @@ class DownloadWatch:
             self._wire.fail(self.timed_out())
 
     def _pause(self, is_paused: bool) -> None:
-        now = time.monotonic()
+        now = runtime.monotonic()
         if self._paused_at is not None:
             self._began += now - self._paused_at
         self._paused_at = now if is_paused else None
@@ -73,7 +73,7 @@ class DownloadWatch:
 
     def seconds_left(self) -> float:
         """Until the timeout."""
-        return max(0.0, self._limits.seconds - (time.monotonic() - self._began))
+        return max(0.0, self._limits.seconds - (runtime.monotonic() - self._began))
 
     def has_waited(self, seconds: float) -> None:
         """For a place of ours, which is not the server's fault."""
@@ -87,7 +87,7 @@ class DownloadWatch:
 
     def head_came(self, answer: HttpAnswer) -> None:
         """Raises DownloadCancelledError for a body that is said to be too large."""
-        self._request.meta["download_latency"] = time.monotonic() - self._began
+        self._request.meta["download_latency"] = runtime.monotonic() - self._began
         if answer.length is not None and self._request.method != "HEAD":
             self._look_at(answer.length)
 

@@ -23,7 +23,6 @@ import asyncio
 import os
 import socket
 import ssl
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,6 +32,7 @@ from typing import Any
 
 from twisted.internet.ssl import Certificate
 
+from site_spider import runtime
 from site_spider.download.answer import HttpAnswer
 from site_spider.download.answer_errors import NoAnswer
 from site_spider.download.tls_stream import TlsStream
@@ -100,7 +100,7 @@ class Wire(asyncio.Protocol):
         self.tls = tls
         self.had_surplus = False  # bytes came that nobody asked for
         self._is_doubted = False  # surplus of this server came on another connection
-        self.rests_until = 0.0  # of time.monotonic: no request before
+        self.rests_until = 0.0  # of the monotonic clock: no request before
         self.unvouched = 0  # answers since it was quiet last, which might be those of other requests
         self._on_lost = on_lost
         self._transport: Any = None
@@ -167,7 +167,7 @@ class Wire(asyncio.Protocol):
             self._read_input()
             raise NothingCame("the server closed a connection that was kept, or sent what nobody asked for")
         self._asked += 1
-        self._asked_at = time.monotonic()
+        self._asked_at = runtime.monotonic()
         if self._was_quiet():
             self.unvouched = 0
         self._answer, self._on_head, self._on_more = answer, on_head, on_more
@@ -312,7 +312,7 @@ class Wire(asyncio.Protocol):
             self.fail(_surplus())
             return b""
         if not self._heard:
-            self._heard, self._heard_at = True, time.monotonic()
+            self._heard, self._heard_at = True, runtime.monotonic()
         try:
             taken = answer.feed(data)
             if answer.status:
@@ -372,7 +372,7 @@ class Wire(asyncio.Protocol):
 
     def _was_quiet(self) -> bool:
         """Since the last answer."""
-        return time.monotonic() - self._ended_at > _QUIET_SECONDS
+        return runtime.monotonic() - self._ended_at > _QUIET_SECONDS
 
     def _has_input(self) -> bool:
         if self._unread or (self.tls is not None and not self.tls.is_between_records):
@@ -387,7 +387,7 @@ class Wire(asyncio.Protocol):
             self.data_received(own.recv(_STEP_BYTES, socket.MSG_DONTWAIT))
 
     def _finish(self, answer: HttpAnswer) -> None:
-        now = self._ended_at = time.monotonic()
+        now = self._ended_at = runtime.monotonic()
         if answer.has_surplus:
             self.had_surplus = True
             if self.was_kept:

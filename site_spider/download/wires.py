@@ -16,7 +16,6 @@ import asyncio
 import logging
 import socket
 import ssl
-import time
 from collections import OrderedDict
 from contextvars import Context
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from typing import Any, NamedTuple
 from aiohappyeyeballs import AddrInfoType, start_connection
 from scrapy.exceptions import CannotResolveHostError
 
+from site_spider import runtime
 from site_spider.bounded_dict import BoundedDict
 from site_spider.download.address import is_address, is_metadata_name, is_public
 from site_spider.download.descriptors import for_connections
@@ -81,14 +81,14 @@ class Wires:
     def keeps(self, server: Server) -> bool:
         """Whether a connection to it may carry more than one request."""
         seen = self._surplus_of.get(server.host) if self._surplus_of else None
-        return seen is None or time.monotonic() - seen > _SURPLUS_SECONDS
+        return seen is None or runtime.monotonic() - seen > _SURPLUS_SECONDS
 
     def take_idle(self, server: Server) -> Wire | None:
         """A connection that is kept and does not rest, the last one used first."""
         kept = self._idle.get(server)
         if not kept:
             return None
-        now = time.monotonic()
+        now = runtime.monotonic()
         for wire in reversed(kept):
             if wire.rests_until <= now:
                 self._forget_idle(wire)
@@ -204,7 +204,7 @@ class Wires:
 
     def _distrust(self, server: Server, unvouched: int) -> None:
         was_kept = self.keeps(server)
-        self._surplus_of[server.host] = time.monotonic()
+        self._surplus_of[server.host] = runtime.monotonic()
         for other in [other for other, idle in self._idle_order.items() if idle.server.host == server.host]:
             other.abort()
         for other, its in self._open.items():

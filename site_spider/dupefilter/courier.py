@@ -16,9 +16,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from site_spider import runtime
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.dupefilter.remote import RemoteDone
 from site_spider.engine.background import Background
@@ -47,7 +47,7 @@ class DoneCourier:
         self._done = done
         self._wait_seconds = wait_seconds
         self._count = count
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="dupefilter")  # to ask, and to write
+        self._threads = runtime.ThreadPoolExecutor(2, thread_name_prefix="dupefilter")  # to ask, and to write
         self._questions: dict[bytes, None] = {}
         self._answer: asyncio.Future[None] | None = None  # to those
         self._asking: asyncio.Task[None] | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -12,7 +11,7 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
-from site_spider import meta_keys, options
+from site_spider import meta_keys, options, runtime
 from site_spider.contracts.done_store import DoneStore
 from site_spider.dupefilter.courier import DoneCourier
 from site_spider.dupefilter.remote import RemoteDone
@@ -78,12 +77,12 @@ class SeenDupeFilter(DupeFilterBase):
     def _use(self, store: type[Any], crawler: Crawler) -> None:
         settings = crawler.settings
         if not issubclass(store, DoneStore):
-            self.seen = Seen(store.from_settings(settings, time.monotonic))
+            self.seen = Seen(store.from_settings(settings, runtime.monotonic))
             return
         elsewhere = store.from_settings(settings)
         cache = options.integer(settings, "SITE_DUPEFILTER_CACHE", minimum=10_000)
         wait_seconds = options.seconds(settings, "SITE_DUPEFILTER_WAIT_SECONDS")
-        done = RemoteDone(cache, _MARKS_LIMIT, elsewhere.cache_seconds, time.monotonic)
+        done = RemoteDone(cache, _MARKS_LIMIT, elsewhere.cache_seconds, runtime.monotonic)
         self.seen = Seen(done)
         background = Background.of(crawler)
         self._courier = DoneCourier(elsewhere, done, wait_seconds, self._count, background)

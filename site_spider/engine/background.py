@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
 from weakref import WeakKeyDictionary
 
 from scrapy.crawler import Crawler
 
+from site_spider import runtime
+
 Fail = Callable[[BaseException], None]
 P = ParamSpec("P")
-_Hook = Callable[[threading.ExceptHookArgs], Any]
 
 THREAD_PREFIX = "site-"  # of the names of our threads, those of the adapters included
 
@@ -31,8 +31,7 @@ class Background:
     def __init__(self, fail: Fail) -> None:
         self.fail = fail  # ends the crawl
         self._tasks: set[asyncio.Task[Any]] = set()  # the event loop keeps no strong reference
-        self._hook: _Hook | None = None
-        self._hook_before: _Hook = threading.excepthook
+        self._forget_threads: Callable[[], None] | None = None
 
     @classmethod
     def for_crawler(cls, crawler: Crawler, fail: Fail) -> Background:
@@ -70,21 +69,20 @@ class Background:
 
     def watch_threads(self) -> None:
         """From now on an exception that ends one of our threads ends the crawl, see THREAD_PREFIX."""
-        loop, before = asyncio.get_running_loop(), threading.excepthook
+        loop = asyncio.get_running_loop()
 
-        def tell(ended: threading.ExceptHookArgs) -> None:
+        def tell(ended: runtime.ThreadFailure) -> bool:
             error = ended.exc_value
             if error is None or ended.thread is None or not ended.thread.name.startswith(THREAD_PREFIX):
-                before(ended)
-                return
+                return False
             with contextlib.suppress(RuntimeError):  # the loop is closed: the process is ending
                 loop.call_soon_threadsafe(self.fail, error)
+            return True
 
-        self._hook, self._hook_before = tell, before
-        threading.excepthook = tell
+        self._forget_threads = runtime.watch_threads(tell)
 
     def forget_threads(self) -> None:
         """Undo `watch_threads`."""
-        if self._hook is not None and threading.excepthook is self._hook:
-            threading.excepthook = self._hook_before
-        self._hook = None
+        if self._forget_threads is not None:
+            self._forget_threads()
+            self._forget_threads = None

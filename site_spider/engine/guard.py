@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 import types
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from functools import partial
 from typing import Any
 
+from site_spider import runtime
 from site_spider.errors import SiteSpiderError
 
 Callback = Callable[..., Any]
@@ -70,7 +70,7 @@ def unguarded(callback: Callback | None) -> Callback | None:
 
 async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout_seconds: float) -> Any:
     """There is a timer only when the coroutine waits; the time before that counts."""
-    began = time.monotonic()
+    began = runtime.monotonic()
     try:
         waits_for = coroutine.send(None)
     except StopIteration as end:
@@ -79,7 +79,7 @@ async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout_seconds: float) 
         raise
     except BaseException as error:
         raise _converted(error) from error
-    left = timeout_seconds - (time.monotonic() - began)
+    left = timeout_seconds - (runtime.monotonic() - began)
     try:
         async with asyncio.timeout(left) as limit:
             return await _go_on(coroutine, waits_for)
@@ -117,14 +117,14 @@ async def _bounded_items(items: Any, timeout_seconds: float) -> AsyncIterator[An
     left = timeout_seconds
     try:
         while True:
-            began = time.monotonic()
+            began = runtime.monotonic()
             try:
                 item = await _bounded(anext(items), left)
             except StopAsyncIteration:
                 return
             except CallbackTimeout as error:
                 raise _timed_out(timeout_seconds) from error
-            left -= time.monotonic() - began
+            left -= runtime.monotonic() - began
             yield item
     finally:
         await items.aclose()

@@ -14,11 +14,12 @@ before it have left time, and else waits on, before all that came later. Used on
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import ClassVar, TypeVar
 from weakref import WeakKeyDictionary
+
+from site_spider import runtime
 
 T = TypeVar("T")
 
@@ -27,15 +28,15 @@ _MOST_WOKEN = 32  # in one turn: what wakes in vain takes some microseconds
 
 
 class Turns:
-    """The turns of one event loop. Steps between two questions take 5 ms at the most."""
+    """The turns of one process's event loop. Steps between two questions take 5 ms at the most."""
 
-    _of_loop: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, Turns]] = WeakKeyDictionary()
+    _of_processes: ClassVar[WeakKeyDictionary[object, Turns]] = WeakKeyDictionary()
 
     def __init__(
-        self, budget_seconds: float = _BUDGET_SECONDS, clock: Callable[[], float] = time.perf_counter
+        self, budget_seconds: float = _BUDGET_SECONDS, clock: Callable[[], float] | None = None
     ) -> None:
         self._budget_seconds = budget_seconds
-        self._clock = clock
+        self._clock = clock or runtime.perf_counter
         self._until = 0.0  # when the budget of this turn is spent
         self._is_open = False  # the budget is that of this turn, and ends with it
         self._waiting: deque[asyncio.Future[bool]] = deque()
@@ -44,10 +45,10 @@ class Turns:
     @classmethod
     def of_running_loop(cls) -> Turns:
         """The one that all work on the running event loop shares."""
-        loop = asyncio.get_running_loop()
-        turns = cls._of_loop.get(loop)
+        process = runtime.this_process()
+        turns = cls._of_processes.get(process)
         if turns is None:
-            turns = cls._of_loop[loop] = cls()
+            turns = cls._of_processes[process] = cls()
         return turns
 
     def has_time(self) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.engine import hooks as engine_hooks
 from site_spider.errors import ConfigError
 from site_spider.frontier.backoff import HostBackoff
@@ -68,7 +67,7 @@ def _policy(host: str, slot: Any, usual: HostPolicy) -> HostPolicy:
 def _spread(settings: BaseSettings) -> Callable[[float], float]:
     """Varies a delay. Raises ConfigError."""
     jitter = options.seconds(settings, "DOWNLOAD_DELAY_JITTER")
-    return lambda seconds: max(0.0, seconds * random.uniform(1 - jitter, 1 + jitter))  # noqa: S311 - a delay
+    return lambda seconds: max(0.0, seconds * runtime.uniform(1 - jitter, 1 + jitter))  # a delay
 
 
 def build_politeness(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from typing import NamedTuple
 from scrapy import Request
 from scrapy.settings import BaseSettings
 
-from site_spider import meta_keys, options
+from site_spider import meta_keys, options, runtime
 from site_spider.frontier.fairness import TaskFlow, flow_of
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.levels import level_of
@@ -207,7 +206,7 @@ class WaitingRoom(HostAnswers):
         """As in HostAnswers."""
         out, now = self._out.get(request), self._loop.time()
         if out is not None:
-            jitter = random.random()  # noqa: S311 - varies a pause only
+            jitter = runtime.random()  # varies a pause only
             is_retry = bool(request.meta.get("retry_times"))
             until = self._politeness.backoff.overloaded(
                 out.host, out.began, now, jitter, asked_seconds, is_retry=is_retry

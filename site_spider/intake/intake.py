@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.intake.loop_calls import LoopCalls
@@ -48,13 +48,13 @@ class Intake(Listener):
         self._commits = commits
         self._tell = tell
         self._on_failure = on_failure
-        self._thread = threading.Thread(target=self._run, name="site-intake", daemon=True)
-        self._stopping = threading.Event()
+        self._thread = runtime.Thread(target=self._run, name="site-intake", daemon=True)
+        self._stopping = runtime.Event()
         self._leaves_for_good = False
         self._mine: set[Partition] = set()
         self._paused: set[Partition] = set()
         self._on_the_way = 0  # handed over, not yet arrived; guarded by the lock
-        self._lock = threading.Lock()
+        self._lock = runtime.Lock()
         self._full = False
         self._consumer: Consumer | None = None
         self.rebalances = dict.fromkeys(("assigned", "revoked", "lost"), 0)

@@ -9,7 +9,6 @@ being worked on in this context is its parent.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from hashlib import blake2b
@@ -17,7 +16,7 @@ from typing import Any, cast
 
 from scrapy import Request
 
-from site_spider import meta_keys
+from site_spider import meta_keys, runtime
 from site_spider.contracts.seed_log import Message
 from site_spider.ledger.entry import Entry
 from site_spider.page.url import host_of, url_id
@@ -107,7 +106,7 @@ class Root(Job):
             self.url, self.method = spilled.url, spilled.method
         else:
             self.url = seed.url
-        self.began = time.monotonic()
+        self.began = runtime.monotonic()
         # Its links are spilled. A link of the same host was spilled because its tree was large or old: kept
         # in memory, its own tree would be repeated by the next death as the first one was.
         self.is_overdue = spilled is not None and spilled.is_link and spilled.anchor_host == host_of(self.url)

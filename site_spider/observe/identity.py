@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 import tomllib
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from site_spider import runtime
 from site_spider.observe.moments import iso
 
 
@@ -23,7 +23,7 @@ class Identity:
         self.topic = topic
         self.host_name = socket.gethostname()
         self.pid = os.getpid()
-        self.started_at = time.time()
+        self.started_at = runtime.time()
         self.version = _version()
         self._member_name = member_name
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.errors import TopicMissing
 from site_spider.observe.progress import of_partition, total
@@ -35,7 +35,7 @@ class LagGate:
             self._room = self._most - lag
             if self._room <= 0:
                 self._report(lag)
-                time.sleep(_PAUSE_SECONDS)
+                runtime.sleep(_PAUSE_SECONDS)
         self._room -= 1
 
     @property
@@ -44,8 +44,8 @@ class LagGate:
         return self._room <= 0
 
     def _report(self, lag: int) -> None:
-        if time.monotonic() >= self._said_at + _SAY_SECONDS:
-            self._said_at = time.monotonic()
+        if runtime.monotonic() >= self._said_at + _SAY_SECONDS:
+            self._said_at = runtime.monotonic()
             self._say(f"waiting: {lag:,} {self._what}, at most {self._most:,} may")
 
 

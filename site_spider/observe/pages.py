@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from site_spider import runtime
 from site_spider.histogram import Histogram
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Job
@@ -80,7 +80,7 @@ class PageTally:
         url = document.get("url") or (job.url if job is not None else "")
         seed = None if job is None else job.entry
         self.newest.append(
-            FailedPage(str(url)[:_LONGEST_URL], reason, said[:_LONGEST_SAID], time.time(), task_id, seed)
+            FailedPage(str(url)[:_LONGEST_URL], reason, said[:_LONGEST_SAID], runtime.time(), task_id, seed)
         )
 
     def document(self) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from site_spider import runtime
 from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.quarantine.quarantine import Quarantine
 from site_spider.intake.seeds import Seeds
@@ -38,15 +38,15 @@ class Pauses:
         back_pressure: BackPressure,
         sinks: Sinks,
         is_log_away: Callable[[], bool],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._seeds = seeds
         self._quarantine = quarantine
         self._back_pressure = back_pressure
         self._sinks = sinks
         self._is_log_away = is_log_away
-        self._clock = clock
-        self._looked_at = clock()
+        self._clock = clock or runtime.monotonic
+        self._looked_at = self._clock()
         self.seconds = dict.fromkeys(CAUSES, 0.0)  # since the start, by cause
 
     def look(self) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import SeedError
 from site_spider.histogram import Histogram
@@ -18,11 +18,11 @@ class SeedTimes(SeedListener):
     """From the poll to the completion. The exemplar of a duration is the Entry of its seed."""
 
     def __init__(
-        self, tasks: TaskSums, durations: Histogram, clock: Callable[[], float] = time.monotonic
+        self, tasks: TaskSums, durations: Histogram, clock: Callable[[], float] | None = None
     ) -> None:
         self._tasks = tasks
         self._durations = durations
-        self._clock = clock
+        self._clock = clock or runtime.monotonic
         self._open: dict[Entry, tuple[float, str | None]] = {}
         self.last_completion_at: float | None = None  # of the clock
 

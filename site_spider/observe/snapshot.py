@@ -8,11 +8,11 @@ seen as it was or as it is. docs/observability.md says what each field means.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Partition
 from site_spider.download.proxies.service import ProxyService
 from site_spider.engine import hooks as engine_hooks
@@ -39,7 +39,7 @@ _MOST_SINKS: Final = 50
 async def snapshot(watched: Watched, hosts: int = LARGEST_HOSTS) -> Snapshot:
     """All that is known of this process now, with so many of its largest hosts."""
     found = await survey(watched, hosts)
-    now = time.time()
+    now = runtime.time()
     return {
         "at": iso(now),
         **watched.identity.document(),

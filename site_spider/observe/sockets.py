@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from site_spider import runtime
 
 _LONGEST_PATH_BYTES = 107  # what a socket's address has room for
 _SUFFIX = ".frontier"
@@ -26,7 +27,7 @@ def new_path() -> Path:
     """The path of a socket that is not there yet. Raises OSError when no folder will do."""
     reasons: list[OSError] = []
     for folder in folders():
-        path = folder / f"{os.getpid()}-{secrets.token_hex(3)}{_SUFFIX}"
+        path = folder / f"{os.getpid()}-{runtime.token_hex(3)}{_SUFFIX}"
         try:
             _prepare(path)
         except OSError as error:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from site_spider import runtime
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.engine.background import Background
 from site_spider.errors import SiteSpiderError
@@ -63,7 +63,7 @@ class Statistics:
         self._plan = plan
         self._tasks: list[asyncio.Task[None]] = []
         self._opening: list[asyncio.Task[None]] = []  # of the stores
-        now = time.monotonic()
+        now = runtime.monotonic()
         self._series = Series(plan.statistics_id, now)
         self._topic_series = Series(plan.statistics_id, now)
         self._ended_before = 0  # seeds that had ended when the crawl was idle last
@@ -93,17 +93,17 @@ class Statistics:
 
     async def _close_store(self, store: _Store, opening: asyncio.Task[None]) -> None:
         """A crawl may be over before its store has opened: what waits is written all the same."""
-        until = time.monotonic() + _CLOSE_SECONDS
+        until = runtime.monotonic() + _CLOSE_SECONDS
         await asyncio.wait([opening], timeout=_CLOSE_SECONDS)
         opening.cancel()
-        await store.close(max(0.0, until - time.monotonic()))
+        await store.close(max(0.0, until - runtime.monotonic()))
 
     async def _push_regularly(self) -> None:
-        push_at = time.monotonic() + self._plan.interval_seconds
+        push_at = runtime.monotonic() + self._plan.interval_seconds
         while True:
-            await asyncio.sleep(max(0.0, min(_LOOK_SECONDS, push_at - time.monotonic())))
-            if time.monotonic() >= push_at:
-                push_at = time.monotonic() + self._plan.interval_seconds
+            await asyncio.sleep(max(0.0, min(_LOOK_SECONDS, push_at - runtime.monotonic())))
+            if runtime.monotonic() >= push_at:
+                push_at = runtime.monotonic() + self._plan.interval_seconds
                 await self._push("interval")
             if "idle" in self._plan.moments and self._has_fallen_idle():
                 await self._push("idle")
@@ -120,7 +120,7 @@ class Statistics:
     async def _push(self, moment: str) -> None:
         taken = await snapshot(self._watched)
         self._note_seeds(taken)
-        stats, now = stats_of(self._watched), time.monotonic()
+        stats, now = stats_of(self._watched), runtime.monotonic()
         if moment in self._plan.topic_moments:
             made = self._topic_series.next(taken, stats, moment, now)
             self._topic.send(taken["process"], {**made.document, **taken})

@@ -11,13 +11,13 @@ the loop wanted is committed only when it had heard of all of them.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, Producer, SeedLog
 from site_spider.contracts.sink import Record
 from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
@@ -146,8 +146,8 @@ class OffsetCommits:
         if self._is_under_way or self._wanted.leaves != self._leaves:
             return
         self._commit_firsts(consumer, mine)
-        if not self._is_under_way and time.monotonic() >= self._commit_at:
-            self._commit_at = time.monotonic() + _COMMIT_SECONDS
+        if not self._is_under_way and runtime.monotonic() >= self._commit_at:
+            self._commit_at = runtime.monotonic() + _COMMIT_SECONDS
             self._commit(consumer, mine)
 
     def forget(self, partitions: Sequence[Partition]) -> None:
@@ -164,7 +164,7 @@ class OffsetCommits:
     def _commit_firsts(self, consumer: Consumer, mine: Set[Partition]) -> None:
         while not self._is_under_way and (self._first is not None or not self._firsts.empty()):
             first = self._first = self._first or self._firsts.get_nowait()
-            if time.monotonic() < first.not_before:
+            if runtime.monotonic() < first.not_before:
                 return
             wanted = self._wanted.positions
             positions = {p: wanted[p] for p in first.partitions if p in mine and p in wanted}
@@ -207,7 +207,7 @@ class OffsetCommits:
             self._first = None
             self._tell(first.then)
         elif first is not None:
-            self._first = first._replace(not_before=time.monotonic() + _RETRY_SECONDS)
+            self._first = first._replace(not_before=runtime.monotonic() + _RETRY_SECONDS)
 
     def _note_committed(self, positions: Mapping[Partition, Position]) -> None:
         self._committed.update(positions)
@@ -219,7 +219,7 @@ class OffsetCommits:
             self._failed = False
 
     def _say_failed(self, error: LogUnavailable) -> None:
-        now = time.monotonic()
+        now = runtime.monotonic()
         self._refused_since = self._refused_since or now
         # a rebalance is no trouble, unless it does not end
         if isinstance(error, GroupRebalances) and now - self._refused_since < _REBALANCE_SECONDS:

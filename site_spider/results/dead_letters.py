@@ -6,9 +6,10 @@ import asyncio
 import logging
 from concurrent.futures import Future
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import partial
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Message, MessagePlace, Producer
 from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected
@@ -113,6 +114,6 @@ def _headers(message: Message, reason: str) -> list[tuple[str, bytes]]:
         "origin_partition": str(origin.number),
         "origin_offset": str(message.offset),
         "origin_timestamp": str(message.timestamp_ms),
-        "failed_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "failed_at": runtime.now(UTC).isoformat(timespec="milliseconds"),
     }
     return [(name, value.encode("utf-8", "backslashreplace")) for name, value in values.items()]

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 
+from site_spider import runtime
 from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.results.batch import Batch, Batcher, BatchLimits
@@ -233,7 +232,7 @@ class Delivery:
             reason = self._outcome(batch, write)
         except BatchError as error:
             reason = f"the sink's answer is of no use: {error}"
-            self._batcher.fail(batch.number, self._now(), random.random())  # noqa: S311 - spreads retries only
+            self._batcher.fail(batch.number, self._now(), runtime.random())  # spreads retries only
         since = self._away_since
         if not self._closed:
             self._said.availability(before[1], since, self.backlog_count, self._now(), reason)
@@ -245,7 +244,7 @@ class Delivery:
 
     def _outcome(self, batch: Batch, write: asyncio.Task[Sequence[Verdict]]) -> str:
         """Give what became of a write to the batcher; returns why it failed, empty if it did not."""
-        jitter = random.random()  # noqa: S311 - spreads retries only
+        jitter = runtime.random()  # spreads retries only
         failure = self._failure(write)
         if failure:
             self._batcher.fail(batch.number, self._now(), jitter)
@@ -254,7 +253,7 @@ class Delivery:
         self.tally.answered(verdicts)
         endings = self._batcher.settle(batch.number, verdicts, self._now(), jitter)
         if any(ending.verdict.answer is Answer.ACKNOWLEDGED for ending in endings):
-            self.last_accept_at = time.time()
+            self.last_accept_at = runtime.time()
         for ticket, record, verdict in endings:
             if verdict.answer is Answer.REJECTED:
                 self._said.rejected(record, verdict, self._now())

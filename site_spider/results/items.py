@@ -7,11 +7,12 @@ again leaves the same documents. What cannot be stored makes the seed a dead let
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
 from itemadapter import ItemAdapter
 
+from site_spider import runtime
 from site_spider.contracts.sink import Record
 from site_spider.errors import SinkRejected
 from site_spider.results.json_values import JsonValues
@@ -35,7 +36,7 @@ def item_record(item: Any, page: SeedPage, place: int, spider: str) -> Record:
         "task_id": page.task_id,
         "seed_url_id": page.seed_url_id,
         "depth": page.depth,
-        "fetched_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "fetched_at": runtime.now(UTC).isoformat(timespec="milliseconds"),
         "spider": spider,
     }
     return Record(key, document, values.size_bytes + _OVERHEAD_BYTES + len(page.url), "item")

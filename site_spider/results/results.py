@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from sys import getsizeof
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from site_spider import runtime
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.ledger.completion import Completion
@@ -85,7 +86,7 @@ class Results(SeedListener):
         if description is not None and not document.get("reason"):
             document = {**document, "reason": failure_name(str(description))}
         if not document.get("fetched_at"):  # nothing was fetched, or somebody made it who does not say
-            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            now = runtime.now(UTC).isoformat(timespec="milliseconds")
             document = {**document, "fetched_at": now, "spider": document.get("spider") or self._form.spider}
         self._tally.page(document, job, is_again=is_again)
         if job is not None:

@@ -8,7 +8,8 @@ processes, and what it fetched could not be committed.
 from __future__ import annotations
 
 import logging
-import time
+
+from site_spider import runtime
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +39,12 @@ class Silence:
     def seconds(self) -> float:
         """Since the log was asked, without an answer."""
         since = self._since
-        return 0.0 if since is None else time.monotonic() - since
+        return 0.0 if since is None else runtime.monotonic() - since
 
     def asked(self) -> None:
         """A commit was begun, for the first time or again."""
         if self._since is None:
-            self._since = time.monotonic()
+            self._since = runtime.monotonic()
 
     def look(self) -> None:
         """Say that the log is silent, once."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
+from site_spider import runtime
 from site_spider.contracts.sink import Answer, Verdict
 from site_spider.histogram import Histogram
 
@@ -40,7 +40,7 @@ class CommitTally:
     def succeeded(self) -> None:
         """Offsets are committed."""
         self.outcomes["succeeded"] += 1
-        self.last_at = time.time()
+        self.last_at = runtime.time()
 
     def failed(self) -> None:
         """They are not, for now."""

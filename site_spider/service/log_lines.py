@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
@@ -17,6 +16,7 @@ from scrapy.crawler import Crawler
 from scrapy.extensions.logstats import LogStats
 from scrapy.settings import BaseSettings
 
+from site_spider import runtime
 from site_spider.engine import log_record
 from site_spider.engine.parts import part_of
 from site_spider.errors import SiteSpiderError
@@ -78,7 +78,7 @@ class RateLine(LogStats):
     """Scrapy's line each LOGSTATS_INTERVAL, with the lag of the group behind it; none at the start."""
 
     _crawler: Crawler
-    _saying: threading.Thread | None = None
+    _saying: runtime.Thread | None = None
     _has_begun = False
     _items_before = 0
 
@@ -100,7 +100,7 @@ class RateLine(LogStats):
         elif self._saying is None or not self._saying.is_alive():
             self.calculate_stats()
             said = (self.pages, self.prate, self.items, self.irate)
-            self._saying = threading.Thread(
+            self._saying = runtime.Thread(
                 target=self._say, args=(group, *said), name="site-rate-line", daemon=True
             )
             self._saying.start()

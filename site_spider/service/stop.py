@@ -12,13 +12,13 @@ import logging
 import os
 import signal
 import sys
-import threading
-import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 from scrapy.crawler import CrawlerProcessBase
+
+from site_spider import runtime
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Stop:
 
     def catch_signals(self) -> None:
         """Stand in front of Scrapy's handlers, where a Scrapy process has installed them."""
-        if threading.current_thread() is not threading.main_thread():
+        if runtime.current_thread() is not runtime.main_thread():
             return
         for number in _SIGNALS:
             handler = signal.getsignal(number)
@@ -75,7 +75,7 @@ class Stop:
     def begin(self) -> None:
         """The stop has begun, for whatever reason: from now on there is a limit."""
         if self._deadline is None:
-            self._deadline = time.monotonic() + self._grace_seconds
+            self._deadline = runtime.monotonic() + self._grace_seconds
 
     @property
     def has_begun(self) -> bool:
@@ -86,12 +86,12 @@ class Stop:
         """What is left of the grace, a second at least; it begins now when it has not."""
         self.begin()
         assert self._deadline is not None
-        return max(1.0, self._deadline - time.monotonic())
+        return max(1.0, self._deadline - runtime.monotonic())
 
     def look(self) -> None:
         """End the process when its time is up; called on the watchdog's thread."""
         deadline = self._deadline
-        if self.owns_process and deadline is not None and time.monotonic() > deadline + _SPARE_SECONDS:
+        if self.owns_process and deadline is not None and runtime.monotonic() > deadline + _SPARE_SECONDS:
             self._time_is_up()
 
     def _time_is_up(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
+
+from site_spider import runtime
 
 _LOOK_SECONDS = 0.25
 _COMMIT_SECONDS = 0.1  # how often the intake is told what is safe to commit
@@ -19,14 +20,14 @@ async def tick(
     """Call all of them until cancelled: `commit` often, as far as it is quick, and the others less often."""
     look_at = 0.0
     while True:
-        now = time.perf_counter()
+        now = runtime.perf_counter()
         if is_time := now >= look_at:
             look_at = now + _LOOK_SECONDS
             for look in looks:
                 look()
-        began = time.perf_counter()
+        began = runtime.perf_counter()
         commit()
-        spent = time.perf_counter() - began
+        spent = runtime.perf_counter() - began
         if is_time:
             await look_at_queues()
         await asyncio.sleep(max(_COMMIT_SECONDS, spent / _COMMIT_SHARE))

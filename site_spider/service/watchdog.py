@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
-import time
 import traceback
 from collections.abc import Callable
+
+from site_spider import runtime
 
 
 class Watchdog:
@@ -23,20 +23,20 @@ class Watchdog:
         self._limit_seconds = limit_seconds
         self._bite = bite
         self._look_at_stop = look_at_stop
-        self._beat_at = time.monotonic()
+        self._beat_at = runtime.monotonic()
         self._interval_seconds = min(1.0, limit_seconds / 4)
         self._loop = asyncio.get_running_loop()
-        self._done = threading.Event()
-        self._watched = threading.get_ident()
+        self._done = runtime.Event()
+        self._watched = runtime.get_ident()
         self._beat()
-        threading.Thread(target=self._watch, name="site-watchdog", daemon=True).start()
+        runtime.Thread(target=self._watch, name="site-watchdog", daemon=True).start()
 
     def stop(self) -> None:
         """Watch the loop no more."""
         self._done.set()
 
     def _beat(self) -> None:
-        self._beat_at = time.monotonic()
+        self._beat_at = runtime.monotonic()
         if not self._done.is_set():
             self._loop.call_later(self._interval_seconds, self._beat)
 
@@ -51,9 +51,9 @@ class Watchdog:
 
     def _watch(self) -> None:
         while True:
-            time.sleep(self._interval_seconds)
+            runtime.sleep(self._interval_seconds)
             self._look_at_stop()
-            if not self._done.is_set() and time.monotonic() - self._beat_at > self._limit_seconds:
+            if not self._done.is_set() and runtime.monotonic() - self._beat_at > self._limit_seconds:
                 try:
                     self._show()
                 finally:  # nobody may read stderr any more

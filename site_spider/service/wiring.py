@@ -6,13 +6,12 @@ the life-cycle of seeds, a reason of `Urgency`, or a function that is asked late
 
 from __future__ import annotations
 
-import secrets
 from functools import partial
 
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.download.bodies import Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks
 from site_spider.dupefilter.seed_filter import pages_of
@@ -106,7 +105,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         wake()
 
     # seeds in flight
-    lifecycle, ledger = Lifecycle(), Ledger(owner=secrets.token_hex(4))
+    lifecycle, ledger = Lifecycle(), Ledger(owner=runtime.token_hex(4))
     completion = Completion(ledger, lifecycle)
 
     # results

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC
 from json.encoder import encode_basestring as quoted
 
 from scrapy import Request
 from scrapy.http import Headers, Response
 
-from site_spider import meta_keys
+from site_spider import meta_keys, runtime
 from site_spider.download.proxies.middlewares import proxied_by
 from site_spider.frontier.retry.descriptions import describe_retries, describe_status
 from site_spider.page.decode import media_type
@@ -46,7 +46,7 @@ def describe_request(result: Result, request: Request, spider: str) -> None:
     result.final_url = request.url
     result.proxy = proxied_by(request)
     result.spider = spider
-    result.fetched_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+    result.fetched_at = runtime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def headers_json(headers: Headers) -> str:

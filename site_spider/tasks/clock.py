@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Message, MessagePlace, Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SiteSpiderError
@@ -55,7 +55,7 @@ class BrokerClock:
 
     def now(self) -> float:
         """The broker's time, as a Unix time."""
-        return time.time() - self.ahead_seconds
+        return runtime.time() - self.ahead_seconds
 
     def measure(self) -> None:
         """Blocks for some seconds at most. Says it when the clocks differ."""
@@ -82,9 +82,9 @@ class BrokerClock:
         if not self._has_topic:
             self._log.make_topic(self._topic, 1, compacted=True, dated=True)
             self._has_topic = True
-        before = time.time()
+        before = runtime.time()
         place = self._producer.send(self._topic, _KEY, b"").result(_ANSWER_SECONDS)
-        took = time.time() - before
+        took = runtime.time() - before
         if not place.written_ms:
             raise SiteSpiderError(
                 f"topic {self._topic} is not dated by the server; set its "
@@ -117,7 +117,7 @@ class TimeLimits:
 
     def open(self) -> None:
         """Judge what has expired before any seed is polled. Raises LogUnavailable."""
-        self._measure_at = time.monotonic() + _MEASURE_SECONDS
+        self._measure_at = runtime.monotonic() + _MEASURE_SECONDS
         self._clock.measure()
         now = datetime.fromtimestamp(self._clock.now(), UTC)
         for task in self._board:
@@ -128,7 +128,7 @@ class TimeLimits:
 
     def look(self) -> None:
         """To be called now and then."""
-        now = time.monotonic()
+        now = runtime.monotonic()
         if now >= self._measure_at:
             self._measure_at = now + _MEASURE_SECONDS
             self._background.start(asyncio.to_thread(self._clock.measure), "the broker's time")

@@ -8,12 +8,11 @@ meanwhile either lies below those ends, or its process has read that the task is
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog, TopicReader
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, TopicMissing
 from site_spider.seed.seed import Seed, parse_seed
@@ -56,7 +55,7 @@ class TaskProducer:
         self._producer = producer
         self._topics = topics
         self._task_id = task_id
-        self._name = secrets.token_hex(6)
+        self._name = runtime.token_hex(6)
         self._highs: dict[Partition, int] = {}
         self._uncounted: dict[Partition, deque[int]] | None = None  # offsets; None: nobody asks for them
         self._counted = Endings()
@@ -108,13 +107,13 @@ class TaskProducer:
         close_for_all(self._log, self._producer, self._topics, [task_id], parked, messages)
 
     def _count_messages(self, *, is_new: bool) -> int:
-        deadline, count = time.monotonic() + _COUNT_SECONDS, 0
+        deadline, count = runtime.monotonic() + _COUNT_SECONDS, 0
         for topic in self._topics.all_seeds:
             try:
                 for message in self._log.read(topic):
                     seed = seed_of(message, self._task_id)
                     count += seed is not None and not prefix_of(seed, message.headers)
-                    if time.monotonic() > deadline:
+                    if runtime.monotonic() > deadline:
                         return UNKNOWN if is_new else 0
             except TopicMissing:
                 continue
@@ -151,10 +150,10 @@ def close_for_all(
 def _say(log: SeedLog, producer: Producer, topics: TaskTopics, facts: Iterable[tuple[str, Fact]]) -> None:
     """Durable when it returns."""
     sent = [producer.send(topics.control, *written(task_id, fact)) for task_id, fact in facts]
-    deadline = time.monotonic() + _ANSWER_SECONDS
+    deadline = runtime.monotonic() + _ANSWER_SECONDS
     try:
         for future in sent:
-            future.result(max(0.0, deadline - time.monotonic()))
+            future.result(max(0.0, deadline - runtime.monotonic()))
     except TimeoutError:
         raise LogUnavailable(
             f"{log.address} took no record for {topics.control} within {_ANSWER_SECONDS:g} s"

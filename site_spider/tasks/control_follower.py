@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
 from site_spider.errors import LogUnavailable
 from site_spider.outage import Outage
@@ -40,11 +40,11 @@ class ControlFollower:
         self._bad = BadRecords(topic, count)
         self._barriers: SimpleQueue[Then] = SimpleQueue()
         self._waiting: list[Then] = []  # for the end of the log as it was when they were taken
-        self._stopping = threading.Event()
+        self._stopping = runtime.Event()
         self._away = Outage(
             logger, "The control log of tasks cannot be read, trying again", "It is read again"
         )
-        self._thread = threading.Thread(target=self._run, name="site-task-ends", daemon=True)
+        self._thread = runtime.Thread(target=self._run, name="site-task-ends", daemon=True)
 
     # --- on the event loop's thread ---------------------------------------------------------
 

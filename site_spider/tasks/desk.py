@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from contextlib import closing
 from datetime import UTC, datetime
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.errors import ConfigError, TopicMissing
 from site_spider.tasks.board import CANCELLED, SEPARATOR, VERSION_HEADER, Board, Cancelled, note_key
@@ -98,11 +98,11 @@ class TaskDesk:
 
     def watch(self, is_enough: Callable[[Board], bool], timeout_seconds: float) -> bool:
         """Read again and again until it is enough; False when it is not in time."""
-        deadline = time.monotonic() + timeout_seconds
+        deadline = runtime.monotonic() + timeout_seconds
         while not is_enough(self.board):
-            if time.monotonic() > deadline:
+            if runtime.monotonic() > deadline:
                 return False
-            time.sleep(_LOOK_SECONDS)
+            runtime.sleep(_LOOK_SECONDS)
             self.read()
         return True
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SiteSpiderError
@@ -124,7 +124,7 @@ class OverTasks:
 
     def look(self) -> None:
         """To be called now and then."""
-        now = time.monotonic()
+        now = runtime.monotonic()
         if now < self._look_at:
             return
         self._look_at = now + _OVER_SECONDS

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Collection
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
 from site_spider.errors import LogUnavailable
 from site_spider.outage import Outage
@@ -42,17 +41,17 @@ class Follower:
         self._changed = changed
         self._bad = BadRecords(topic, count)
         self._reader: TopicReader | None = None
-        self._stopping = threading.Event()
+        self._stopping = runtime.Event()
         self._away = Outage(logger, "The task topic cannot be read, trying again", "It is read again")
-        self._thread = threading.Thread(target=self._run, name="site-tasks", daemon=True)
+        self._thread = runtime.Thread(target=self._run, name="site-tasks", daemon=True)
 
     def open(self, timeout_seconds: float) -> None:
         """Read all that is there. Blocks; raises LogUnavailable."""
         self._reader = reader = self._log.reader(self._topic, compacted=True)
-        deadline = time.monotonic() + timeout_seconds
+        deadline = runtime.monotonic() + timeout_seconds
         while not reader.is_at_end:
             self._take(reader.poll(_POLL_SECONDS))
-            if time.monotonic() > deadline and not reader.is_at_end:
+            if runtime.monotonic() > deadline and not reader.is_at_end:
                 raise LogUnavailable(
                     f"The task topic {self._topic} at {self._log.address} could not be read to its end "
                     f"within {timeout_seconds:g} s (SITE_STARTUP_WAIT_SECONDS)."

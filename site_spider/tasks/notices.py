@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 
+from site_spider import runtime
 from site_spider.engine.background import Background
 from site_spider.tasks import webhook
 from site_spider.tasks.board import Board
@@ -47,7 +47,7 @@ class Notices:
 
     def look(self) -> None:
         """To be called now and then."""
-        now = time.time()
+        now = runtime.time()
         if now < self._look_at or not self._has_first():
             return
         self._look_at = now + _LOOK_SECONDS
@@ -65,7 +65,7 @@ class Notices:
             await self._try(task_id, url, ending, ended)
 
     async def _try(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
-        sent = webhook.notice(ended.event, self._secret, int(time.time()))
+        sent = webhook.notice(ended.event, self._secret, int(runtime.time()))
         attempt = await asyncio.to_thread(webhook.post, url, sent, self._may_reach)
         if attempt.error:
             logger.warning("The webhook of task %s was not taken: %s", task_id, attempt.error)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import NamedTuple
 
+from site_spider import runtime
 from site_spider.tasks.changes import changed, in_state
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.desk import TaskDesk
@@ -93,7 +94,7 @@ class TaskOrders:
         if not words:
             raise BadTask("set needs a change, such as weight=2")
         is_limit = any(word.startswith("expires=") for word in words)
-        now = self._desk.now() if is_limit else datetime.now(UTC)
+        now = self._desk.now() if is_limit else runtime.now(UTC)
         return lambda before: changed(before or usual_task(self._task_id), words, now)
 
     def _put(self, state: str) -> None:

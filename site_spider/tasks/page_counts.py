@@ -8,11 +8,11 @@ record is read once.
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
 from site_spider.errors import LogUnavailable
 from site_spider.tasks.counted_page import BadPages, read, task_of
@@ -90,8 +90,8 @@ class PageTable:
     def __init__(self, log: SeedLog, topic: str) -> None:
         self._log = log
         self._topic = topic
-        self._turn = threading.Lock()
-        self._stopping = threading.Event()
+        self._turn = runtime.Lock()
+        self._stopping = runtime.Event()
         self._begin()
 
     def _begin(self) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SiteSpiderError
@@ -42,7 +42,7 @@ class PageLog:
         self._producer = producer
         self._topic = topic
         self._background = background
-        self._writer = secrets.token_hex(6)
+        self._writer = runtime.token_hex(6)
         self._records = 0
         self._has_topic = False
         self._is_writing = False

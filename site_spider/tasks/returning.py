@@ -15,13 +15,12 @@ does not is lost. What is not there either is said, and stays counted as parked.
 from __future__ import annotations
 
 import logging
-import secrets
-import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import closing, suppress
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
 from site_spider.errors import SinkRejected, SiteSpiderError
 from site_spider.tasks.board import RETURNED, Board, note_key
@@ -96,7 +95,7 @@ class _Returning:
         self._log = log
         self._producer = producer
         self._topics = topics
-        self._name = secrets.token_hex(6)
+        self._name = runtime.token_hex(6)
         self._notes = 0
         self._works: dict[bytes, _Work] = {}  # by the header of their messages
         self._under_way: deque[tuple[Message, _Work, Future[MessagePlace]]] = deque()
@@ -112,7 +111,7 @@ class _Returning:
         board, free = self._free(task_ids)
         claims = {task_id: board.returned(task_id).model_copy(update={"by": self._by()}) for task_id in free}
         self._write_notes(claims)
-        time.sleep(
+        runtime.sleep(
             _HEARD_SECONDS
         )  # who has claimed it at the same moment has done so by then: the last one has it
         board = read_board(self._log, self._topics.tasks)
@@ -121,18 +120,18 @@ class _Returning:
         return mine
 
     def _free(self, task_ids: Collection[str]) -> tuple[Board, set[str]]:
-        before, still_at = None, time.monotonic() + _STILL_SECONDS
+        before, still_at = None, runtime.monotonic() + _STILL_SECONDS
         while True:
             board = read_board(self._log, self._topics.tasks)
             at_work = {task_id: board.returned(task_id).by for task_id in task_ids}
             before = at_work if before is None else before
             free = {task_id for task_id, by in at_work.items() if not by}
-            if not free and time.monotonic() > still_at:
+            if not free and runtime.monotonic() > still_at:
                 free = {task_id for task_id, by in at_work.items() if by == before[task_id]}
-                before, still_at = None, time.monotonic() + _STILL_SECONDS
+                before, still_at = None, runtime.monotonic() + _STILL_SECONDS
             if free:
                 return board, free
-            time.sleep(_LOOK_SECONDS)
+            runtime.sleep(_LOOK_SECONDS)
 
     def _by(self) -> str:
         self._notes += 1
@@ -149,7 +148,7 @@ class _Returning:
         self._read_to = {
             number: min(work.starts.get(number, 0) for work in works) for number in ends if works
         }
-        self._note_at = time.monotonic() + _NOTE_SECONDS
+        self._note_at = runtime.monotonic() + _NOTE_SECONDS
 
     def put_back(self, task_ids: Collection[str]) -> int:
         """Do it for tasks that were claimed."""
@@ -200,7 +199,7 @@ class _Returning:
                 self._send(message, work)
             if not is_again:
                 self._read_to[number] = message.offset + 1
-            if self._unnoted >= _NOTE_EVERY or time.monotonic() >= self._note_at:
+            if self._unnoted >= _NOTE_EVERY or runtime.monotonic() >= self._note_at:
                 self._note(by=self._by())
         self._settle_all()
 
@@ -236,7 +235,7 @@ class _Returning:
         self._settle_all()
         self._tell_ends()
         self._write_notes({work.task_id: self._next_note(work, by) for work in self._works.values()})
-        self._note_at, self._unnoted = time.monotonic() + _NOTE_SECONDS, 0
+        self._note_at, self._unnoted = runtime.monotonic() + _NOTE_SECONDS, 0
 
     def _next_note(self, work: _Work, by: str) -> Returned:
         offsets = {str(number): offset for number, offset in work.offsets(self._read_to).items()}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import socket
 from collections.abc import Callable, Collection
 
+from site_spider import runtime
 from site_spider.tasks.clock import TimeLimits
 from site_spider.tasks.follower import Changed, Follower
 from site_spider.tasks.gate import TaskGate
@@ -80,4 +80,4 @@ class Tasks:
 
 def process_name() -> str:
     """Of this process among all that write to the task topic."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    return f"{socket.gethostname()}-{os.getpid()}-{runtime.token_hex(4)}"

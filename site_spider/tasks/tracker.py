@@ -8,12 +8,12 @@ counted.
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from site_spider import runtime
 from site_spider.bounded_dict import BoundedDict
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import SeedError
@@ -45,7 +45,7 @@ class Tracked:
         self.task_id = task_id
         self._prefix = prefix  # of the names of its counts
         self.began = False
-        self.first_ms = int(time.time() * 1000)
+        self.first_ms = int(runtime.time() * 1000)
         self._pages: dict[str, PageFact] = {}
 
     def add(self, page: PageFact) -> None:
@@ -60,7 +60,7 @@ class Tracked:
         """With how the seed has ended."""
         pages = self._pages.values()
         answered, size_bytes = sum(page.is_answered for page in pages), sum(page.size_bytes for page in pages)
-        now_ms = int(time.time() * 1000)
+        now_ms = int(runtime.time() * 1000)
         return Counts({self._prefix + outcome: 1}, self.first_ms, now_ms, answered, size_bytes)
 
 

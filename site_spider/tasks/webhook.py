@@ -10,11 +10,11 @@ import hmac
 import json
 import socket
 import ssl
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from site_spider import runtime
 from site_spider.tasks.ending import WebhookAttempt
 
 MOST_ATTEMPTS = 12
@@ -61,7 +61,7 @@ def notice(event: Mapping[str, Any], secret: bytes, now_seconds: int) -> Notice:
 
 def post(url: str, sent: Notice, may_reach: MayReach) -> WebhookAttempt:
     """Try once. Blocks for some seconds at most, and never raises."""
-    at_ms, deadline = int(time.time() * 1000), time.monotonic() + _SECONDS
+    at_ms, deadline = int(runtime.time() * 1000), runtime.monotonic() + _SECONDS
     try:
         status = _status(_exchange(url, sent, may_reach, deadline))
     except (OSError, ValueError) as error:
@@ -113,7 +113,7 @@ def _first_line(stream: socket.socket, deadline: float) -> bytes:
 
 
 def _left(deadline: float) -> float:
-    if (seconds := deadline - time.monotonic()) <= 0:
+    if (seconds := deadline - runtime.monotonic()) <= 0:
         raise TimeoutError(f"no answer within {_SECONDS:g} s")
     return seconds
 

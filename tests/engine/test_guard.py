@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from site_spider.engine import guard
+from site_spider import runtime
 from site_spider.engine.guard import CallbackBroken, CallbackCancelled, CallbackTimeout, guarded
 
 Answer = Callable[[], Awaitable[Any]]
@@ -107,7 +107,7 @@ def test_what_waits_too_long_is_ended(callback: Answer) -> None:
 def test_time_before_the_first_wait_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A callback that has computed for all of its time is ended where it waits."""
     clock = [0.0]
-    monkeypatch.setattr(guard.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(runtime, "monotonic", lambda: clock[0])
 
     async def slow() -> None:
         clock[0] = 120.0

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
+import pytest
 import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from site_spider import runtime
 from site_spider.engine.turns import Turns
 
 BUDGET_MS = 20
@@ -151,6 +153,14 @@ def test_one_who_is_cancelled_holds_up_nobody() -> None:
         await asyncio.wait_for(second, 5)
 
     run(scenario)
+
+
+def test_each_process_of_a_simulation_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Clock(), Clock()
+    processes = iter([first, second, first])
+    monkeypatch.setattr(runtime, "this_process", lambda: next(processes))
+    found = [Turns.of_running_loop() for _ in range(3)]
+    assert found[0] is found[2] is not found[1]
 
 
 def test_each_loop_has_its_own() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +19,7 @@ from elasticsearch import (
     TransportError,
 )
 
+from site_spider import runtime
 from site_spider.adapters.elasticsearch.answer import (
     Action,
     UnexpectedResponse,
@@ -202,7 +202,7 @@ class ElasticsearchSink:
             if not refuses_content(error):
                 raise self._options.unavailable(explained(error)) from error
             if len(updates) == 1 and error.status_code == TOO_LARGE:
-                return [TooLarge(updates[0], time.monotonic())]
+                return [TooLarge(updates[0], runtime.monotonic())]
             if len(updates) == 1:
                 return [Verdict(Answer.REJECTED, explained(error))]
         except (TransportError, RecursionError, UnexpectedResponse) as error:
@@ -236,5 +236,5 @@ class ElasticsearchSink:
             filter_path="errors,items.*._id,items.*.status,items.*.error",
         )
         verdicts = verdicts_of(answer.body, [update.key for update in updates], action or self._action)
-        self._sizes.passed(sum(len(update.lines) for update in updates), time.monotonic())
+        self._sizes.passed(sum(len(update.lines) for update in updates), runtime.monotonic())
         return verdicts

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Self, TypeVar
 
+from site_spider import runtime
 from site_spider.adapters.hbase.options import HBaseOptions
 from site_spider.adapters.hbase.table import HBaseTable
 from site_spider.contracts.sink import Record, Verdict
@@ -28,7 +27,7 @@ class HBaseSink:
     def __init__(self, options: HBaseOptions) -> None:
         self._options = options
         self._table: HBaseTable | None = None
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: runtime.ThreadPoolExecutor | None = None
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
@@ -44,7 +43,7 @@ class HBaseSink:
         """Connect, and create the table if it is missing. Raises SinkUnavailable, ConfigError."""
         await self.close()
         self._table = HBaseTable(self._options)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hbase-sink")
+        self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="hbase-sink")
         await self._run(self._table.open)
 
     async def check(self) -> str:
@@ -53,7 +52,7 @@ class HBaseSink:
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in as few calls as the server takes. Raises SinkUnavailable."""
-        table, deadline = self._table, time.monotonic() + WRITE_SECONDS
+        table, deadline = self._table, runtime.monotonic() + WRITE_SECONDS
         if table is None:
             raise SinkUnavailable("The HBase sink is not open.")
         return await self._run(lambda: table.write(records, deadline))

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple, NoReturn
 
+from site_spider import runtime
 from site_spider.adapters.hbase.connection import (
     CLIENT_ERRORS,
     HBaseConnection,
@@ -140,10 +140,10 @@ class HBaseTable:
         except BaseException:
             self.close()
             raise
-        self._used_at = time.monotonic()
+        self._used_at = runtime.monotonic()
 
     def _connected(self) -> HBaseConnection:
-        if self._connection is not None and time.monotonic() - self._used_at > IDLE_SECONDS:
+        if self._connection is not None and runtime.monotonic() - self._used_at > IDLE_SECONDS:
             self.close()
         if self._connection is None:
             self._connection = self._options.connect(OPEN_TIMEOUT_SECONDS)
@@ -181,7 +181,7 @@ class HBaseTable:
     # --- Writing ---
 
     def _put(self, call: Sequence[_NumberedRow], deadline: float) -> list[tuple[int, Verdict]]:
-        if time.monotonic() > deadline:
+        if runtime.monotonic() > deadline:
             late = Verdict(Answer.RETRY, "the server took too long for the calls before this one")
             return [(number, late) for number, _ in call]
         try:

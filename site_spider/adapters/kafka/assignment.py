@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
+from site_spider import runtime
 from site_spider.adapters.kafka.closing import ClientClosing
 from site_spider.adapters.kafka.group_assignment import listed
 from site_spider.adapters.kafka.topic_ids import TopicIds
@@ -91,8 +91,8 @@ class KafkaAssignment:
         has_assignment = bool(self._client.assignment())
         self._is_revoked = False
         self._client.unsubscribe()
-        deadline = time.monotonic() + (_UNSUBSCRIBE_SECONDS if has_assignment else _COMMIT_PAUSE_SECONDS)
-        while not self._is_revoked and time.monotonic() < deadline:
+        deadline = runtime.monotonic() + (_UNSUBSCRIBE_SECONDS if has_assignment else _COMMIT_PAUSE_SECONDS)
+        while not self._is_revoked and runtime.monotonic() < deadline:
             self._client.poll(_UNSUBSCRIBE_STEP_SECONDS)
 
     def __contains__(self, partition: object) -> bool:
@@ -139,7 +139,7 @@ class KafkaAssignment:
 
     def unlearned_seconds(self) -> float:
         """For how long some committed position has not been told; 0 when all are known."""
-        return time.monotonic() - self._unlearned_since if self._unlearned else 0.0
+        return runtime.monotonic() - self._unlearned_since if self._unlearned else 0.0
 
     def lose_all(self) -> None:
         """The membership has ended, and the client does not say so; `raise_failure` as in a rebalance."""
@@ -184,7 +184,7 @@ class KafkaAssignment:
             )
             client.incremental_assign(raw)
             client.pause(raw)
-            self._unlearned_since = time.monotonic()
+            self._unlearned_since = runtime.monotonic()
             self._unlearned.update(to_ours(raw))
             return
         client.incremental_assign(_begun(raw, self._ids.former))
@@ -248,16 +248,16 @@ class KafkaAssignment:
         self, positions: Mapping[Partition, Position], patience_seconds: float
     ) -> None:
         """Try a few times; while the group rebalances for as long as the patience lasts."""
-        deadline = time.monotonic() + patience_seconds
+        deadline = runtime.monotonic() + patience_seconds
         for attempt in itertools.count(1):
             try:
                 return self._commit(positions)
             except LogUnavailable as error:
-                may_wait = isinstance(error, GroupRebalances) and time.monotonic() < deadline
+                may_wait = isinstance(error, GroupRebalances) and runtime.monotonic() < deadline
                 if attempt >= _COMMIT_ATTEMPTS and not may_wait:
                     logger.warning("%s The next owner repeats what was not committed.", error)
                     return None
-            time.sleep(_COMMIT_PAUSE_SECONDS)
+            runtime.sleep(_COMMIT_PAUSE_SECONDS)
         return None
 
 

@@ -8,10 +8,10 @@ read the new files: half of a pair, or an authority that the servers do not use 
 from __future__ import annotations
 
 import logging
-import time
 
 from confluent_kafka import KafkaException
 
+from site_spider import runtime
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.health import TopicQuestion
 from site_spider.adapters.replaced_files import LOOK_SECONDS, ReplacedFiles
@@ -48,13 +48,13 @@ class Certificates:
 
     def are_renewed(self) -> bool:
         """Whether to make another client; then they count as read. With new ones it takes up to 2 s."""
-        if not self._files.is_due() or not self._files.look() or time.monotonic() < self._try_at:
+        if not self._files.is_due() or not self._files.look() or runtime.monotonic() < self._try_at:
             return False
         try:
             TopicQuestion(self._config, _TOPIC)(_ANSWER_SECONDS)
         except (KafkaException, ValueError, TypeError) as error:
             self._refused.goes_on(self._config.refused(error))
-            self._try_at = time.monotonic() + self._pause_seconds
+            self._try_at = runtime.monotonic() + self._pause_seconds
             self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
             return False
         self._pause_seconds = LOOK_SECONDS

@@ -11,10 +11,10 @@ as a killed process leaves its own.
 from __future__ import annotations
 
 import logging
-import threading
-import time
 
 from confluent_kafka import Consumer, KafkaException
+
+from site_spider import runtime
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class ClientClosing:
 
     def __init__(self, client: Consumer) -> None:
         self._client = client
-        self._over = threading.Event()
+        self._over = runtime.Event()
         self._thread: int | None = None
         self.has_begun = False
 
@@ -38,27 +38,27 @@ class ClientClosing:
             return
         self.has_begun = True
         self._answer_rebalances()
-        threading.Thread(target=self._close, name="site-kafka-closing", daemon=True).start()
+        runtime.Thread(target=self._close, name="site-kafka-closing", daemon=True).start()
         if not self._over.wait(_PATIENCE_SECONDS):
             logger.warning("A Kafka client did not close within %.0f s; going on.", _PATIENCE_SECONDS)
 
     def stay_if_late(self) -> None:
         """Does not return when the client is within its own close: to be called for an assignment."""
-        if threading.get_ident() == self._thread:
+        if runtime.get_ident() == self._thread:
             logger.warning("An assignment arrived while a Kafka client closed; it is left without an answer.")
             self._over.set()
-            threading.Event().wait()
+            runtime.Event().wait()
 
     def _answer_rebalances(self) -> None:
-        deadline = time.monotonic() + _ANSWER_SECONDS
+        deadline = runtime.monotonic() + _ANSWER_SECONDS
         try:
-            while self._client.consume(_BATCH, 0) and time.monotonic() < deadline:
+            while self._client.consume(_BATCH, 0) and runtime.monotonic() < deadline:
                 pass
         except KafkaException as error:
             logger.info("A Kafka client that closes says: %s", error)
 
     def _close(self) -> None:
-        self._thread = threading.get_ident()
+        self._thread = runtime.get_ident()
         try:
             self._client.close()
         except KafkaException as error:

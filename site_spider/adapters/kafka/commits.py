@@ -8,12 +8,12 @@ an earlier one has none.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
 
@@ -47,7 +47,7 @@ class KafkaCommits:
     @property
     def is_late(self) -> bool:
         """Whether a commit has waited long for its answer."""
-        return self._pending is not None and time.monotonic() - self._pending.begun_at > LATE_SECONDS
+        return self._pending is not None and runtime.monotonic() - self._pending.begun_at > LATE_SECONDS
 
     def wait(self, client: Consumer, positions: Mapping[Partition, Position]) -> None:
         """Commit and wait for the answer. Raises LogUnavailable."""
@@ -58,7 +58,7 @@ class KafkaCommits:
 
     def begin(self, client: Consumer, positions: Mapping[Partition, Position], answered: Answered) -> None:
         """As `begin_commit` of a consumer."""
-        self._pending = _Unanswered(positions, answered, time.monotonic())
+        self._pending = _Unanswered(positions, answered, runtime.monotonic())
         try:
             client.commit(offsets=_raw(positions), asynchronous=True)
         except KafkaException as error:

@@ -11,13 +11,12 @@ callbacks. All partitions are lost, and the consumer joins again with a new clie
 from __future__ import annotations
 
 import logging
-import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
+from site_spider import runtime
 from site_spider.adapters.kafka.assignment import KafkaAssignment
 from site_spider.adapters.kafka.certificates import Certificates
 from site_spider.adapters.kafka.commits import Answered, KafkaCommits
@@ -96,13 +95,13 @@ class KafkaConsumer:
             self._release_slot()
             raise self._config.refused(error) from None
         if self._begin_transactions is not None:
-            identity = f"{self._group}-{instance or uuid.uuid4().hex}"
+            identity = f"{self._group}-{instance or runtime.uuid4().hex}"
             self._transactions = self._begin_transactions(identity, self._client)
         self._assignment.subscribe(self._client, self._topics, owes_join=owes_join)
 
     def _join_again(self, ended: _Ended) -> None:
         """Raises what ended it when that has happened too often."""
-        if not self._rejoins.may(time.monotonic()):
+        if not self._rejoins.may(runtime.monotonic()):
             raise ended
         logger.warning("%s Joining again.", ended)
         self._replace_client(self._assignment.lose_all)
@@ -146,7 +145,7 @@ class KafkaConsumer:
             return []
 
     def _polled(self, timeout_seconds: float, limit: int) -> list[Message]:
-        deadline = time.monotonic() + timeout_seconds
+        deadline = runtime.monotonic() + timeout_seconds
         self._assignment.announce_ends(self._prefetch)
         self._gather(0, limit)  # also when enough waits here: the client answers rebalances in it
         while True:
@@ -159,7 +158,7 @@ class KafkaConsumer:
             if batch:
                 return batch
             self._assignment.announce_ends(self._prefetch)
-            remaining = deadline - time.monotonic()
+            remaining = deadline - runtime.monotonic()
             if remaining <= 0:
                 return []
             self._gather(min(remaining, _STEP_SECONDS), limit)
@@ -168,7 +167,7 @@ class KafkaConsumer:
         if self._assignment.is_to_rejoin:
             self._assignment.rejoin()
         elif not self._health.suspected and self._owners.is_to_rejoin(
-            self._client.memberid(), time.monotonic()
+            self._client.memberid(), runtime.monotonic()
         ):
             self._assignment.announce_ends(self._prefetch)
             self._assignment.give_up_all()
@@ -272,7 +271,7 @@ class KafkaConsumer:
         for raw in rest:
             if other := self._handed_out(raw):
                 self._prefetch.put(other, self._assignment.number(other.partition))
-        self._gaps.look(time.monotonic())
+        self._gaps.look(runtime.monotonic())
 
     def _handed_out(self, raw: RawMessage) -> Message | None:
         error = raw.error()

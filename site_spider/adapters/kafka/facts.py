@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined] # not in its stubs
 
+from site_spider import runtime
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.group_assignment import members_of
 from site_spider.contracts.seed_log import LogFacts, Partition
@@ -46,11 +45,11 @@ def _written_at(config: KafkaConfig, offsets: Mapping[Partition, int]) -> dict[P
     found: dict[Partition, float] = {}
     if not offsets:
         return found
-    client = Consumer(config.reader(f"site_spider-facts-{uuid.uuid4().hex}", lambda _error: None))
-    deadline = time.monotonic() + _READ_SECONDS
+    client = Consumer(config.reader(f"site_spider-facts-{runtime.uuid4().hex}", lambda _error: None))
+    deadline = runtime.monotonic() + _READ_SECONDS
     try:
         client.assign([TopicPartition(*partition, offset) for partition, offset in offsets.items()])
-        while len(found) < len(offsets) and time.monotonic() < deadline:
+        while len(found) < len(offsets) and runtime.monotonic() < deadline:
             for raw in client.consume(len(offsets), 0.1):
                 partition = Partition(str(raw.topic()), raw.partition() or 0)
                 if raw.error() or (raw.offset() or 0) < offsets[partition]:

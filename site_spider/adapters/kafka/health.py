@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from site_spider import runtime
 from site_spider.adapters.kafka.config import KafkaConfig
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class BrokerHealth:
 
     def look(self) -> None:
         """Ask the servers when they are suspected and have not been asked for a while."""
-        if self.suspected and time.monotonic() >= self._next_probe:
+        if self.suspected and runtime.monotonic() >= self._next_probe:
             self.answers()
 
     def answers(self) -> bool:
@@ -103,7 +103,7 @@ class BrokerHealth:
             self._went_away()
             return False
         finally:
-            self._next_probe = time.monotonic() + _PROBE_INTERVAL_SECONDS
+            self._next_probe = runtime.monotonic() + _PROBE_INTERVAL_SECONDS
         self._came_back()
         return True
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
+from site_spider import runtime
 from site_spider.errors import SinkRejected
 from site_spider.results.document import encode, shortened
 from site_spider.results.exactly_once.held import Item, Link
@@ -44,13 +44,13 @@ class TransactionAttempt:
     """What became of the messages of one transaction, by number."""
 
     def __init__(self) -> None:
-        self.began = self.heard = time.monotonic()
+        self.began = self.heard = runtime.monotonic()
         self.unanswered: set[int] = set()
         self.failed: dict[int, KafkaError] = {}
 
     def report(self, number: int, error: KafkaError | None, _message: object) -> None:
         """A message was delivered, or not; as a client calls it."""
-        self.heard = time.monotonic()
+        self.heard = runtime.monotonic()
         self.unanswered.discard(number)
         if error is not None:
             self.failed[number] = error
@@ -77,7 +77,7 @@ class CutBodies:
 
     def say(self, topic: str, key: str) -> None:
         """One was cut."""
-        if self._limit.admit(time.monotonic()):
+        if self._limit.admit(runtime.monotonic()):
             logger.warning(
                 "The body of %s is cut, and has body_truncated: topic %s takes no larger message "
                 "(max.message.bytes). Bodies cut before without a line: %d",

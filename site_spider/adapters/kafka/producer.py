@@ -18,8 +18,6 @@ that was too large, in a topic that had just been made).
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections import Counter, deque
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -31,6 +29,7 @@ from typing import NamedTuple
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer
 from confluent_kafka import Message as RawMessage
 
+from site_spider import runtime
 from site_spider.adapters.kafka.certificates import Certificates
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
@@ -88,14 +87,14 @@ class KafkaProducer:
 
     def __init__(self, config: KafkaConfig, purpose: str = "") -> None:
         self._config = config
-        self._lock = threading.RLock()  # a future's callback may send the next message from within
+        self._lock = runtime.RLock()  # a future's callback may send the next message from within
         self._overflow: deque[_ProducerRecord] = deque()
         self._refused: dict[str, _Kept] = {}  # by topic
         self._with_client: Counter[str] = Counter()  # messages without a report, by topic
         self._unfinished: set[Future[MessagePlace]] = set()
         self._topic = ""  # the last one used: a topic to ask about that exists for certain
         self._broken = False
-        self._closed = threading.Event()
+        self._closed = runtime.Event()
         who = f"the producer{purpose and f' of {purpose}'}"
         self._clock = Outage(
             logger,
@@ -111,7 +110,7 @@ class KafkaProducer:
             level=logging.INFO if purpose else logging.WARNING,
         )
         self._client = self._new_client()
-        self._thread = threading.Thread(target=self._serve, name="site-kafka-producer", daemon=True)
+        self._thread = runtime.Thread(target=self._serve, name="site-kafka-producer", daemon=True)
         self._thread.start()
 
     def send(
@@ -138,9 +137,9 @@ class KafkaProducer:
 
     def flush(self, timeout_seconds: float) -> int:
         """See `site_spider.contracts.seed_log.Producer`."""
-        deadline = time.monotonic() + timeout_seconds
+        deadline = runtime.monotonic() + timeout_seconds
         while self._unfinished:
-            remaining = deadline - time.monotonic()
+            remaining = deadline - runtime.monotonic()
             self._client.flush(max(min(remaining, _POLL_SECONDS), 0))
             if remaining <= 0:
                 break
@@ -204,7 +203,7 @@ class KafkaProducer:
     def _ask_refusing(self) -> None:
         """Whether topics that refused what was sent take the first of it now, by itself."""
         with self._lock:
-            now = time.monotonic()
+            now = runtime.monotonic()
             for topic, kept in self._refused.items():
                 is_alone = not self._with_client[topic]
                 if is_alone and now >= kept.ask_at and not self._broken:
@@ -228,7 +227,7 @@ class KafkaProducer:
                 kept.back.append(outgoing)
             if code == KafkaError.INVALID_TIMESTAMP:
                 self._clock.goes_on(f"{outgoing.topic}: {error.str()}")
-                kept.ask_at = time.monotonic() + _REFUSED_SECONDS
+                kept.ask_at = runtime.monotonic() + _REFUSED_SECONDS
             return True
 
     def _is_first_kept(self, outgoing: _ProducerRecord) -> bool:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
+from site_spider import runtime
 from site_spider.adapters.kafka.certificates import Certificates
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.messages import to_message
@@ -64,7 +62,7 @@ class KafkaTopicReader:
             self._renew()
         if self._ends is None:
             self._client.poll(timeout_seconds)  # waits, and lets the client say what is wrong
-            if time.monotonic() >= self._ask_at:
+            if runtime.monotonic() >= self._ask_at:
                 self._begin()
         if self._ends is None:
             return []
@@ -78,7 +76,7 @@ class KafkaTopicReader:
         self._client.close()
 
     def _new_client(self) -> Consumer:
-        group = f"site_spider-read-{uuid.uuid4().hex}"
+        group = f"site_spider-read-{runtime.uuid4().hex}"
         return Consumer(self._config.reader(group, self._note_trouble))
 
     def _renew(self) -> None:
@@ -87,7 +85,7 @@ class KafkaTopicReader:
         self._client.assign([TopicPartition(self._topic, *position) for position in self._next.items()])
 
     def _begin(self) -> None:
-        self._ask_at = time.monotonic() + _ASK_SECONDS
+        self._ask_at = runtime.monotonic() + _ASK_SECONDS
         try:
             found = self._client.list_topics(self._topic, timeout=_ANSWER_SECONDS).topics[self._topic]
             if found.error is not None or not found.partitions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its stubs
 
+from site_spider import runtime
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.contracts.seed_log import Granted, Right
 
@@ -56,9 +56,9 @@ def _of_group(config: KafkaConfig, group: str, topic: str, seconds: float) -> _A
     The servers say more, but not without a risk (group_assignment.py).
     """
     client = Consumer(config.reader(group, lambda _error: None))
-    give_up = time.monotonic() + min(seconds, _GROUP_SECONDS)
+    give_up = runtime.monotonic() + min(seconds, _GROUP_SECONDS)
     try:
-        while time.monotonic() < give_up:
+        while runtime.monotonic() < give_up:
             with suppress(KafkaException):
                 client.committed([TopicPartition(topic, 0)], timeout=_STEP_SECONDS)
                 return _Authorized(_OF_GROUPS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -21,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its s
     OffsetSpec,
 )
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.facts import facts
@@ -199,13 +197,13 @@ class KafkaSeedLog:
         except LogUnavailable:
             if not self.partitions(topic):  # another process may have been quicker
                 raise
-        deadline = time.monotonic() + _ANSWER_SECONDS
+        deadline = runtime.monotonic() + _ANSWER_SECONDS
         while not self.partitions(topic):  # all servers hear of it
-            if time.monotonic() > deadline:
+            if runtime.monotonic() > deadline:
                 raise LogUnavailable(
                     f"Topic {topic} was made in Kafka at {self.address}, but is not there yet."
                 )
-            time.sleep(_COORDINATOR_PAUSE_SECONDS)
+            runtime.sleep(_COORDINATOR_PAUSE_SECONDS)
 
     def reader(self, topic: str, *, compacted: bool) -> KafkaTopicReader:  # noqa: ARG002 - the servers know
         """See `site_spider.contracts.seed_log.SeedLog`."""
@@ -302,15 +300,15 @@ class KafkaSeedLog:
     def _read(self, starts: dict[Partition, int], ends: dict[Partition, int]) -> Iterator[Message]:
         if not ends:
             return
-        client = Consumer(self._config.reader(f"site_spider-read-{uuid.uuid4().hex}", self._note_trouble))
+        client = Consumer(self._config.reader(f"site_spider-read-{runtime.uuid4().hex}", self._note_trouble))
         client.assign([TopicPartition(*partition, starts[partition]) for partition in ends])
-        heard = time.monotonic()
+        heard = runtime.monotonic()
         try:
             while ends:
                 batch = client.consume(_READ_BATCH, 0.1)
                 yield from before_ends(batch, ends)
-                heard = time.monotonic() if batch else heard
-                if time.monotonic() - heard > _SILENCE_SECONDS:
+                heard = runtime.monotonic() if batch else heard
+                if runtime.monotonic() - heard > _SILENCE_SECONDS:
                     raise LogUnavailable(f"Kafka at {self.address} stopped sending: {self._trouble}")
         finally:
             client.close()
@@ -318,11 +316,11 @@ class KafkaSeedLog:
 
 def _when_coordinated(question: Callable[[], R]) -> R:
     """Ask again while the servers are finding out which of them coordinates the group."""
-    deadline = time.monotonic() + _ANSWER_SECONDS
+    deadline = runtime.monotonic() + _ANSWER_SECONDS
     while True:
         try:
             return question()
         except KafkaException as error:
-            if error.args[0].code() not in _UNCOORDINATED or time.monotonic() > deadline:
+            if error.args[0].code() not in _UNCOORDINATED or runtime.monotonic() > deadline:
                 raise
-        time.sleep(_COORDINATOR_PAUSE_SECONDS)
+        runtime.sleep(_COORDINATOR_PAUSE_SECONDS)

@@ -14,15 +14,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaError
 
+from site_spider import runtime
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.items import CutBodies
 from site_spider.adapters.kafka.producer import KafkaProducer
@@ -87,7 +87,7 @@ class KafkaSink:
         self._alone: KafkaProducer | None = None  # for what was too large in company
         self._sendings: dict[str, _Sending] = {}
         self._cut = CutBodies()
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: runtime.ThreadPoolExecutor | None = None
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
@@ -104,7 +104,7 @@ class KafkaSink:
     async def open(self) -> None:
         """Wait until the brokers answer. Raises SinkUnavailable, ConfigError."""
         await self.close()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-sink")
+        self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-sink")
         await self._run(self._connect)
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
@@ -202,7 +202,7 @@ async def _finished(sendings: Sequence[_Sending], deadline: float) -> None:
     """Wait for all of them, but not beyond `deadline`, of the event loop's clock."""
     loop = asyncio.get_running_loop()
     all_done = asyncio.Event()
-    lock = threading.Lock()
+    lock = runtime.Lock()
     left = len(sendings) + 1
 
     def one_done(_future: object = None) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Container, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -24,6 +23,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from site_spider import runtime
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.contracts.seed_log import Partition, Position
 
@@ -68,7 +68,7 @@ class TopicIds:
         """Whether a topic is another one than that in which the client reads. Does not wait."""
         if self.former or self._is_mixed:
             return True
-        now = time.monotonic()
+        now = runtime.monotonic()
         if self._answers and all(answer.done() for answer in self._answers.values()):
             answers, self._answers = self._answers, {}
             return any(self._is_other(name, answer) for name, answer in answers.items())

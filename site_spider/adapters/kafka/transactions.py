@@ -16,13 +16,13 @@ by message, and what is refused even so with half of its body, a quarter, ...
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from site_spider import runtime
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.items import (
     REFUSED,
@@ -162,7 +162,7 @@ class KafkaTransactions:
             client.poll(_STEP_SECONDS)  # the others of its batch
 
     def _check(self, attempt: TransactionAttempt) -> None:
-        now = time.monotonic()
+        now = runtime.monotonic()
         if now - attempt.heard > SILENCE_SECONDS or now - attempt.began > SEND_SECONDS:
             why = self._trouble or "no answer"
             raise LogUnavailable(f"Kafka did not take results in {now - attempt.began:.0f} s: {why}.")
@@ -214,14 +214,14 @@ class KafkaTransactions:
             raise CommitInDoubt(self._unavailable("commit", error)) from error
 
     def _send_offsets(self, client: Producer, offsets: list[TopicPartition]) -> None:
-        deadline = time.monotonic() + ANSWER_SECONDS
+        deadline = runtime.monotonic() + ANSWER_SECONDS
         while True:
             try:
                 return client.send_offsets_to_transaction(offsets, self._membership(), ANSWER_SECONDS)
             except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
+                if not error.args[0].retriable() or runtime.monotonic() > deadline:
                     raise
-            time.sleep(_RETRY_SECONDS)
+            runtime.sleep(_RETRY_SECONDS)
 
     def _membership(self) -> Any:
         """The member's generation. Without one the coordinator would let anything pass."""

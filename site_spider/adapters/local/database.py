@@ -6,11 +6,11 @@ The switch to that log does not wait for other processes by itself, as everythin
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterable
 from errno import EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 
+from site_spider import runtime
 from site_spider.adapters.private_files import private_database
 
 _ATTEMPTS = 100
@@ -78,6 +78,6 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
         except sqlite3.OperationalError as error:
             if not is_busy(error) or attempt == _ATTEMPTS - 1:
                 raise
-            time.sleep(_PAUSE_SECONDS)
+            runtime.sleep(_PAUSE_SECONDS)
         else:
             return

@@ -7,13 +7,12 @@ never waits for the lock that a writer of another process holds.
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
 from typing import Self, TypeVar
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.adapters.local.database import create, open_database
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.options import SettingsView
@@ -81,7 +80,7 @@ class _Connection:
     def __init__(self, path: Path, group: str) -> None:
         self._path = path
         self._group = group
-        self._lock = threading.Lock()
+        self._lock = runtime.Lock()
         self._opened: tuple[sqlite3.Connection, int] | None = None
 
     def run(self, action: Callable[[sqlite3.Connection, int], T]) -> T:

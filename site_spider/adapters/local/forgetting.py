@@ -7,9 +7,9 @@ used again, so that it stops growing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
+from site_spider import runtime
 from site_spider.adapters.local.log_file import LogFile, message_id
 
 _MOST_AT_ONCE = 1_000  # messages of a partition, in one transaction: others wait for it to write
@@ -30,21 +30,21 @@ class Forgetting:
         self._file = file
         self._keep_seconds = keep_seconds
         self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, keep_seconds * _PAUSE_SHARE)
-        self._look_at = time.monotonic() + self._pause_seconds
+        self._look_at = runtime.monotonic() + self._pause_seconds
 
     def look(self, partition_ids: Iterable[int]) -> None:
         """Forget some messages of these partitions, when it is time. Raises LogUnavailable."""
-        if not self._keep_seconds or time.monotonic() < self._look_at:
+        if not self._keep_seconds or runtime.monotonic() < self._look_at:
             return
         deleted = [self._forget(each) for each in partition_ids]
         if max(deleted, default=0) < _MOST_AT_ONCE:
-            self._look_at = time.monotonic() + self._pause_seconds
+            self._look_at = runtime.monotonic() + self._pause_seconds
 
     def _forget(self, partition_id: int) -> int:
         [(lowest,)] = self._file.query(_LOWEST, (partition_id,))
         if not lowest:
             return 0
-        before_ms = int((time.time() - self._keep_seconds) * 1000)
+        before_ms = int((runtime.time() - self._keep_seconds) * 1000)
         bounds = message_id(partition_id, 0), message_id(partition_id, lowest)
         oldest = self._file.query(
             "SELECT timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1", bounds

@@ -6,13 +6,12 @@ any process; a power failure may take back the last ones, which costs a repeat.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.adapters.local.database import can_never_be
 from site_spider.adapters.local.log_consumer import LocalConsumer, to_message
 from site_spider.adapters.local.log_file import (
@@ -106,7 +105,7 @@ class LocalSeedLog:
 
     def keep(self, topic: str, seconds: float) -> None:
         """See `site_spider.contracts.seed_log.SeedLog`: the first message makes the topic."""
-        before_ms = int((time.time() - seconds) * 1000)
+        before_ms = int((runtime.time() - seconds) * 1000)
         with closing(LogFile(self._folder, busy_seconds=_KEEP_BUSY_SECONDS)) as file:
             rows = file.query("SELECT id FROM partitions WHERE topic = ?", (topic,))
             with file.transaction() as connection:

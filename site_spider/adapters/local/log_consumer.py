@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from site_spider import runtime
 from site_spider.adapters.local.forgetting import Forgetting
 from site_spider.adapters.local.log_file import SELECT_MESSAGES, LogFile, may_pass, message_id, offset_of
 from site_spider.adapters.local.log_members import STALLED_SECONDS, Membership
@@ -65,10 +65,10 @@ class LocalConsumer:
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         """See `site_spider.contracts.seed_log.Consumer`."""
-        deadline = time.monotonic() + timeout_seconds
+        deadline = runtime.monotonic() + timeout_seconds
         while True:
             batch = self._try(limit)
-            if batch or time.monotonic() >= deadline:
+            if batch or runtime.monotonic() >= deadline:
                 return batch
             self._wait(deadline)
 
@@ -110,8 +110,8 @@ class LocalConsumer:
 
     def _try(self, limit: int) -> list[Message]:
         try:
-            if time.monotonic() >= self._balance_at:
-                self._balance_at = time.monotonic() + _BALANCE_SECONDS  # also if it fails: reading may not
+            if runtime.monotonic() >= self._balance_at:
+                self._balance_at = runtime.monotonic() + _BALANCE_SECONDS  # also if it fails: reading may not
                 self._balance()
                 self._forgetting.look(self._ids.values())
                 self._outage.is_over()
@@ -123,7 +123,7 @@ class LocalConsumer:
                 raise
             self._outage.goes_on(error)
             self._version = None
-            time.sleep(_WAIT_SECONDS)
+            runtime.sleep(_WAIT_SECONDS)
             return []
 
     def _fetch(self, limit: int) -> list[Message]:
@@ -162,8 +162,8 @@ class LocalConsumer:
 
     def _wait(self, deadline: float) -> None:
         until = min(deadline, self._balance_at)
-        while (remaining := until - time.monotonic()) > 0 and self._version is not None:
-            time.sleep(min(_WAIT_SECONDS, remaining))
+        while (remaining := until - runtime.monotonic()) > 0 and self._version is not None:
+            runtime.sleep(min(_WAIT_SECONDS, remaining))
             if self._data_version() != self._version:
                 return
 

@@ -9,12 +9,11 @@ its process cannot be seen from here. Times are CLOCK_MONOTONIC, which all proce
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
-import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from site_spider import runtime
 from site_spider.adapters.kafka.fair_share import fair_share
 from site_spider.adapters.kafka.process_identity import has_ended, own_identity
 from site_spider.adapters.local.log_file import LogFile
@@ -120,7 +119,7 @@ class Membership:
         )
         dead = [identifier for identifier, *life in rows if identifier != self._member and _is_dead(*life)]
         present = any(identifier == self._member for identifier, *_ in rows)
-        if present and not dead and time.monotonic() < self._beat_at + BEAT_SECONDS:
+        if present and not dead and runtime.monotonic() < self._beat_at + BEAT_SECONDS:
             return []
         return self._write_beat(dead)
 
@@ -129,7 +128,7 @@ class Membership:
         with self._file.transaction() as connection:
             for member in dead:
                 _bury(connection, member)
-            now = time.monotonic()
+            now = runtime.monotonic()
             update = "UPDATE members SET seen_at_seconds = ? WHERE id = ?"
             if not connection.execute(update, (now, self._member)).rowcount:
                 gone = list(self._owned)
@@ -143,7 +142,7 @@ class Membership:
 
     def _register(self, connection: sqlite3.Connection, now: float) -> int:
         # Random, because a counter begins anew in a file that replaces a removed one.
-        member = 1 + secrets.randbelow(2**62)
+        member = 1 + runtime.randbelow(2**62)
         values = (member, self._group, self._topic, own_identity(), now)
         connection.execute("INSERT INTO members VALUES (?, ?, ?, ?, ?)", values)
         return member
@@ -214,7 +213,7 @@ def without_owner(file: LogFile, group: str, topic: str) -> list[Partition]:
 
 
 def _is_dead(process: str, seen_at_seconds: float) -> bool:
-    silence = time.monotonic() - seen_at_seconds
+    silence = runtime.monotonic() - seen_at_seconds
     ended = has_ended(process)
     return silence > SILENT_SECONDS if ended is None else ended or silence > STALLED_SECONDS
 

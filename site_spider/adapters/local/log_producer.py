@@ -7,14 +7,13 @@ import json
 import logging
 import re
 import sqlite3
-import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
 
+from site_spider import runtime
 from site_spider.adapters.local.log_file import LogFile, may_pass, message_id
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.errors import LogUnavailable, SinkRejected
@@ -50,8 +49,8 @@ class LocalProducer:
         self._waiting: deque[_UnwrittenMessage] = deque()
         self._unfinished = 0
         self._closed = False
-        self._change = threading.Condition()
-        self._thread = threading.Thread(target=self._serve, name="site-local-producer", daemon=True)
+        self._change = runtime.Condition()
+        self._thread = runtime.Thread(target=self._serve, name="site-local-producer", daemon=True)
         self._thread.start()
 
     def send(
@@ -63,7 +62,8 @@ class LocalProducer:
         text = json.dumps([(name, data.decode("latin-1")) for name, data in headers]) if headers else None
         size_bytes = len(key or b"") + len(value or b"") + len(text or "")
         refusal = _refusal(topic, size_bytes)
-        outgoing = _UnwrittenMessage(topic, key, value, text, time.time_ns() // 1_000_000, size_bytes, future)
+        now_ms = runtime.time_ns() // 1_000_000
+        outgoing = _UnwrittenMessage(topic, key, value, text, now_ms, size_bytes, future)
         with self._change:
             if self._closed:
                 refusal = LogUnavailable("The producer is closed.")

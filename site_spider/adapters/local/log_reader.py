@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
+from site_spider import runtime
 from site_spider.adapters.local.log_consumer import to_message
 from site_spider.adapters.local.log_file import SELECT_MESSAGES, LogFile, message_id, offset_of
 from site_spider.contracts.seed_log import Message, Partition
@@ -43,11 +43,11 @@ class LocalTopicReader:
 
     def poll(self, timeout_seconds: float) -> list[Message]:
         """See `site_spider.contracts.seed_log.TopicReader`."""
-        deadline = time.monotonic() + timeout_seconds
+        deadline = runtime.monotonic() + timeout_seconds
         while not (found := self._new()):
-            if time.monotonic() >= deadline:
+            if runtime.monotonic() >= deadline:
                 return []
-            time.sleep(_WAIT_SECONDS)
+            runtime.sleep(_WAIT_SECONDS)
         self._since_compaction += len(found)
         if self._compacted and self._since_compaction >= _COMPACT_EVERY:
             self._compact()
@@ -78,7 +78,7 @@ class LocalTopicReader:
 
     def _compact(self) -> None:
         self._since_compaction = 0
-        before_ms = int((time.time() - _KEPT_SECONDS) * 1000)
+        before_ms = int((runtime.time() - _KEPT_SECONDS) * 1000)
         with self._file.transaction() as connection:
             for identifier, _, end in self._extents():
                 bounds = message_id(identifier, 0), message_id(identifier, end)

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from site_spider import runtime
 from site_spider.adapters.local.database import can_never_be
 from site_spider.adapters.local.filters import conditions
 from site_spider.adapters.local.store import (
@@ -49,7 +49,7 @@ class LocalSink:
         keep_seconds: float = 0,
     ) -> None:
         self._store = LocalStore(folder, table, row_limit_bytes, keep_seconds)
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: runtime.ThreadPoolExecutor | None = None
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
@@ -97,7 +97,7 @@ class LocalSink:
 
     async def _run(self, action: Callable[[], T]) -> T:
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-sink")
+            self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-sink")
         return await asyncio.get_running_loop().run_in_executor(self._thread, action)
 
 

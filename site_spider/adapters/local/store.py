@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.adapters.local.database import create, inode_of, open_database
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
@@ -142,7 +141,7 @@ class LocalStore:
     def _write(self, records: Sequence[Record]) -> list[Verdict]:
         connection = self._connected()
         connection.execute("BEGIN IMMEDIATE")
-        now = time.time()
+        now = runtime.time()
         verdicts = [self._put(connection, record, now) for record in records]
         if self._keep_seconds:
             connection.execute(self._table.forget, [_as_text(now - self._keep_seconds)])

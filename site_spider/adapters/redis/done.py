@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from redis import Redis, RedisError, ResponseError
 from redis.exceptions import NoPermissionError
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.adapters.redis.client import address_of, client_of
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable, bloom_limits
 from site_spider.errors import ConfigError
@@ -73,7 +72,7 @@ class Filters(NamedTuple):
     ttl_seconds: int
     capacity: int
     error_rate: float
-    now: Callable[[], float] = time.time
+    now: Callable[[], float]
 
     def known(self, client: Redis, fingerprints: Sequence[bytes]) -> list[bool]:
         """Whether each is kept, or seems so."""
@@ -125,7 +124,7 @@ class RedisDone(DoneStore):
         ttl_seconds = options.integer(settings, "SITE_REDIS_DUPEFILTER_TTL_SECONDS")
         filters = None
         if options.boolean(settings, "SITE_REDIS_DUPEFILTER_BLOOM"):
-            filters = Filters(prefix, ttl_seconds, *bloom_limits(settings))
+            filters = Filters(prefix, ttl_seconds, *bloom_limits(settings), runtime.time)
         return cls(url, Exact(prefix, ttl_seconds), filters)
 
     def open(self) -> None:

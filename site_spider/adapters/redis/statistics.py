@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Self, TypeVar
 
 from redis import Redis, RedisError
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.adapters.redis.client import address_of, client_of
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
@@ -38,7 +36,7 @@ class RedisStatistics:
         self._url = url
         self._prefix = prefix
         self._client: Redis | None = client_of(url, self._address)  # shows whether the URL can be used
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: runtime.ThreadPoolExecutor | None = None
 
     @classmethod
     def for_statistics(cls, settings: SettingsView) -> Self:
@@ -81,7 +79,7 @@ class RedisStatistics:
     def _write(self, records: Sequence[Record]) -> list[Verdict]:
         if self._client is None:
             raise SinkUnavailable("The store of statistics in Redis is not open.")
-        verdicts, now = [], time.time()
+        verdicts, now = [], runtime.time()
         ids = f"{self._prefix}ids"
         with self._client.pipeline(transaction=False) as pipeline:
             for record in records:
@@ -99,7 +97,7 @@ class RedisStatistics:
 
     async def _run(self, action: Callable[[], T]) -> T:
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="redis-statistics")
+            self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="redis-statistics")
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, action)
 
     def _guarded(self, action: Callable[[], T]) -> T:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import time
 
+from site_spider import runtime
 from site_spider.commands.tasks.verb import Call
 from site_spider.tasks.overview import TaskFacts
 from site_spider.tasks.record import BadTask
@@ -93,11 +93,11 @@ class Delete(_StateVerb):
 
 def _settled(call: Call) -> TaskFacts:
     """What is known, once the processes have told nothing new for a while."""
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    last, since = call.facts(), time.monotonic()
-    while time.monotonic() < min(deadline, since + _SETTLE_SECONDS) and not last.is_ended:
-        time.sleep(_LOOK_SECONDS)
+    deadline = runtime.monotonic() + _LONGEST_SECONDS
+    last, since = call.facts(), runtime.monotonic()
+    while runtime.monotonic() < min(deadline, since + _SETTLE_SECONDS) and not last.is_ended:
+        runtime.sleep(_LOOK_SECONDS)
         call.desk.read()
         if (now := call.facts()) != last:
-            last, since = now, time.monotonic()
+            last, since = now, runtime.monotonic()
     return last

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from site_spider import runtime
 from site_spider.commands.tasks.preview import preview
 from site_spider.commands.tasks.verb import Call
 from site_spider.service.config import spill_keys
@@ -167,4 +168,4 @@ class _Loader(yaml.SafeLoader):
 
 
 def _now(call: Call, is_limit: bool) -> datetime:
-    return call.desk.now() if is_limit else datetime.now(UTC)
+    return call.desk.now() if is_limit else runtime.now(UTC)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Mapping
 from contextlib import closing
 
+from site_spider import runtime
 from site_spider.commands.site_command import EXIT_FAILED
 from site_spider.commands.tasks.verb import Call
 from site_spider.service.config import check_ends_are_told, spill_keys
@@ -67,8 +67,8 @@ class Wait:
             call.known()
             look_at = 0.0
             while not _is_told(ending := endings.get(call.task_id)):
-                if time.monotonic() >= look_at:
-                    look_at = time.monotonic() + _LOOK_SECONDS
+                if runtime.monotonic() >= look_at:
+                    look_at = runtime.monotonic() + _LOOK_SECONDS
                     desk.read()
                     facts = TaskOverview(desk.board, endings).of(call.task_id)
                     if facts.is_spent:
@@ -122,7 +122,7 @@ class Notify:
             raise BadTask(f"{call.task_id!r} has not ended, so there is nothing to send")
         if task is None or task.webhook is None:
             raise BadTask(f"{call.task_id!r} has no webhook; say: scrapy task set {call.task_id} webhook=URL")
-        sent = webhook.notice(ending.ended.event, secret, int(time.time()))
+        sent = webhook.notice(ending.ended.event, secret, int(runtime.time()))
         attempt = webhook.post(task.webhook, sent, guard_of(settings))
         generation = ending.ended.generation
         made = (*attempts_of(ending, generation), attempt)[-webhook.MOST_ATTEMPTS :]

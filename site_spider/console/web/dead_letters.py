@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.dead_letters.chosen import ChosenReplay
 from site_spider.dead_letters.letters import Letter, newest
@@ -31,13 +31,13 @@ class LettersAtHand:
     async def newest(self) -> tuple[list[Letter], str]:
         """The newest, and what was in the way of reading them."""
         async with self._one:
-            if time.monotonic() - self._read_at < _FRESH_SECONDS:
+            if runtime.monotonic() - self._read_at < _FRESH_SECONDS:
                 return self._known, ""
             try:
                 self._known = await asyncio.to_thread(newest, self._log, self.topic, _MOST)
             except LogUnavailable as error:
                 return self._known, f"The dead letters shown may be old: {error}"
-            self._read_at = time.monotonic()
+            self._read_at = runtime.monotonic()
             return self._known, ""
 
     async def put_back(self, chosen: Sequence[tuple[int, int]]) -> str:

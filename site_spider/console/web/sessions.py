@@ -7,7 +7,8 @@ The signature says whether its owner has given SITE_CONSOLE_TOKEN.
 from __future__ import annotations
 
 import hmac
-import secrets
+
+from site_spider import runtime
 
 COOKIE = "site_console"
 
@@ -20,7 +21,7 @@ class Sessions:
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
-        self._key = secrets.token_bytes(32)
+        self._key = runtime.token_bytes(32)
 
     @property
     def needs_token(self) -> bool:
@@ -34,7 +35,7 @@ class Sessions:
 
     def new(self) -> str:
         """A session, as the cookie has it."""
-        name = secrets.token_urlsafe(_NAME_BYTES)
+        name = runtime.token_urlsafe(_NAME_BYTES)
         return f"{name}.{self._sign('session', name)}"
 
     def is_valid(self, cookie: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from scrapy import Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.download.proxies.patterns import PagePatterns, PatternError
 from site_spider.download.proxies.pool import (
     Attempt,
@@ -104,7 +103,7 @@ class ProxyService:
     def take(self, tried: Collection[Proxy]) -> Attempt | None:
         """A proxy for a request that has `tried` some; None when all rest."""
         now = asyncio.get_running_loop().time()
-        attempt = self.pool.take(now, tried, random.random())  # noqa: S311 - spreads the load only
+        attempt = self.pool.take(now, tried, runtime.random())  # spreads the load only
         if attempt is None and not self._all_rest:
             seconds = self.pool.next_at(now) - now
             logger.warning("All %d proxies rest; requests that need one wait %.0f s", len(self.pool), seconds)

@@ -8,8 +8,6 @@ final description. A host that says it is overloaded is left alone as a whole.
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 from typing import Self
 
 from scrapy import Request
@@ -17,7 +15,7 @@ from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.http import Response
 
-from site_spider import meta_keys, options
+from site_spider import meta_keys, options, runtime
 from site_spider.engine.bases import RetryBase
 from site_spider.engine.parts import part_of
 from site_spider.frontier.retry.descriptions import name_of, name_of_class, retried_exceptions
@@ -105,10 +103,10 @@ class PatientRetryMiddleware(RetryBase):
         value = response.headers.get("Retry-After") if response.headers else None
         if value is None:
             return None
-        return retry_after_seconds(value.decode("latin-1"), time.time(), self.longest_seconds)
+        return retry_after_seconds(value.decode("latin-1"), runtime.time(), self.longest_seconds)
 
     def _pause(self, retry: Request, asked_seconds: float | None) -> None:
-        jitter = random.random()  # noqa: S311 - spreads retries only
+        jitter = runtime.random()  # spreads retries only
         attempt = retry.meta.get("retry_times", 1)
         pause = pause_seconds(attempt, self.first_seconds, self.longest_seconds, jitter)
         if asked_seconds is not None:

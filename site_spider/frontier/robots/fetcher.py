@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Self
@@ -24,7 +23,7 @@ from scrapy.robotstxt import RobotParser
 from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
-from site_spider import meta_keys, options
+from site_spider import meta_keys, options, runtime
 from site_spider.engine import hooks as engine_hooks
 from site_spider.engine.background import Background
 from site_spider.frontier.retry.descriptions import describe_exception, describe_status, retried_exceptions
@@ -207,7 +206,7 @@ class Robots:
 
     def _failed(self, origin: str, reason: str, *, may_pass: bool) -> None:
         logger.debug("%s/robots.txt could not be fetched: %s", origin, reason)
-        jitter = random.random()  # noqa: S311 - spreads attempts only
+        jitter = runtime.random()  # spreads attempts only
         self._cache.failed(origin, reason, self._loop.time(), jitter, may_pass=may_pass)
 
     def _count(self, key: str) -> None:

@@ -25,14 +25,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 from scrapy import Request
 
-from site_spider import meta_keys
+from site_spider import meta_keys, runtime
 from site_spider.contracts.seed_log import MessagePlace
 from site_spider.engine.background import Background
 from site_spider.engine.turns import Turns
@@ -113,7 +112,7 @@ class Spill:
         return count
 
     def _find_overdue(self) -> bool:
-        before, crowded = time.monotonic() - self._rules.open_seconds, self._commits.is_crowded
+        before, crowded = runtime.monotonic() - self._rules.open_seconds, self._commits.is_crowded
         roots = [root for root in self._completion.roots() if not root.is_overdue]
         late = [root for root in roots if crowded or root.began < before]
         for root in late:

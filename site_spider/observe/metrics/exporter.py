@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError
 from http import HTTPStatus
 from typing import Any, Final
 
+from site_spider import runtime
 from site_spider.observe.metrics.exposition import Form, exposition, form_for
 from site_spider.observe.metrics.http_server import Reply, Route, RouteServer
 from site_spider.observe.metrics.pulse import Pulse
@@ -32,7 +31,7 @@ class Exporter:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._pulse = Pulse()
-        self._lock = threading.Lock()  # one snapshot and one text at a time
+        self._lock = runtime.Lock()  # one snapshot and one text at a time
         self._measured: Measured | None = None
         self._of_group: Callable[[], dict[str, Any]] = dict
         self._unready: Callable[[], str] = lambda: "the crawl is not open yet"
@@ -94,13 +93,13 @@ class Exporter:
 
     def _text(self, form: Form) -> bytes | None:
         made_at, text = self._texts.get(form, (float("-inf"), b""))
-        if time.monotonic() - made_at < _FRESH_SECONDS:
+        if runtime.monotonic() - made_at < _FRESH_SECONDS:
             return text
         document = self._snapshot()
         if document is None:
             return None
         text = exposition([document], form)
-        self._texts[form] = time.monotonic(), text
+        self._texts[form] = runtime.monotonic(), text
         return text
 
     def _snapshot(self) -> Snapshot | None:
@@ -132,11 +131,11 @@ class Exporter:
 
 def _listening(host: str, port: int, seconds: float, routes: Mapping[str, Route]) -> RouteServer:
     """A process that ends may hold the port for a moment still."""
-    deadline = time.monotonic() + seconds
+    deadline = runtime.monotonic() + seconds
     while True:
         try:
             return RouteServer(host, port, routes)
         except OSError:
-            if time.monotonic() >= deadline:
+            if runtime.monotonic() >= deadline:
                 raise
-        time.sleep(0.1)
+        runtime.sleep(0.1)

@@ -6,13 +6,12 @@ Asked of the seed log only while somebody scrapes, in a thread, and at most four
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import (
     LogFacts,
     Partition,
@@ -39,22 +38,22 @@ class GroupWatch:
         topics: Topics,
         group: str,
         dead_letter_topic: str,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._log = log
         self._topics = each_topic(topics)
         self._group = group
         self._dead_letter_topic = dead_letter_topic
-        self._clock = clock
+        self._clock = clock or runtime.monotonic
         self._look_at = float("-inf")
         self._found: dict[str, Any] = {}
-        self._asking: threading.Thread | None = None
+        self._asking: runtime.Thread | None = None
 
     def look(self) -> dict[str, Any]:
         """As it was some seconds ago; empty at first, and while the log does not answer. Never waits."""
         if self._clock() >= self._look_at and (self._asking is None or not self._asking.is_alive()):
             self._look_at = self._clock() + _EVERY_SECONDS
-            self._asking = threading.Thread(target=self._ask, name="site-group", daemon=True)
+            self._asking = runtime.Thread(target=self._ask, name="site-group", daemon=True)
             self._asking.start()
         return self._found
 
@@ -115,4 +114,4 @@ def _first_incomplete(parts: Sequence[PartitionProgress]) -> dict[Partition, int
 
 def _age_seconds(facts: LogFacts) -> float:
     """Of the oldest seed that is not complete; 0 without one."""
-    return max((max(0.0, time.time() - at) for at in facts.written_at.values()), default=0.0)
+    return max((max(0.0, runtime.time() - at) for at in facts.written_at.values()), default=0.0)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, ClassVar, NamedTuple
+
+from site_spider import runtime
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class RouteServer:
 
     def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
         self._server = _BoundedServer(host, port, routes)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="site-metrics", daemon=True)
+        self._thread = runtime.Thread(target=self._server.serve_forever, name="site-metrics", daemon=True)
         self._thread.start()
 
     @property
@@ -59,7 +60,7 @@ class _BoundedServer(HTTPServer):
     def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.routes = routes
-        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._places = runtime.BoundedSemaphore(_MOST_CONNECTIONS)
         super().__init__((host, port), _MetricsHandler)
 
     def server_bind(self) -> None:
@@ -74,7 +75,7 @@ class _BoundedServer(HTTPServer):
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        work = threading.Thread(
+        work = runtime.Thread(
             target=self._process, args=(request, client_address), name="site-metrics-answer", daemon=True
         )
         try:
@@ -88,7 +89,7 @@ class _BoundedServer(HTTPServer):
         logger.exception("A question about metrics could not be answered")
 
     def _process(self, request: socket.socket, client_address: Any) -> None:
-        end = threading.Timer(_LONGEST_SECONDS, _break, (request,))
+        end = runtime.Timer(_LONGEST_SECONDS, _break, (request,))
         end.name, end.daemon = "site-metrics-end", True
         end.start()
         try:

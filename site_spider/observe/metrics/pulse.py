@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
+
+from site_spider import runtime
 
 _BEAT_SECONDS = 0.25
 
@@ -12,12 +13,12 @@ class Pulse:
     """Beats on the running event loop. By its own clock: that of uvloop stands still while the loop does."""
 
     def __init__(self) -> None:
-        self._beat_at = time.monotonic()
+        self._beat_at = runtime.monotonic()
         self._timer: asyncio.Handle | None = None
 
     def start(self) -> None:
         """Beat from now on."""
-        self._beat_at = time.monotonic()
+        self._beat_at = runtime.monotonic()
         self._timer = asyncio.get_running_loop().call_later(_BEAT_SECONDS, self.start)
 
     def stop(self) -> None:
@@ -27,4 +28,4 @@ class Pulse:
 
     def silent_seconds(self) -> float:
         """Since the last beat was due. Any thread may ask."""
-        return max(0.0, time.monotonic() - self._beat_at - _BEAT_SECONDS)
+        return max(0.0, runtime.monotonic() - self._beat_at - _BEAT_SECONDS)

@@ -9,11 +9,11 @@ an earlier epoch. The loop may put such a one into the queue until it has heard 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import Consumer, Listener, Partition, SeedLog, TransactionalConsumer
 from site_spider.errors import CommitInDoubt, LogUnavailable
 from site_spider.results.commits import Member, Tell
@@ -77,7 +77,7 @@ class TransactionCommits:
 
     def look(self, consumer: TransactionalConsumer, mine: Set[Partition]) -> None:
         """Run what waits. On the intake's thread."""
-        if time.monotonic() < self._not_before:
+        if runtime.monotonic() < self._not_before:
             return
         if self._doubtful is not None:
             self._clear_up(consumer, self._doubtful)
@@ -120,7 +120,7 @@ class TransactionCommits:
         try:
             committed = consumer.was_committed(positions)
         except LogUnavailable:
-            self._not_before = time.monotonic() + _RETRY_SECONDS
+            self._not_before = runtime.monotonic() + _RETRY_SECONDS
             return
         logger.info("The transaction in doubt was %s", "committed" if committed else "not committed")
         self._doubtful = None
