@@ -269,7 +269,10 @@ class Thread:
         try:
             self.run()
         except Exception as error:  # noqa: BLE001 - as threading does
-            threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, self)))  # type: ignore[arg-type]
+            failure = threading.ExceptHookArgs((type(error), error, error.__traceback__, self))  # type: ignore[arg-type]
+            tell = Machine.running().watchers.get(PROCESS.get())
+            if tell is None or not tell(failure):
+                threading.excepthook(failure)
         finally:
             self._over.set()
 
@@ -304,6 +307,9 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
         self.threads: list[VirtualThread] = []
         self.steps = 0  # callbacks of processes
         self.buried: list[Any] = []  # of the dead: referenced, so that no finaliser of it acts
+        self.watchers: dict[
+            Any, Callable[[Any], bool]
+        ] = {}  # process -> who is told of threads that failed
         self._worker_delay = worker_delay
         self._at_steps: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = 0
@@ -403,6 +409,17 @@ def _is_of_a_thread(handle: asyncio.Handle) -> bool:
     return isinstance(owner, VirtualThread) or getattr(owner, "is_client", False)
 
 
+def watch_threads(tell: Callable[[Any], bool]) -> Callable[[], None]:
+    """As in site_spider.runtime, for the threads of the running process."""
+    process, watchers = PROCESS.get(), Machine.running().watchers
+    watchers[process] = tell
+
+    def forget() -> None:
+        watchers.pop(process, None)
+
+    return forget
+
+
 def install() -> None:
     """Replace clock, threads and randomness for this process, for good."""
     time.time = Machine.unix
@@ -418,6 +435,10 @@ def install() -> None:
     secrets.token_bytes = lambda nbytes=None: Machine.random.randbytes(nbytes or 32)
     secrets.randbelow = lambda exclusive_upper_bound: Machine.random.randrange(0, exclusive_upper_bound)
     uuid.uuid4 = lambda: uuid.UUID(int=Machine.random.getrandbits(128), version=4)
+    from site_spider import runtime
+
+    runtime.this_process = PROCESS.get
+    runtime.watch_threads = watch_threads
 
 
 install()

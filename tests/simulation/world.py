@@ -25,7 +25,6 @@ from scrapy.settings import Settings
 
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
-from site_spider.engine.turns import Turns
 from site_spider.errors import SinkUnavailable
 from site_spider.ledger import metadata
 from site_spider.seed.line import seed_message
@@ -102,7 +101,6 @@ class Process:
         self.kept: list[Any] = []
         self.consumers: list[SimConsumer] = []
         self.downloads: Counter[str] = Counter()  # under way, by host
-        self.turns: Turns | None = None
         self.crawler: Any = None
         self.task: asyncio.Task[None] | None = None
 
@@ -547,15 +545,6 @@ def produce(world: World) -> None:
             sleep(rng.uniform(0, 0.5))
     producer.flush(1_000.0)
 
-
-def _of_process(_kind: Any) -> Turns:
-    process: Process = PROCESS.get()
-    if process.turns is None:
-        process.turns = Turns()
-    return process.turns
-
-
-Turns.of_running_loop = classmethod(_of_process)  # type: ignore[method-assign,assignment]
 
 _BASE = Settings()
 _BASE.setmodule("site_spider.settings", priority="project")
