@@ -307,9 +307,7 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
         self.threads: list[VirtualThread] = []
         self.steps = 0  # callbacks of processes
         self.buried: list[Any] = []  # of the dead: referenced, so that no finaliser of it acts
-        self.watchers: dict[
-            Any, Callable[[Any], bool]
-        ] = {}  # process -> who is told of threads that failed
+        self.watchers: dict[Any, Callable[[Any], bool]] = {}  # process -> who is told of threads that failed
         self._worker_delay = worker_delay
         self._at_steps: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = 0
