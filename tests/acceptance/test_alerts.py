@@ -17,7 +17,7 @@ from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.deployment.relay import Fault, Relay
 from tools.site.handle import Site
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.nightly]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tools.deployment.deployment import ROOT, Deployment, Run, opened, wait_unti
 from tools.deployment.relay import Fault, Relay, kafka_relay
 from tools.site.handle import Site
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.nightly]
 SEEDS = 1500
 SESSION_SECONDS = 10
 DOWNLOAD_SECONDS = 0.1  # of one page

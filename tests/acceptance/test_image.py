@@ -19,7 +19,7 @@ from tools.deployment.deployment import Deployment, wait_until
 from tools.site.handle import Site
 
 BUILD_SECONDS = 1500  # a fresh machine makes the base image first, beside other tests
-pytestmark = pytest.mark.timeout(BUILD_SECONDS + 300)
+pytestmark = [pytest.mark.timeout(BUILD_SECONDS + 300), pytest.mark.xdist_group("image")]
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("podman", "buildah", "debootstrap", "runc")
@@ -151,6 +151,7 @@ def test_a_container_crawls_from_kafka_and_loses_nothing_in_a_stop(
 
 
 @pytest.mark.servers
+@pytest.mark.nightly
 def test_a_pod_that_is_replaced_keeps_its_place_in_the_group(
     image: str, on_servers: Deployment, site: Site, containers: list[Container], tmp_path: Path
 ) -> None:

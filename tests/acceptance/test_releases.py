@@ -122,7 +122,7 @@ def crossings(documents: dict[str, dict[str, Any]]) -> set[tuple[bool, bool]]:
     ("order", "how"),
     [
         ((OLDER, NEWER, OLDER), signal.SIGTERM),
-        ((NEWER, OLDER, NEWER), signal.SIGKILL),
+        pytest.param((NEWER, OLDER, NEWER), signal.SIGKILL, marks=pytest.mark.nightly),
     ],
     ids=["upgrade, then rollback", "rollback, then upgrade, by kill -9"],
 )

@@ -17,7 +17,7 @@ from tools.deployment import rights
 from tools.deployment.deployment import Deployment, Run, opened, wait_until
 from tools.site.handle import Site
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.nightly]
 TREES = 8
 PAGES_OF_A_TREE = 13  # of tools/site/graph.py, down to DEPTH_LIMIT
 NEW_SECRETS = """

@@ -203,6 +203,13 @@ def test_a_site_may_not_be_so_slow_that_downloads_time_out(capsys: pytest.Captur
     assert "--flat-minutes 10 needs 1920 pages" in capsys.readouterr().err
 
 
+def test_a_wrong_peer_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        read_options(["--folder", "unused", "--peers", "ours,nobody"])
+    assert ended.value.code == 2
+    assert "'nobody' is none of ours, stock" in capsys.readouterr().err
+
+
 def test_a_flat_race_can_be_one_of_another_workload(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--folder", "unused", "--flat", "--workload", "small", "tls", "--flat-pages", "20,40"]
     found = read_options([*arguments, "--flat-hosts", "10"]).workloads
