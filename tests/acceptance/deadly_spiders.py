@@ -1,4 +1,4 @@
-"""A spider whose process dies, or hangs, on some pages."""
+"""Spiders whose processes die, or hang, on some pages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from site_spider.spiders.crawl_spider import SeedSpider
 
 
 class DeadlySpider(SeedSpider):
-    """Takes the place of crawl_spider."""
+    """In the place of crawl_spider: `deadly` pages kill the first process, and block others for ever."""
 
     def parse(self, response: Response) -> Any:
-        if "deadly" in response.url:
+        if "deadly" in response.url and not os.environ["CRAWL_SPIDER_RESTARTS"]:
             os.kill(os.getpid(), signal.SIGKILL)
-        while "endless" in response.url:
+        while "deadly" in response.url:
             time.sleep(0.01)
         return super().parse(response)
 
