@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -11,7 +12,13 @@ from site_spider import SeedSpider, page_of
 
 
 class ShopSpider(SeedSpider):
+    """With a topic and a group of its own."""
+
     name = "shop"
+    custom_settings = {  # noqa: RUF012
+        "SITE_SEED_TOPIC": os.environ.get("SHOP_TOPIC", "shop"),
+        "SITE_CONSUMER_GROUP": os.environ.get("SHOP_GROUP", "shop"),
+    }
 
     def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
         for link in response.css("a.detail"):
@@ -20,13 +27,3 @@ class ShopSpider(SeedSpider):
     async def parse_detail(self, response: Response) -> AsyncIterator[Any]:
         for offer in response.css("li"):
             yield {"offer": offer.css("::text").get(), "task": page_of(response).task_id}
-
-
-class TopicSpider(SeedSpider):
-    """With a topic and a group of its own."""
-
-    name = "own_topic"
-    custom_settings = {"SITE_SEED_TOPIC": "topic-of-own-topic", "SITE_CONSUMER_GROUP": "group-of-own-topic"}  # noqa: RUF012
-
-    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
-        yield {"item_id": response.url, "title": response.css("title::text").get()}

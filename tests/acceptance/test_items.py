@@ -16,8 +16,9 @@ import pytest
 from tests.acceptance.test_deaths import crawlers
 from tools.deployment.deployment import Deployment, opened, wait_until
 
+OWN = {"TOPIC": "SITE_SEED_TOPIC", "GROUP": "SITE_CONSUMER_GROUP"}
 MODULE = ("--", "-s", "SPIDER_MODULES=tests.acceptance.shop_spider")
-LISTS, DETAILS, OFFERS = 20, 10, 3
+LISTS, DETAILS, OFFERS = 10, 8, 3
 
 
 class Shop(BaseHTTPRequestHandler):
@@ -63,17 +64,21 @@ def deployment(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> 
 
 @pytest.mark.servers
 def test_every_item_is_there_once_though_processes_are_killed(deployment: Deployment, shop: str) -> None:
-    """Of 20 lists of 10 details with 3 offers each; and each page has its result."""
+    """Of 10 lists of 8 details with 3 offers each; and each page has its result.
+
+    The topic and the group are those of the spider's custom_settings, for the watcher that ends it as well.
+    """
     seeds = [
         json.dumps({"url": f"{shop}/list/{n}", "meta": {"url_id": f"list-{n}", "task_id": "spring"}}).encode()
         for n in range(LISTS)
     ]
     deployment.produce([(b"127.0.0.1", seed) for seed in seeds])
-    run = deployment.start("-s", "shop", "--until-done", *MODULE)
-    wait_until(deployment.items, 90, "the first items")
+    own = {f"SHOP_{name}": deployment.settings.pop(of) for name, of in OWN.items()}
+    run = deployment.start("-s", "shop", "--until-done", *MODULE, **own)
+    wait_until(deployment.items, 150, "the first items")
     (victim,) = crawlers(run, "shop")
     os.kill(victim, signal.SIGKILL)
-    assert run.wait(180) == 0, run.text()
+    assert run.wait(300) == 0, run.text()
     items = deployment.items()
     offers = [item["offer"] for item in items.values()]
     assert len(set(offers)) == len(offers) == LISTS * DETAILS * OFFERS
@@ -85,17 +90,3 @@ def test_every_item_is_there_once_though_processes_are_killed(deployment: Deploy
     assert len(documents) == LISTS * (1 + DETAILS)
     assert {document["description"] for document in documents.values()} == {None}
     assert deployment.dead_letters() == []
-
-
-@pytest.mark.servers
-def test_a_spider_has_the_topic_and_group_of_its_custom_settings(deployment: Deployment, shop: str) -> None:
-    """For the crawlers, and for the watcher that ends them."""
-    for name in ("SITE_SEED_TOPIC", "SITE_CONSUMER_GROUP"):
-        del deployment.settings[name]
-    deployment.topic = "topic-of-own-topic"
-    url = f"{shop}/detail/x"
-    deployment.produce([(b"127.0.0.1", json.dumps({"url": url}).encode())])
-    run = deployment.start("-s", "own_topic", "--until-done", *MODULE)
-    assert run.wait(120) == 0, run.text()
-    assert [item["title"] for item in deployment.items().values()] == ["t"]
-    assert "topic-of-own-topic" in run.text()

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.real_servers import servers, variable
 from tools.deployment.deployment import Deployment, opened, wait_until
+from tools.deployment.relay import Fault, Relay, kafka_relay
 from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers
-SEEDS = 900
-QUICK_START = {"SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS": "-XX:TieredStopAtLevel=1"}
+SEEDS = 400
 AWAY = {"kafka": ("no answer", "does not answer", "is away", "cannot be"), "elasticsearch": ("is away",)}
 
 
@@ -25,32 +24,26 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Servers of this test's own, to be killed."""
-    folder = tmp_path_factory.mktemp("servers")
-    servers(folder, "start", "kafka", "elasticsearch", **QUICK_START)
-    try:
-        yield folder
-    finally:
-        servers(folder, "kill", "kafka", "elasticsearch")
+def relays(kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[dict[str, Relay]]:
+    """What crawlers reach the servers through."""
+    with kafka_relay(kafka_brokers) as kafka, Relay(elasticsearch_hosts.removeprefix("http://")) as other:
+        yield {"kafka": kafka, "elasticsearch": other}
 
 
 @pytest.fixture
-def deployment(tmp_path: Path, folder: Path) -> Iterator[Deployment]:
-    yield from opened(
-        tmp_path,
-        {
-            "SITE_KAFKA_BROKERS": variable(folder, "SITE_KAFKA_BROKERS", "kafka"),
-            "SITE_ELASTICSEARCH_HOSTS": variable(folder, "SITE_ELASTICSEARCH_HOSTS", "elasticsearch"),
-            "SITE_SINKS": "elasticsearch",
-        },
-    )
+def deployment(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[Deployment]:
+    settings = {
+        "SITE_KAFKA_BROKERS": kafka_brokers,
+        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
+        "SITE_SINKS": "elasticsearch",
+    }
+    yield from opened(tmp_path, settings)
 
 
-def test_kafka_and_elasticsearch_killed_in_mid_crawl_lose_nothing(
-    deployment: Deployment, site: Site, folder: Path
+def test_kafka_and_elasticsearch_that_go_away_in_mid_crawl_lose_nothing(
+    deployment: Deployment, site: Site, relays: dict[str, Relay]
 ) -> None:
-    """kill -9 of one after the other, each away for a while, in the same crawl."""
+    """One after the other: connections are reset and refused for a while, in the same crawl."""
     paths = [f"/slow/50/{number}" for number in range(SEEDS)]
     deployment.produce(
         [
@@ -63,17 +56,21 @@ def test_kafka_and_elasticsearch_killed_in_mid_crawl_lose_nothing(
             for number, path in enumerate(paths)
         ]
     )
-    run = deployment.start("-c", "8")
-    for name, after in (("elasticsearch", 100), ("kafka", 400)):
-        wait_until(lambda after=after: len(site.entries()) > after, 90, "the crawl under way")
-        servers(folder, "kill", name)
+    run = deployment.start(
+        *("-c", "4"),
+        SITE_KAFKA_BROKERS=relays["kafka"].address,
+        SITE_ELASTICSEARCH_HOSTS=f"http://{relays['elasticsearch'].address}",
+    )
+    for name, after in (("elasticsearch", 50), ("kafka", 150)):
+        wait_until(lambda after=after: len(site.entries()) > after, 300, "the crawl under way")
+        relays[name].begin(Fault.REFUSE)
         wait_until(
-            lambda name=name: any(word in run.text() for word in AWAY[name]), 60, f"a line about {name}"
+            lambda name=name: any(word in run.text() for word in AWAY[name]), 300, f"a line about {name}"
         )
-        servers(folder, "start", name, **QUICK_START)
-    wait_until(deployment.is_done, 120, "the end of the lag")
+        relays[name].heal()
+    wait_until(deployment.is_done, 300, "the end of the lag")
     run.terminate()
-    assert run.wait(60) == 0
+    assert run.wait(120) == 0
     assert set(deployment.documents()) == set(paths)
     assert deployment.dead_letters() == []
     assert "Traceback" not in run.text()

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from site_spider.errors import TopicMissing
 from site_spider.service.seed_producer import SeedProducer
 from tests.acceptance.test_deaths import crawlers
-from tools.deployment.deployment import Deployment, opened, wait_until
+from tools.deployment.deployment import Deployment, Run, opened, wait_until
 
-END_SECONDS = 180
+pytestmark = pytest.mark.servers
+
+END_SECONDS = 300
 TREES = 12
 HOSTS = 5
 PAGES = 7  # of a tree: one, two and four
@@ -98,7 +101,7 @@ def site() -> Iterator[TreeSite]:
 SETTINGS = {"SITE_LINKS_TO": "kafka", "ROBOTSTXT_OBEY": "false", "LOG_LEVEL": "INFO"}
 
 
-@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.servers)])
+@pytest.fixture(params=["kafka", pytest.param("embedded", marks=pytest.mark.nightly)])
 def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     if request.param == "embedded":
         yield from opened(tmp_path, dict(SETTINGS))
@@ -139,9 +142,19 @@ def produce(deployment: Deployment, site: TreeSite) -> None:
     assert seeds.produced == TREES
 
 
-def test_the_end_is_told_with_exact_counts_and_wait_ends(deployment: Deployment, site: TreeSite) -> None:
+def kill_one(run: Run, rng: random.Random) -> None:
+    """Any of the crawlers, by -9."""
+    with suppress(ProcessLookupError):
+        os.kill(rng.choice(wait_until(lambda: crawlers(run), 120, "a crawler")), signal.SIGKILL)
+
+
+def test_the_end_is_told_with_exact_counts_over_a_kill_and_wait_ends(
+    deployment: Deployment, site: TreeSite
+) -> None:
     produce(deployment, site)
-    deployment.start("-n", "2")
+    run = deployment.start("-n", "2")
+    wait_until(lambda: sum(site.served.values()) > 20, 300, "the crawl under way")
+    kill_one(run, random.Random())
     waited = scrapy(deployment, "task", "wait", "job", "--json")
     told = {document["url"] for document in deployment.documents().values()}
     assert waited.returncode == 0, waited.stderr
@@ -154,6 +167,7 @@ def test_the_end_is_told_with_exact_counts_and_wait_ends(deployment: Deployment,
     assert [event["generation"] for event in events(deployment)] == [1]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(3))
 def test_the_end_waits_for_all_pages_whatever_is_killed(
     deployment: Deployment, site: TreeSite, seed: int
@@ -162,14 +176,15 @@ def test_the_end_waits_for_all_pages_whatever_is_killed(
     produce(deployment, site)
     run = deployment.start("-n", "2")
     kills = 0
-    deadline = time.monotonic() + END_SECONDS
-    while not events(deployment) and time.monotonic() < deadline:
-        if kills < 4 and sum(site.served.values()) > 10 * (kills + 1) and (pids := crawlers(run)):
-            os.kill(rng.choice(pids), signal.SIGKILL)
-            kills += 1
-        time.sleep(rng.uniform(0.1, 0.5))
+    while kills < 4 and not events(deployment):
+        more = sum(site.served.values()) + rng.randint(5, 15)
+        wait_until(
+            lambda more=more: events(deployment) or sum(site.served.values()) > more, END_SECONDS, "more"
+        )
+        kill_one(run, rng)
+        kills += 1
+    wait_until(lambda: events(deployment), END_SECONDS, "the end")
     told = {document["url"] for document in deployment.documents().values()}
-    assert events(deployment), "the end was never told"
     assert told == site.pages()
     [event] = events(deployment)
     assert event["seeds"]["total"] == sum(count for name, count in event["seeds"].items() if name != "total")
