@@ -111,34 +111,33 @@ def assert_each_once(deployment: Deployment, singles: list[str], trees: list[str
 
 def kill_a_crawler(run: Run, died: set[int]) -> None:
     """Kill -9, when it has made some progress since it began."""
-    (victim,) = wait_until(lambda: set(crawlers(run)) - died, 30, "a crawler")
+    (victim,) = wait_until(lambda: set(crawlers(run)) - died, 120, "a crawler")
     died.add(victim)
     with suppress(ProcessLookupError):
         os.kill(victim, signal.SIGKILL)
 
 
 def test_every_result_is_there_once_over_kills_and_a_rebalance(deployment: Deployment, site: Site) -> None:
-    """300 pages and 20 trees; kill -9 three times at random moments; a second process comes and goes."""
-    singles = [f"/slow/200/{number}" for number in range(300)]
-    trees = [f"/graph/t{number}/0/0" for number in range(20)]
+    """150 pages and 10 trees; kill -9 twice at random moments; a second process comes and goes."""
+    singles = [f"/slow/200/{number}" for number in range(150)]
+    trees = [f"/graph/t{number}/0/0" for number in range(10)]
     produce(deployment, site, singles, trees)
     chance, died = random.Random(), set[int]()
     first = deployment.start("-c", "4")
-    for moment in range(3):
-        fetched = len(site.entries())
-        wait_until(lambda at=fetched: len(site.entries()) > at + 30, 60, "some progress")
-        time.sleep(chance.uniform(0, 1))
+    for moment in range(2):
+        more = len(site.entries()) + chance.randint(20, 40)
+        wait_until(lambda more=more: len(site.entries()) > more, 120, "some progress")
         kill_a_crawler(first, died)
         if moment == 0:
             second = deployment.start("-c", "4")
             second.wait_assigned()
-    wait_until(lambda: len(site.entries()) > 350, 90, "most of it")
+    wait_until(lambda: len(site.entries()) > 170, 300, "most of it")
     second.terminate()
-    assert second.wait(40) == 0
-    wait_until(deployment.is_done, 90, "the end")
+    assert second.wait(120) == 0
+    wait_until(deployment.is_done, 300, "the end")
     first.terminate()
-    assert first.wait(40) == 0
-    assert len(died) == 3
+    assert first.wait(120) == 0
+    assert len(died) == 2
     assert_each_once(deployment, singles, trees)
 
 
@@ -150,6 +149,7 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     servers(folder, "kill", "kafka")
 
 
+@pytest.mark.nightly
 def test_every_result_is_there_once_over_the_death_of_the_broker(
     own_server: Path, tmp_path: Path, site: Site
 ) -> None:
@@ -169,6 +169,7 @@ def test_every_result_is_there_once_over_the_death_of_the_broker(
         assert_each_once(deployment, singles, trees)
 
 
+@pytest.mark.nightly
 def test_trees_that_keep_too_much_go_on_as_seeds_and_each_result_is_there_once(
     deployment: Deployment, site: Site
 ) -> None:

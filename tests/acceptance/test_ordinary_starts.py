@@ -47,13 +47,13 @@ def deployment(
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+@pytest.mark.parametrize("processes", [3, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 4))])
 def test_an_ordinary_start_logs_no_warning(deployment: Deployment, site: Site, processes: int) -> None:
     """Seeds wait already, so that processes crawl while others join."""
     deployment.produce(seeds(site, [f"/page/{number}" for number in range(PAGES)]))
     run = deployment.start("-n", str(processes))
-    wait_until(lambda: run.text().count("Assigned: ") >= processes, 60, "all members")
-    wait_until(deployment.is_done, 60, "the end of the crawl")
+    wait_until(lambda: run.text().count("Assigned: ") >= processes, 300, "all members")
+    wait_until(deployment.is_done, 300, "the end of the crawl")
     run.terminate()
-    assert run.wait(60) == 0
+    assert run.wait(120) == 0
     assert [line for line in run.text().splitlines() if any(word in line for word in PROBLEMS)] == []

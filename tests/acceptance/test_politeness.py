@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +44,7 @@ def gaps(entries: list[Entry], stride: int = 1) -> list[float]:
     return [after.time - before.time for before, after in zip(entries, entries[stride:], strict=False)]
 
 
+@pytest.mark.nightly
 def test_delays_and_crawl_delays_hold_in_the_log_of_the_site(deployment: Deployment, site: Site) -> None:
     """robots.txt included, which is asked for once; a host with a Crawl-delay holds nobody up."""
     urls = produce(deployment, site, 8)
@@ -71,28 +71,17 @@ def test_delays_and_crawl_delays_hold_in_the_log_of_the_site(deployment: Deploym
     assert max(ends, key=lambda name: ends[name]) == host_name(2)
 
 
-def test_the_number_of_requests_at_a_time_holds_in_the_log_of_the_site(
+def test_robots_txt_and_the_number_of_requests_at_a_time_hold_in_the_log_of_the_site(
     deployment: Deployment, site: Site
 ) -> None:
-    """CONCURRENT_REQUESTS_PER_DOMAIN, reached and not passed."""
+    """One request for robots.txt; CONCURRENT_REQUESTS_PER_DOMAIN is reached and not passed."""
     produce(deployment, site, 30, "slow/50", hosts=2)
-    deployment.start(CONCURRENT_REQUESTS_PER_DOMAIN="3").wait_assigned()
-    wait_until(deployment.is_done, 60, "no lag")
-    entries = [entry for entry in site.entries() if entry.path.startswith("/slow/")]
-    assert len(entries) == 60
-    assert max(entry.in_progress for entry in entries) == 3
-
-
-def test_a_site_that_refuses_connections_for_five_seconds_fails_nothing(
-    deployment: Deployment, site: Site
-) -> None:
-    """With the defaults: two retries."""
-    urls = produce(deployment, site, 10)
-    site.stop()
-    deployment.start().wait_assigned()
-    time.sleep(5)
-    site.start()
-    wait_until(deployment.is_done, 60, "no lag")
+    forbidden = produce(deployment, site, 2, "disallowed", hosts=2)
+    deployment.start(ROBOTSTXT_OBEY="1", CONCURRENT_REQUESTS_PER_DOMAIN="3").wait_assigned()
+    wait_until(deployment.is_done, 300, "no lag")
     documents = deployment.documents()
-    assert {documents[url]["status"] for url in urls} == {200}
-    assert sum(documents[url]["retries"] for url in urls) >= 20  # it was away when they were tried
+    assert {documents[url]["description"] for url in forbidden} == {"Forbidden by robots.txt"}
+    for name, entries in by_host(site).items():
+        paths = [entry.path.split("/")[1] for entry in entries]
+        assert paths == (["robots.txt"] + ["slow"] * 30 if name in map(host_name, range(2)) else [])
+    assert max(entry.in_progress for entry in site.entries()) == 3
