@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
+from site_spider.adapters.local.log import LocalSeedLog
 from tests.acceptance.pip import pip
 from tests.commands.project import ROOT
+from tests.in_process.engine import produce
+from tools.deployment.deployment import wait_until
 
-pytestmark = [pytest.mark.index, pytest.mark.timeout(400)]
-SECONDS = 60
+pytestmark = [pytest.mark.index, pytest.mark.xdist_group("other_project")]
+SECONDS = 180
 PAGES = 5
 SPIDERS = """
 import json
@@ -103,146 +107,109 @@ def scrapy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Project:
-    """What `scrapy startproject` makes."""
+    """A folder of what `scrapy startproject` makes, with spiders, and with the add-on or without."""
 
-    def __init__(self, scrapy: Path, folder: Path, **variables: str) -> None:
+    def __init__(self, scrapy: Path, folder: Path) -> None:
         self._scrapy = scrapy
         self.folder = folder
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
-        self._environment = kept | variables
-        assert self.run("startproject", "shop", ".").returncode == 0
-        (folder / "shop" / "spiders" / "books.py").write_text(SPIDERS)
+        self._environment = kept | {"SITE_ALLOW_PRIVATE_HOSTS": "true", "SITE_STOP_GRACE_SECONDS": "5"}
 
-    @property
-    def settings(self) -> Path:
-        return self.folder / "shop" / "settings.py"
-
-    def add_on(self) -> None:
-        text = self.settings.read_text()
-        assert "ADDONS = {}" in text
-        self.settings.write_text(text.replace("ADDONS = {}", 'ADDONS = {"site_spider.Addon": 300}'))
-
-    def start(self, *arguments: str, program: str = "scrapy", **more: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    @contextmanager
+    def start(self, *arguments: str, program: str = "scrapy", **more: str) -> Iterator[subprocess.Popen[str]]:
+        with subprocess.Popen(
             [str(self._scrapy.with_name(program)), *arguments],
             cwd=self.folder,
             env=self._environment | more,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )
+        ) as running:
+            try:
+                yield running
+            finally:
+                running.kill()
 
     def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         with self.start(*arguments, **more) as running:
-            try:
-                output, complaints = running.communicate(timeout=SECONDS)
-            finally:
-                running.kill()
+            output, complaints = running.communicate(timeout=SECONDS)
         return subprocess.CompletedProcess(arguments, running.returncode, output, complaints)
 
 
+@pytest.fixture(scope="module")
+def started(scrapy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a project."""
+    project = Project(scrapy, tmp_path_factory.mktemp("project"))
+    assert project.run("startproject", "shop", ".").returncode == 0
+    (project.folder / "shop" / "spiders" / "books.py").write_text(SPIDERS)
+    return project.folder
+
+
 @pytest.fixture
-def project(scrapy: Path, tmp_path: Path) -> Project:
-    """In an empty folder."""
-    return Project(scrapy, tmp_path, SITE_ALLOW_PRIVATE_HOSTS="true", SITE_STOP_GRACE_SECONDS="5")
+def bare(scrapy: Path, started: Path, tmp_path: Path) -> Project:
+    return Project(scrapy, Path(shutil.copytree(started, tmp_path / "bare")))
+
+
+@pytest.fixture
+def project(scrapy: Path, started: Path, tmp_path: Path) -> Project:
+    """With the add-on."""
+    made = Project(scrapy, Path(shutil.copytree(started, tmp_path / "with-add-on")))
+    settings = made.folder / "shop" / "settings.py"
+    text = settings.read_text()
+    assert "ADDONS = {}" in text
+    settings.write_text(text.replace("ADDONS = {}", 'ADDONS = {"site_spider.Addon": 300}'))
+    return made
 
 
 def test_a_script_gets_the_guard_of_addresses_too(project: Project, url: str) -> None:
     """It makes its process with Scrapy's event loop and resolver, before the add-on is asked."""
-    project.add_on()
     (project.folder / "script.py").write_text(SCRIPT)
-    assert project.run("seed", *seeds(project, url.replace("127.0.0.1", "localhost"))).returncode == 0
-    closed = {"SITE_ALLOW_PRIVATE_HOSTS": "false"}
-    with project.start("script.py", program="python", **closed) as crawling:
-        try:
-            done = project.run("progress", "--until-done")
-            crawling.send_signal(signal.SIGTERM)
-            _, log = crawling.communicate(timeout=SECONDS)
-        finally:
-            crawling.kill()
-    assert done.returncode == 0, done.stderr + log
-    (document,) = map(json.loads, project.run("results", "--format", "json").stdout.splitlines())
-    assert document["status"] is None
+    log = LocalSeedLog(project.folder / "data")
+    produce(log, "seeds", [json.dumps({"url": url.replace("127.0.0.1", "localhost")}).encode()])
+    with project.start("script.py", program="python", SITE_ALLOW_PRIVATE_HOSTS="false") as crawling:
+        wait_until(lambda: is_done(log) or crawling.poll() is not None, SECONDS, "the end of the crawl")
+        crawling.send_signal(signal.SIGTERM)
+        _, said = crawling.communicate(timeout=SECONDS)
+    log.close()
+    assert crawling.returncode == 0, said
+    ran = project.run("results", "--format", "json")
+    (document,) = map(json.loads, ran.stdout.splitlines())
+    assert (document["status"], document["spider"]) == (None, "books")
     assert "localhost has no public address" in document["description"]
 
 
-def crawled(project: Project, url: str, **servers: str) -> dict[str, Any]:
-    """The documents by URL, of a crawl of one seed."""
-    produced = project.run("seed", *seeds(project, url), **servers)
-    assert produced.returncode == 0, produced.stderr
-    assert "produced 1, refused 0" in produced.stdout + produced.stderr
-    with project.start("crawl", "books", **servers) as crawling:
-        try:
-            done = project.run("progress", "--until-done", **servers)
-            crawling.send_signal(signal.SIGTERM)
-            _, log = crawling.communicate(timeout=SECONDS)
-        finally:
-            crawling.kill()
-    assert done.returncode == 0, done.stderr + log
-    assert crawling.returncode == 0, log
-    assert log.count("books got") == PAGES, log
-    results = project.run("results", "--format", "json", **servers)
-    assert results.returncode == 0, results.stderr
-    return {document["url"]: document for document in map(json.loads, results.stdout.splitlines())}
-
-
-def seeds(project: Project, url: str) -> list[str]:
-    file = project.folder / "seeds.txt"
-    file.write_text(f"{url}\n")
-    return [str(file)]
-
-
-def test_a_projects_own_spider_crawls_from_the_embedded_log(project: Project, url: str) -> None:
-    """Without any server, and without the clients of Redis and HBase."""
-    project.add_on()
-    documents = crawled(project, url)
-    assert documents.keys() == {url, *(f"{url}{n}" for n in range(1, PAGES))}
-    assert {document["status"] for document in documents.values()} == {200}
-    assert {document["spider"] for document in documents.values()} == {"books"}
-
-
-@pytest.mark.servers
-def test_a_projects_own_spider_crawls_from_kafka(project: Project, url: str, kafka_brokers: str) -> None:
-    """Which the environment names."""
-    project.add_on()
-    topic = f"other-{uuid4().hex[:8]}"
-    servers = {"SITE_KAFKA_BROKERS": kafka_brokers, "SITE_SEED_TOPIC": topic, "SITE_CONSUMER_GROUP": topic}
-    documents = crawled(project, url, **servers)
-    assert documents.keys() == {url, *(f"{url}{n}" for n in range(1, PAGES))}
+def is_done(log: LocalSeedLog) -> bool:
+    progress = log.progress("seeds", "site_spider")
+    return all(p.committed is not None and p.committed.offset == p.end for p in progress if p.end > p.start)
 
 
 def test_several_processes_crawl_until_done(project: Project, url: str) -> None:
-    """A process that dies is started again, and the spider that `genspider` makes is crawled the same way."""
-    project.add_on()
+    """The spider that `genspider` makes, without any server, and without the clients of Redis and HBase."""
     assert project.run("genspider", "-t", "seed", "leaflets", "127.0.0.1").returncode == 0
-    shown = project.run("settings", "--spider", "books", "--get", "DOWNLOAD_DELAY").stdout
-    assert shown == "0\n"
-    for spider in ("books", "leaflets"):
-        own = {"SITE_SEED_TOPIC": spider, "SITE_CONSUMER_GROUP": spider}
-        assert project.run("seed", *seeds(project, url), **own).returncode == 0
-        ran = project.run("service", spider, "-n", "2", "--until-done", "-s", "DOWNLOAD_DELAY=0", **own)
-        assert ran.returncode == 0, ran.stderr
-        assert "[1] " in ran.stderr
-    rows = project.run("results", "--format", "json").stdout.splitlines()
-    assert {document["url"] for document in map(json.loads, rows)} == {
-        url,
-        *(f"{url}{n}" for n in range(1, PAGES)),
-    }
-    refused = project.run("service", "plain")
-    assert refused.returncode == 78
-    assert "Spider plain takes no seeds" in refused.stderr
+    (project.folder / "seeds.txt").write_text(f"{url}\n")
+    produced = project.run("seed", "seeds.txt")
+    assert "produced 1, refused 0" in produced.stdout + produced.stderr
+    ran = project.run("service", "leaflets", "-n", "2", "--until-done", "-s", "DOWNLOAD_DELAY=0")
+    assert ran.returncode == 0, ran.stderr
+    assert "[1] " in ran.stderr
+    documents = [*map(json.loads, project.run("results", "--format", "json").stdout.splitlines())]
+    assert {document["url"] for document in documents} == {url, *(f"{url}{n}" for n in range(1, PAGES))}
+    assert {document["status"] for document in documents} == {200}
+    assert {document["spider"] for document in documents} == {"leaflets"}
 
 
-def test_a_spider_without_seeds_behaves_as_without_the_add_on(project: Project, url: str) -> None:
+def test_a_spider_without_seeds_behaves_as_without_the_add_on(
+    bare: Project, project: Project, url: str
+) -> None:
     """The same settings, parts and items; the environment has no say in them."""
     arguments = "crawl", "plain", "-a", f"url={url}", "-s", "ROBOTSTXT_OBEY=False", "-s", "LOG_LEVEL=WARNING"
-    before = project.run(*arguments, "-O", "before.jsonl", CONCURRENT_REQUESTS="3")
-    project.add_on()
-    after = project.run(*arguments, "-O", "after.jsonl", CONCURRENT_REQUESTS="3")
+    before, after = (
+        each.run(*arguments, "-O", "items.jsonl", CONCURRENT_REQUESTS="3") for each in (bare, project)
+    )
     assert (before.returncode, after.returncode) == (0, 0), before.stderr + after.stderr
     assert _without_addons(before.stdout) == _without_addons(after.stdout)
     assert "PARTS Scheduler Downloader" in after.stdout
-    items = [(project.folder / name).read_text() for name in ("before.jsonl", "after.jsonl")]
+    items = [(each.folder / "items.jsonl").read_text() for each in (bare, project)]
     assert items == [json.dumps({"url": url}) + "\n"] * 2
 
 
@@ -254,18 +221,16 @@ def _without_addons(output: str) -> list[str]:
     return [json.dumps(settings), *(line for line in lines if line.startswith("PARTS"))]
 
 
-def test_what_is_missing_is_said_with_its_remedy(project: Project) -> None:
+def test_what_is_missing_is_said_with_its_remedy(bare: Project, project: Project) -> None:
     """The add-on, for commands and spiders; and the extra of a part that settings name."""
-    commands = [project.run(*words) for words in (["seed", "-"], ["results"], ["progress"])]
-    assert {ran.returncode for ran in commands} == {2}
-    assert all('ADDONS = {"site_spider.Addon": 300}' in ran.stderr for ran in commands)
-    crawling = project.run("crawl", "books")
+    command = bare.run("results")
+    assert command.returncode == 2
+    assert 'ADDONS = {"site_spider.Addon": 300}' in command.stderr
+    crawling = bare.run("crawl", "books")
     assert crawling.returncode == 78
     assert crawling.stderr.splitlines()[-1].endswith(
         'ADDONS = {"site_spider.Addon": 300} to its settings.py.'
     )
-    project.add_on()
-    for settings, needed in (("SITE_DUPEFILTER=redis", "'redis>="), ("SITE_SINKS=hbase", "'happybase>=")):
-        refused = project.run("crawl", "books", "-s", settings)
-        assert refused.returncode == 78
-        assert f"pip install {needed}" in refused.stderr
+    refused = project.run("crawl", "books", "-s", "SITE_DUPEFILTER=redis")
+    assert refused.returncode == 78
+    assert "pip install 'redis>=" in refused.stderr

@@ -13,6 +13,7 @@ from pathlib import Path
 import brotli
 import pytest
 
+from tools.deployment.deployment import wait_until
 from tools.site.encoded import VARIANTS
 from tools.site.exchange import host_name
 from tools.site.expected import expected
@@ -32,7 +33,7 @@ class Client:
     """A connection to one host."""
 
     def __init__(self, site: Site, host: int = 0) -> None:
-        self.socket = socket.create_connection((host_name(host), site.port), timeout=5)
+        self.socket = socket.create_connection((host_name(host), site.port), timeout=60)
         self.file = self.socket.makefile("rb")
 
     def __enter__(self) -> Client:
@@ -161,14 +162,6 @@ def test_chunks_add_up_to_the_page(site: Site) -> None:
     assert b"".join(parts).decode() == expected(site.url("/chunked/x")).body
 
 
-def test_a_slow_page_waits_before_its_first_byte(site: Site) -> None:
-    """Half a second passes, and the record knows when the request came."""
-    start = time.monotonic()
-    with Client(site) as client:
-        assert client.ask("/slow/500/x")[0] == 200
-    assert time.monotonic() - start >= 0.5
-
-
 @pytest.mark.parametrize(
     ("name", "unpack"),
     [
@@ -238,10 +231,9 @@ def test_the_record_tells_every_request(site: Site) -> None:
     with Client(site, 2) as client:
         _, _, body = client.ask("/page/recorded", headers="User-Agent: me\r\nCookie: a=1\r\n")
     site.wait_for(1)
-    deadline = time.monotonic() + 5
-    while not (found := [entry for entry in site.entries() if entry.path == "/page/recorded"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    found = wait_until(
+        lambda: [entry for entry in site.entries() if entry.path == "/page/recorded"], 60, "the entry"
+    )
     (entry,) = found
     assert entry.url == site.url("/page/recorded", 2)
     assert (entry.method, entry.kind, entry.status, entry.body_bytes) == ("GET", "page", 200, len(body))
