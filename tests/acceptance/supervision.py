@@ -30,7 +30,7 @@ class Start(NamedTuple):
     arguments: list[str]
 
 
-def wait_until(condition: Callable[[], T], seconds: float = 10) -> T:
+def wait_until(condition: Callable[[], T], seconds: float = 120) -> T:
     """Its first value that is true."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -82,7 +82,8 @@ class Script:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
         process = subprocess.Popen(
             [str(self.script), "-v", str(self.venv), *arguments],
-            env=kept | {"SCRIPTED_FOLDER": str(self.folder)} | variables,
+            # with control files of its own, for --scale
+            env=kept | {"SCRIPTED_FOLDER": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder)} | variables,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -125,7 +126,7 @@ class Script:
             os.kill(pid, signal.SIGKILL)
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 10) -> tuple[int, str]:
+def finish(process: subprocess.Popen[str], seconds: float = 120) -> tuple[int, str]:
     """Exit code and stderr."""
     _, complaints = process.communicate(timeout=seconds)
     return process.returncode, complaints
