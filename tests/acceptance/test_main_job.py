@@ -163,24 +163,13 @@ def test_five_thousand_seeds_with_the_embedded_default(embedded: Deployment, sit
     crawl_and_check(embedded, site, 5000)
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"SITE_KAFKA_BROKERS": "127.0.0.1:1"}, ("SITE_KAFKA_BROKERS", "127.0.0.1:1")),
-        (
-            {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": "http://127.0.0.1:1"},
-            ("SITE_ELASTICSEARCH_HOSTS", "127.0.0.1:1"),
-        ),
-        ({"SITE_DEAD_LETTER_TOPIC": "non:sense !"}, ("SITE_DEAD_LETTER_TOPIC", "non:sense !")),
-    ],
-)
-def test_what_cannot_start_says_why_in_one_line(
-    settings: dict[str, str], said: tuple[str, ...], embedded: Deployment
-) -> None:
-    """A wrong address or setting: one line names it, no traceback, and the exit code is not 0."""
-    run = embedded.start(SITE_STARTUP_WAIT_SECONDS="1", **settings)
+def test_what_cannot_start_says_why_in_one_line(embedded: Deployment) -> None:
+    """One line names the address, no traceback, and the exit code is not 0."""
+    run = embedded.start(SITE_STARTUP_WAIT_SECONDS="1", SITE_KAFKA_BROKERS="127.0.0.1:1")
     assert run.wait(DONE_SECONDS) != 0
-    lines = [line for line in run.text().splitlines() if all(word in line for word in said)]
+    lines = [
+        line for line in run.text().splitlines() if "SITE_KAFKA_BROKERS" in line and "127.0.0.1:1" in line
+    ]
     errors = [line for line in lines if "ERROR" in line or line.startswith("scrapy crawl: ")]
     assert len(errors) == 1, run.text()
     assert "Traceback" not in run.text()

@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
+import traceback
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,33 +18,25 @@ from typing import Any
 import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.errors import SiteSpiderError
 from tests.adapters.raw_server import Asked, Said, answering, said
+from tests.in_process import engine
 from tests.in_process.engine import produce
 from tests.real_servers import ROOT
+from tools.deployment.deployment import wait_until
 
 SECRET = "m4rk3d-s3cr3t"
 MARKS = [SECRET, "m4rk3d", *(b64encode(f"{user}:{SECRET}".encode()).decode() for user in ("bob", "id", ""))]
-CRAWL_SECONDS = 5.0
 NOWHERE = "127.0.0.1:9"
 SCRAPY = [str(Path(sys.executable).with_name("scrapy"))]
 
 COMMANDS = [
     ["results"],
     ["progress"],
-    ["seed", "-"],
     ["dead-letters"],
     ["settings", "--get", "SITE_SEED_TOPIC"],
 ]
 WRONG: dict[str, dict[str, Any]] = {
-    "Kafka refuses": {
-        "SITE_KAFKA_BROKERS": NOWHERE,
-        "SITE_KAFKA_OPTIONS": {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "bob",
-            "sasl.password": SECRET,
-        },
-    },
     "Kafka's key": {
         "SITE_KAFKA_BROKERS": NOWHERE,
         "SITE_KAFKA_OPTIONS": {"security.protocol": "SSL", "ssl.key.pem": SECRET, "ssl.key.password": SECRET},
@@ -66,10 +58,6 @@ WRONG: dict[str, dict[str, Any]] = {
         "SITE_KAFKA_OPTIONS": json.dumps(SECRET),
     },
     "brokers with a login": {"SITE_KAFKA_BROKERS": f"bob:{SECRET}@h"},
-    "Elasticsearch refuses": {
-        "SITE_SINKS": "elasticsearch",
-        "SITE_ELASTICSEARCH_HOSTS": f"http://bob:{SECRET}@{NOWHERE}",
-    },
     "hosts that are none": {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": f"bob:{SECRET}@h"},
     "a host without its end": {
         "SITE_SINKS": "elasticsearch",
@@ -94,10 +82,6 @@ WRONG: dict[str, dict[str, Any]] = {
         "SITE_ELASTICSEARCH_HOSTS": f"http://{NOWHERE}",
         "SITE_ELASTICSEARCH_OPTIONS": json.dumps([SECRET]),
     },
-    "Redis refuses": {
-        "SITE_DUPEFILTER": "redis",
-        "SITE_REDIS_URL": f"redis://bob:{SECRET}@{NOWHERE}/0?password={SECRET}",
-    },
     "Redis without a scheme": {"SITE_DUPEFILTER": "redis", "SITE_REDIS_URL": f"u:{SECRET}@h:1"},
     "Redis with a slash": {"SITE_DUPEFILTER": "redis", "SITE_REDIS_URL": f"redis://u:m4rk3d/{SECRET}@h:1"},
     "Redis with a strange option": {
@@ -107,20 +91,43 @@ WRONG: dict[str, dict[str, Any]] = {
     "a proxy without a scheme": {"SITE_PROXIES": f"user:{SECRET}@proxy:8080"},
     "a proxy in another order": {"SITE_PROXIES": f"proxy:8080:user:{SECRET}"},
     "a proxy with blanks": {"SITE_PROXIES": f"http://user:{SECRET} x@proxy:8080"},
-    "a proxy that rests": {"SITE_PROXIES": f"http://user:{SECRET}@{NOWHERE}"},
     "HBase's options": {
         "SITE_SINKS": "hbase",
         "SITE_HBASE_OPTIONS": {"password": SECRET, "protocol": SECRET},
     },
     "others": {"SITE_CONSOLE_TOKEN": SECRET, "SITE_SPILL_KEY": SECRET, "MAIL_PASS": SECRET},
 }
-ASKED = (
-    "Elasticsearch refuses",
-    "hosts that are none",
-    "Kafka's options half",
-    "brokers with a login",
-    "others",
-)
+# what a crawl says of it, and the settings
+AWAY: dict[str, tuple[str, dict[str, Any]]] = {
+    "Kafka refuses": (
+        "SITE_KAFKA_BROKERS",
+        {
+            "SITE_KAFKA_BROKERS": NOWHERE,
+            "SITE_KAFKA_OPTIONS": {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": "bob",
+                "sasl.password": SECRET,
+            },
+        },
+    ),
+    "Elasticsearch refuses": (
+        "SITE_ELASTICSEARCH_HOSTS",
+        {
+            "SITE_SINKS": "elasticsearch",
+            "SITE_ELASTICSEARCH_HOSTS": f"http://bob:{SECRET}@{NOWHERE}",
+        },
+    ),
+    "Redis refuses": (
+        "SITE_REDIS_URL",
+        {
+            "SITE_DUPEFILTER": "redis",
+            "SITE_REDIS_URL": f"redis://bob:{SECRET}@{NOWHERE}/0?password={SECRET}",
+        },
+    ),
+    "a proxy that rests": ("ProxyFailed", {"SITE_PROXIES": f"http://user:{SECRET}@{NOWHERE}"}),
+}
+ASKED = "Elasticsearch refuses"
 
 
 def environment(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
@@ -154,8 +161,10 @@ def seeds(site: str) -> str:
     return "\n".join(map(json.dumps, [{"url": f"http://{NOWHERE}/", **with_secrets}, *lines]))
 
 
-def run(arguments: list[str], variables: dict[str, str], folder: Path, given: str = "") -> str:
-    """All that a command writes; a crawl is stopped when it has worked for a while."""
+def run(
+    arguments: list[str], variables: dict[str, str], folder: Path, given: str = "", until: str = ""
+) -> str:
+    """All that a command writes; it is stopped when it has written this, if it does not end by itself."""
     output = folder / "output"
     command = [*SCRAPY, *arguments]
     with (
@@ -167,12 +176,15 @@ def run(arguments: list[str], variables: dict[str, str], folder: Path, given: st
         assert process.stdin is not None
         process.stdin.write(given)
         process.stdin.close()
-        deadline = time.monotonic() + CRAWL_SECONDS
-        while process.poll() is None:
+
+        def has_worked() -> bool:
             assert SECRET not in Path(f"/proc/{process.pid}/cmdline").read_text()
-            if time.monotonic() > deadline or "'seeds/in_flight': 0" in output.read_text():
-                process.send_signal(signal.SIGTERM)
-            time.sleep(0.1)
+            return process.poll() is not None or bool(until and until in output.read_text())
+
+        try:
+            wait_until(has_worked, 300, f"{until!r} of {arguments}")
+        finally:
+            process.send_signal(signal.SIGTERM)
     return output.read_text()
 
 
@@ -196,7 +208,7 @@ def site(asked: Asked) -> Said:
     return said(b"<html>a page</html>", kind="text/html")
 
 
-def crawl(folder: Path, settings: dict[str, Any], *, seed_by_command: bool = False, seconds: int = 3) -> str:
+def crawl(folder: Path, settings: dict[str, Any], until: str, *, seed_by_command: bool = False) -> str:
     """Seeds that carry secrets, then a crawl; all that was written."""
     variables = environment(folder, settings)
     with answering(site) as address:
@@ -207,17 +219,35 @@ def crawl(folder: Path, settings: dict[str, Any], *, seed_by_command: bool = Fal
             log = LocalSeedLog(folder / "data")
             produce(log, "seeds", [line.encode() for line in seeds(address).splitlines()])
             log.close()
-        written += run(["crawl", "crawl_spider", "-s", f"CLOSESPIDER_TIMEOUT={seconds}"], variables, folder)
+        written += run(["crawl", "crawl_spider"], variables, folder, until=until)
+    assert until in written
     return written + "\n".join(kept(folder))
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", AWAY)
 def test_no_output_shows_a_secret(name: str, tmp_path: Path) -> None:
     """At DEBUG: log, stderr, stdout, process list, results and statistics, of a crawl and of the commands."""
-    assert_nothing_shown(crawl(tmp_path, WRONG[name], seed_by_command=name in ASKED))
-    variables = environment(tmp_path, WRONG[name])
-    for command in COMMANDS if name in ASKED else ():
+    until, settings = AWAY[name]
+    assert_nothing_shown(crawl(tmp_path, settings, until, seed_by_command=name == ASKED))
+    variables = environment(tmp_path, settings)
+    for command in COMMANDS if name == ASKED else ():
         assert_nothing_shown(run(command, variables, tmp_path))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_setting_that_is_refused_is_not_shown(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither by the error that `scrapy crawl` prints nor by the log, tracebacks included."""
+    caplog.set_level(1)
+    given = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in WRONG[name].items()
+    }
+    with pytest.raises((SiteSpiderError, RuntimeError)) as refused:  # Scrapy's own where the engine had begun
+        engine.crawl(tmp_path, [], SITE_STARTUP_WAIT_SECONDS=0, **given)
+    written = caplog.text + "".join(traceback.format_exception(refused.value))
+    assert any(setting in written for setting in given)
+    assert_nothing_shown(written)
 
 
 def test_a_server_that_says_what_it_was_sent_reveals_nothing(tmp_path: Path) -> None:
@@ -227,22 +257,19 @@ def test_a_server_that_says_what_it_was_sent_reveals_nothing(tmp_path: Path) -> 
         words = " ".join(f"{name}: {value}" for name, value in asked.headers.items())
         return said({"error": {"type": "security_exception", "reason": words}}, status=503)
 
-    for options in ({"basic_auth": ["bob", SECRET]}, {"api_key": ["id", SECRET]}, {"bearer_auth": SECRET}):
-        with answering(echo) as address:
-            settings = {
-                "SITE_SINKS": "elasticsearch",
-                "SITE_ELASTICSEARCH_HOSTS": address,
-                "SITE_ELASTICSEARCH_OPTIONS": options,
-            }
-            written = crawl(tmp_path, settings, seconds=15)
-        assert "security_exception" in written
-        assert_nothing_shown(written)
+    with answering(echo) as address:
+        settings = {
+            "SITE_SINKS": "elasticsearch",
+            "SITE_ELASTICSEARCH_HOSTS": address,
+            "SITE_ELASTICSEARCH_OPTIONS": {"basic_auth": ["bob", SECRET]},
+        }
+        written = crawl(tmp_path, settings, "security_exception")
+    assert_nothing_shown(written)
 
 
 def test_seeds_with_secrets_are_crawled_in_silence(tmp_path: Path) -> None:
     """The seeds of the other tests do reach the site, so that there is something to show."""
-    written = crawl(tmp_path, {})
+    written = crawl(tmp_path, {}, "Crawled (200)")
     documents = [json.loads(text) for text in kept(tmp_path)]
     assert any(document.get("status") == 200 for document in documents)
-    assert "Crawled (200)" in written
     assert_nothing_shown(written)
