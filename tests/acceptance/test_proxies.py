@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
 from tests.commands.project import ROOT, Project, environment
+from tools.deployment.deployment import wait_until
 from tools.site.certificate import tls_for
 from tools.site.proxy import LocalProxy, ShySite
 
@@ -26,13 +26,17 @@ SECRETS = ("hush", BASIC, BASIC.removeprefix("Basic "))
 STOCK_AIOHTTP = dict.fromkeys(
     ("http", "https"), "scrapy.core.downloader.handlers._aiohttp.AiohttpDownloadHandler"
 )
-HANDLERS: dict[str, dict[str, str]] = {
-    "of the settings": {},
-    "on aiohttp": {
-        "DOWNLOAD_HANDLERS": json.dumps(STOCK_AIOHTTP),
-        "SITE_ALLOW_PRIVATE_HOSTS": "true",  # this one knows nothing of our guard
-    },
+ON_AIOHTTP = {
+    "DOWNLOAD_HANDLERS": json.dumps(STOCK_AIOHTTP),
+    "SITE_ALLOW_PRIVATE_HOSTS": "true",  # this one knows nothing of our guard
 }
+HANDLERS = pytest.mark.parametrize(
+    "handlers",
+    [
+        pytest.param({}, id="of the settings"),
+        pytest.param(ON_AIOHTTP, id="on aiohttp", marks=pytest.mark.nightly),
+    ],
+)
 
 
 class Sites:
@@ -76,14 +80,14 @@ def run(project: Project, sites: Sites, urls: list[str], **settings: str) -> dic
             arguments, cwd=ROOT, env=environment(project.data, **fixed | settings), stderr=output
         )
     try:
-        wait_until_done(project.log, crawling)
+        wait_until(lambda: is_done(project.log) or crawling.poll() is not None, 300, "the end of the crawl")
         crawling.send_signal(signal.SIGTERM)
-        assert crawling.wait(30) == 0, log.read_text()
+        assert crawling.wait(120) == 0, log.read_text()
     finally:
         crawling.kill()
         crawling.wait()
     written = log.read_text()
-    results = project.scrapy("results", "--limit", "0", "--format", "json").stdout
+    results = project.direct("results", "--limit", "0", "--format", "json").stdout
     stored = b"".join(file.read_bytes() for file in project.data.rglob("*") if file.is_file())
     for secret in SECRETS:
         assert secret not in written + results
@@ -93,18 +97,14 @@ def run(project: Project, sites: Sites, urls: list[str], **settings: str) -> dic
     return {document["url"]: document for document in documents}
 
 
-def wait_until_done(log: LocalSeedLog, crawling: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + 60
-    while time.monotonic() < until and crawling.poll() is None:
-        progress = log.progress("seeds", "site_spider")
-        if sum(p.end - (p.committed.offset if p.committed else p.start) for p in progress) == 0:
-            return
-        time.sleep(0.1)
+def is_done(log: LocalSeedLog) -> bool:
+    progress = log.progress("seeds", "site_spider")
+    return sum(p.end - (p.committed.offset if p.committed else p.start) for p in progress) == 0
 
 
-@pytest.mark.parametrize("handler", HANDLERS)
+@HANDLERS
 def test_http_and_https_through_a_proxy_with_credentials(
-    project: Project, sites: Sites, handler: str
+    project: Project, sites: Sites, handlers: dict[str, str]
 ) -> None:
     """The proxy is at a private address, which is its operator's choice; for pages the guard is on."""
     with LocalProxy("operator:hush:hush") as proxy:
@@ -114,7 +114,7 @@ def test_http_and_https_through_a_proxy_with_credentials(
             sites,
             urls,
             SITE_PROXIES=f"http://{CREDENTIALS}@localhost:{proxy.port}",
-            **HANDLERS[handler],
+            **handlers,
         )
     assert len(found) == 6
     for url, document in found.items():
@@ -132,19 +132,24 @@ def test_http_and_https_through_a_proxy_with_credentials(
         assert {seen.peer for seen in site.seen} > {"127.0.0.77"}
 
 
-@pytest.mark.parametrize("handler", HANDLERS)
+@HANDLERS
 @pytest.mark.parametrize(
     ("fault", "plain", "secure"),
     [
-        ("no tunnel", None, "opens no tunnel (HTTP 403)"),
         ("credentials", "wants other credentials (HTTP 407)", "wants other credentials (HTTP 407)"),
-        ("refuses", "cannot be connected to", "cannot be connected to"),
-        ("closes", "brought no answer", "brought no answer"),
-        ("silent", "brought no answer in time", "brought no answer in time"),
+        *(
+            pytest.param(*row, marks=pytest.mark.nightly)
+            for row in (
+                ("no tunnel", None, "opens no tunnel (HTTP 403)"),
+                ("refuses", "cannot be connected to", "cannot be connected to"),
+                ("closes", "brought no answer", "brought no answer"),
+                ("silent", "brought no answer in time", "brought no answer in time"),
+            )
+        ),
     ],
 )
 def test_what_a_proxy_does_wrong_is_said(
-    project: Project, sites: Sites, handler: str, fault: str, plain: str | None, secure: str
+    project: Project, sites: Sites, handlers: dict[str, str], fault: str, plain: str | None, secure: str
 ) -> None:
     """Of http and https pages alike; the failure of a proxy is no answer of the site."""
     wanted = "somebody:else" if fault == "credentials" else "operator:hush:hush"
@@ -158,7 +163,7 @@ def test_what_a_proxy_does_wrong_is_said(
             SITE_PROXIES=f"http://{CREDENTIALS}@127.0.0.1:{port}",
             SITE_PROXY_ATTEMPTS="1",
             DOWNLOAD_TIMEOUT="1",
-            **HANDLERS[handler],
+            **handlers,
         )
     for url, said in zip(urls, (plain, secure), strict=True):
         description = found[url]["description"]
