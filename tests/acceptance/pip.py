@@ -9,10 +9,10 @@ import sys
 import pytest
 
 
-def pip(*arguments: str, python: str = sys.executable) -> None:
+def pip(*arguments: str) -> None:
     """Skips the test where there is no index of packages; with CI set it fails."""
     ran = subprocess.run(
-        [python, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check", "--no-input"],
+        [sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check", "--no-input"],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     if ran.returncode:

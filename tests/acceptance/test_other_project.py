@@ -100,9 +100,12 @@ def scrapy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
     pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
     (wheel,) = folder.glob("*.whl")
-    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True, timeout=SECONDS)
-    python = str(folder / "venv" / "bin" / "python")
-    pip("install", "--constraint", str(ROOT / "requirements.txt"), str(wheel), python=python)
+    venv = str(folder / "venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True, timeout=SECONDS)
+    pip(
+        *("--python", f"{venv}/bin/python", "install", "--no-compile"),
+        *("--constraint", str(ROOT / "requirements.txt"), str(wheel)),
+    )
     return folder / "venv" / "bin" / "scrapy"
 
 
