@@ -12,7 +12,6 @@ from tests.tools.kibana_structure import layer_of, mistakes, panels
 from tools.kibana.__main__ import FILE
 from tools.kibana.description import read, value
 from tools.kibana.objects import exported
-from tools.kibana.table import PAGE, with_table
 
 EXPORT = FILE.read_text(encoding="utf-8")
 
@@ -20,13 +19,6 @@ EXPORT = FILE.read_text(encoding="utf-8")
 def test_the_file_is_what_its_description_says() -> None:
     """Run `python -m tools.kibana` after a change."""
     assert exported(read()) == EXPORT
-
-
-def test_the_page_has_every_panel() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert with_table(page, read()) == page
-    for _, lens in panels(EXPORT):
-        assert f"| {lens['title']} |" in page
 
 
 def test_a_kibana_takes_the_objects() -> None:

@@ -25,10 +25,10 @@ def updated(text: str) -> str:
 
 def table() -> str:
     """A row for each metric, as Markdown."""
-    head = ["| metric | kind | labels | unit | meaning |", "|---|---|---|---|---|"]
+    head = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
     rows = [
-        f"| `{_name(metric.kind, metric.family)}` | {metric.kind} | {', '.join(metric.labels) or '-'} | "
-        f"{metric.unit} | {metric.meaning} |"
+        f"| `{_name(metric.kind, metric.family)}` | {metric.kind} "
+        f"| {', '.join(metric.labels)} | {metric.meaning} |"
         for metric in METRICS
     ]
     return "\n".join([*head, *rows])
