@@ -175,6 +175,7 @@ def test_waiting_for_a_moment_that_has_come_is_no_error_under_uvloop(tmp_path: P
     """uvloop gives another kind of handle for it; retries make such moments, and batches that are due."""
     engine.ANSWERS.update({f"/late/{n}": lambda r: page(r, "broken", 503) for n in range(20)})
     seeds = [{"url": f"http://h.test/late/{n}", "meta": {"url_id": str(n)}} for n in range(20)]
-    found = crawl(tmp_path, seeds, SITE_RETRY_PAUSE_SECONDS=0.0001, SITE_SINK_FLUSH_SECONDS=0.0001)
+    moments = {"SITE_RETRY_PAUSE_SECONDS": 0.0001, "SITE_SINK_FLUSH_SECONDS": 0.0001}
+    found = crawl(tmp_path, seeds, run=asyncio.run, **moments)
     assert len(found.documents) == 20
     assert found.stats["finish_reason"] == "shutdown"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
@@ -50,7 +49,6 @@ def run(
         folder,
         seeds,
         until=None if until is None else is_over,
-        loop_factory=uvloop.new_event_loop,
         DEPTH_LIMIT=1,
         SITE_TREE_MAX_PAGES=2 * LINKS,  # none of them leaves for the topic
         **more,

@@ -21,6 +21,7 @@ from site_spider.errors import TopicMissing
 from site_spider.service import plugins as parts
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
+from tests.in_process import virtual_time
 
 Answer = Callable[[Request], Awaitable[Response] | Response]
 ANSWERS: dict[str, Answer] = {}  # path -> what the site does; filled by the tests
@@ -102,12 +103,12 @@ def crawl(
     until: Callable[[Crawler], bool] | None = None,
     timeout_seconds: float = 60,
     *,
-    run: Callable[[Coroutine[Any, Any, Crawled]], Crawled] = asyncio.run,
+    run: Callable[[Coroutine[Any, Any, Crawled]], Crawled] = virtual_time.run,
     **overrides: Any,
 ) -> Crawled:
     """Crawl the seeds until all are committed, or until `until` says so, and stop gracefully.
 
-    With `run=virtual_time.run` nobody waits for a timer while nothing else happens.
+    In virtual time: nobody waits for a timer while nothing else happens. Tests of uvloop give `asyncio.run`.
     """
     return run(_crawl(settings_for(folder, **overrides), seeds, spider, until, timeout_seconds))
 

@@ -19,26 +19,25 @@ from tests.in_process.engine import crawl, page
 REAL = time.clock_gettime  # which nothing of it changes
 
 
-def took(main: Callable[[], Coroutine[Any, Any, object]]) -> tuple[float, float]:
-    """Seconds by the clocks of `time`, which agree with the loop's, and by that of the wall."""
-    real = REAL(time.CLOCK_MONOTONIC)
+def took(main: Callable[[], Coroutine[Any, Any, object]]) -> float:
+    """Seconds by the clocks of `time`, which agree with the loop's."""
     clocks = time.monotonic(), time.time(), time.perf_counter(), time.monotonic_ns() / 1e9
     virtual_time.run(main())
     ahead = [time.monotonic(), time.time(), time.perf_counter(), time.monotonic_ns() / 1e9]
     passed = [now - before for now, before in zip(ahead, clocks, strict=True)]
     assert max(passed) - min(passed) < 1
-    return passed[0], REAL(time.CLOCK_MONOTONIC) - real
+    return passed[0]
 
 
 async def of_the_loop() -> None:
     before = asyncio.get_running_loop().time()
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(asyncio.sleep(2000), 1000)
-    assert 1000 <= asyncio.get_running_loop().time() - before < 1100
+        await asyncio.wait_for(asyncio.sleep(200_000), 100_000)
+    assert 100_000 <= asyncio.get_running_loop().time() - before < 110_000
 
 
 async def of_a_job() -> None:
-    await asyncio.to_thread(time.sleep, 1000)
+    await asyncio.to_thread(time.sleep, 100_000)
 
 
 async def of_a_thread() -> None:
@@ -46,25 +45,23 @@ async def of_a_thread() -> None:
     event, items, seen = threading.Event(), queue.Queue[int](), []
 
     def work() -> None:
-        seen.append(event.wait(500))
+        seen.append(event.wait(50_000))
         with pytest.raises(queue.Empty):
-            items.get(timeout=400)
-        timer = threading.Timer(100, event.set)
+            items.get(timeout=40_000)
+        timer = threading.Timer(10_000, event.set)
         timer.start()
-        seen.append(event.wait(500))
+        seen.append(event.wait(50_000))
         timer.join()
 
     thread = threading.Thread(target=work)
     thread.start()
-    await asyncio.to_thread(thread.join, 2000)
+    await asyncio.to_thread(thread.join, 200_000)
     assert seen == [False, True]
 
 
 @pytest.mark.parametrize("main", [of_the_loop, of_a_job, of_a_thread])
 def test_nobody_waits_while_nothing_happens(main: Callable[[], Coroutine[Any, Any, object]]) -> None:
-    passed, real = took(main)
-    assert 1000 <= passed < 1100
-    assert real < 100
+    assert 100_000 <= took(main) < 110_000
 
 
 def test_the_order_of_loop_and_threads_is_that_of_their_times() -> None:
@@ -82,9 +79,8 @@ def test_the_order_of_loop_and_threads_is_that_of_their_times() -> None:
 
         await asyncio.gather(asyncio.to_thread(in_a_thread), *map(on_the_loop, range(10, 110, 20)))
 
-    passed, _ = took(main)
+    assert 100 <= took(main) < 150
     assert order == list(range(10, 110, 10))
-    assert 100 <= passed < 150
 
 
 def test_time_does_not_jump_over_work() -> None:
@@ -108,22 +104,20 @@ def test_time_does_not_jump_over_work() -> None:
             _writer.close()
             await waiting
 
-    passed, real = took(main)
-    assert 1000 <= passed < 1100
-    assert 0.3 <= real < 100
+    assert 1000 <= took(main) < 1100
 
 
 def test_a_crawl_does_not_wait_for_a_slow_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def late(request: engine.Request) -> engine.Response:
+        assert isinstance(asyncio.get_running_loop(), virtual_time.VirtualLoop)
         await asyncio.sleep(30)
         return page(request)
 
     monkeypatch.setitem(engine.ANSWERS, "/late", late)
-    before, real = time.monotonic(), REAL(time.CLOCK_MONOTONIC)
-    crawled = crawl(tmp_path, [{"url": "http://host.test/late"}], run=virtual_time.run, DOWNLOAD_TIMEOUT=60)
+    before = time.monotonic()
+    crawled = crawl(tmp_path, [{"url": "http://host.test/late"}], DOWNLOAD_TIMEOUT=60)
     assert [document["status"] for document in crawled.documents.values()] == [200]
     assert time.monotonic() - before >= 30
-    assert REAL(time.CLOCK_MONOTONIC) - real < 29
 
 
 def test_after_a_test_time_is_real_again() -> None:

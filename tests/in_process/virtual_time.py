@@ -1,14 +1,17 @@
 """Virtual time for crawls in this process: nobody waits for a timer while nothing else happens.
 
-Theory of operation. Time goes on as it always does, and it jumps: when the event loop has nothing to do and
-every thread waits too, to the moment at which the first of them would wake. So a pause of 30 s takes none,
-and lasts 30 s for whoever looks at a clock. A thread waits when it is in `time.sleep`, `Thread.join` or
-`Condition.wait`, of which `Event`, `Queue` and `Timer` are made; all else, as reading a socket, is work, and
-time goes on by itself meanwhile. So it does while the loop has sockets or processes to look at: such crawls
-take as long as on any other loop, and nothing that waits for the real world is told that its time is over.
+Theory of operation. Time is what this process takes of the processor, so a busy machine makes nothing late;
+and it jumps, when the event loop has nothing to do and every thread waits too, to the moment at which the
+first of them would wake. So a pause of 30 s takes none, and lasts 30 s for whoever looks at a clock. A
+thread waits when it is in `time.sleep`, `Thread.join` or `Condition.wait`, of which `Event`, `Queue` and
+`Timer` are made; all else, as reading a socket, is work. While the loop can only wait for such work, or has
+sockets or processes to look at, time is that of the wall: nothing that waits for the real world is told that
+its time is over.
 
-The clocks of `time` are ahead from the first jump to the end of the test (`reset`); `datetime` is not. This
-module is imported before all that keeps a clock as a default.
+The clocks of `time` and `site_spider.runtime` agree, until the end of the test (`reset`). Threads are those
+of the system, not the greenlets of tests/simulation: these crawls write to real files and databases, and
+some to sockets, from threads of the libraries, where a greenlet that blocked would stop all others.
+This module is imported before all that keeps a clock as a default.
 """
 
 from __future__ import annotations
@@ -23,14 +26,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from datetime import datetime
+from functools import partial
 from math import inf
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+from site_spider import runtime
+
 T = TypeVar("T")
 
 _LONGEST_LOOK_SECONDS = 0.05  # at threads that work; who begins to wait says so
-_monotonic, _sleep = time.monotonic, time.sleep
+_real_ns, _cpu_ns, _sleep = time.monotonic_ns, time.process_time_ns, time.sleep
 _wait, _start, _join = threading.Condition.wait, threading.Thread.start, threading.Thread.join
 
 
@@ -76,10 +83,10 @@ class _Job:
 
 
 class _Clock:
-    """How far ahead time is, and who could still do something at this moment."""
+    """What time it is, and who could still do something at this moment."""
 
     def __init__(self) -> None:
-        self.ahead_ns = 0
+        self._origin = 0, _real_ns  # time is their sum; replaced as one, because all threads read it
         self.loop: VirtualLoop | None = None
         self._starting: set[threading.Thread] = set()
         self._threads: dict[int, threading.Thread] = {}  # that were started while the loop ran
@@ -89,14 +96,38 @@ class _Clock:
 
     def begin(self, loop: VirtualLoop) -> None:
         """Threads are watched from here on."""
+        self._go_by(_cpu_ns)
         self.loop = loop
 
     def end(self) -> None:
         """Whatever still runs does so in real time."""
         self.loop = None
+        self._go_by(_real_ns)
         self._starting.clear()
         self._threads.clear()
         self._jobs.clear()
+
+    # --- time ---------------------------------------------------------------------------------------
+
+    def now_ns(self) -> int:
+        """As of `time.monotonic_ns`."""
+        base, clock = self._origin
+        return base + clock()
+
+    def _go_by(self, clock: Callable[[], int]) -> None:
+        self._origin = self.now_ns() - clock(), clock
+
+    def wait_for_the_world(self, wait: Callable[[], T]) -> T:
+        """Time is that of the wall meanwhile."""
+        self._go_by(_real_ns)
+        try:
+            return wait()
+        finally:
+            self._go_by(_cpu_ns)
+
+    def reset(self) -> None:
+        """Time is what it is."""
+        self._origin = 0, _real_ns
 
     # --- who works ---------------------------------------------------------------------------------
 
@@ -133,7 +164,11 @@ class _Clock:
         self._waiting[thread] = waiting
         self._changed()
         try:
-            return bool(lock.acquire(True, -1 if seconds is None else seconds)) and not waiting.is_over
+            while not (is_told := lock.acquire(True, -1 if seconds is None else seconds)):
+                assert waiting.deadline is not None
+                if (seconds := waiting.deadline - time.monotonic()) <= 0:  # of our time, not that of the wall
+                    break
+            return bool(is_told) and not waiting.is_over
         finally:
             del self._waiting[thread]
 
@@ -181,7 +216,8 @@ class _Clock:
 
     def jump(self, moment: float) -> None:
         """To this moment; the threads whose time has come go on."""
-        self.ahead_ns += max(0, int((moment - time.monotonic()) * 1e9) + 1)
+        base, clock = self._origin
+        self._origin = base + max(0, int((moment - time.monotonic()) * 1e9) + 1), clock
         now = time.monotonic()
         for waiting in tuple(self._waiting.values()):
             if waiting.deadline is not None and waiting.deadline <= now:
@@ -219,7 +255,8 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
         if found or (timeout is not None and timeout <= 0):
             return found
         if self._others:
-            return super().select(timeout)
+            look = super().select
+            return _clock.wait_for_the_world(lambda: look(timeout))
         until = inf if timeout is None else time.monotonic() + timeout
         self.loop.is_looking = True
         try:
@@ -228,14 +265,16 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
             self.loop.is_looking = False
 
     def _look(self, until: float) -> Any:
+        look = super().select
         while True:
             is_idle = _clock.is_idle()
-            if found := super().select(0):  # of a thread that has begun to wait behind it
+            if found := look(0):  # of a thread that has begun to wait behind it
                 return found
             if is_idle and (moment := min(until, _clock.next_deadline())) < inf:
                 _clock.jump(moment)
             else:
-                found = super().select(min(_LONGEST_LOOK_SECONDS, max(0.0, until - time.monotonic())))
+                seconds = min(_LONGEST_LOOK_SECONDS, max(0.0, until - time.monotonic()))
+                found = _clock.wait_for_the_world(partial(look, seconds))
             if found or time.monotonic() >= until:
                 return found
 
@@ -256,6 +295,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """asyncio's own, with time that jumps."""
 
     _ssock: socket.socket
+    _thread_id: int | None
 
     @property
     def pipe(self) -> int:
@@ -267,6 +307,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector.loop = self
         self.is_looking = False
         super().__init__(selector)
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller runs on it."""
+        return self._thread_id == threading.get_ident()
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """As in asyncio."""
@@ -290,16 +334,16 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 def reset() -> None:
     """Time is what it is."""
-    _clock.ahead_ns = 0
+    _clock.reset()
 
 
 # --- what all modules call -------------------------------------------------------------------------
 
 
-def _ahead(name: str) -> None:
-    real, real_ns = getattr(time, name), getattr(time, f"{name}_ns")
-    setattr(time, name, lambda: real() + _clock.ahead_ns * 1e-9)
-    setattr(time, f"{name}_ns", lambda: real_ns() + _clock.ahead_ns)
+def _replace(name: str) -> None:
+    beyond_ns = getattr(time, f"{name}_ns")() - _real_ns()
+    setattr(time, name, lambda: (_clock.now_ns() + beyond_ns) * 1e-9)
+    setattr(time, f"{name}_ns", lambda: _clock.now_ns() + beyond_ns)
 
 
 def _is_known() -> bool:
@@ -311,6 +355,8 @@ def _virtual_sleep(seconds: float) -> None:
         lock = threading.Lock()
         lock.acquire()
         _clock.wait(seconds, lock)
+    elif _clock.loop is not None and _clock.loop.is_own_thread():
+        _clock.wait_for_the_world(lambda: _sleep(seconds))
     else:
         _sleep(seconds)
 
@@ -351,10 +397,13 @@ def _virtual_join(self: threading.Thread, timeout: float | None = None) -> None:
 
 
 for _name in ("monotonic", "time", "perf_counter"):
-    _ahead(_name)
+    _replace(_name)
 threading._time = queue.time = time.monotonic  # type: ignore[attr-defined]
 subprocess.time = SimpleNamespace(sleep=_sleep)  # type: ignore[attr-defined]  # processes take their time
 time.sleep = _virtual_sleep
+for _name in ("monotonic", "time", "time_ns", "perf_counter", "sleep"):
+    setattr(runtime, _name, getattr(time, _name))
+runtime.now = lambda tz=None: datetime.fromtimestamp(time.time(), tz)  # type: ignore[assignment]
 threading.Condition.wait = _virtual_wait  # type: ignore[method-assign]
 threading.Thread.start = _virtual_start  # type: ignore[method-assign]
 threading.Thread.join = _virtual_join  # type: ignore[method-assign]

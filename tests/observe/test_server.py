@@ -118,7 +118,7 @@ def test_the_command_shows_it(tmp_path: Path) -> None:
             project.scrapy("frontier", "--hosts", "1001"),
         ]
 
-    (table, document, other, too_many), _ = while_crawling(tmp_path / "data", ask, timeout_seconds=60)
+    (table, document, other, too_many), _ = while_crawling(tmp_path / "data", ask, timeout_seconds=600)
     assert table.returncode == 0, table.stderr
     assert f"Process {os.getpid()}: crawl_spider of group site_spider on topic seeds\n" in table.stdout
     assert "  queues           redirected 0, discovered 0, seeds 5, retried 0, proxied 0, " in table.stdout
@@ -247,7 +247,7 @@ def test_hostile_clients_do_not_harm(tmp_path: Path, monkeypatch: pytest.MonkeyP
             client.close()
         return flooded, ends, asked()
 
-    (flooded, ends, answer), crawled = while_crawling(tmp_path / "data", ask, timeout_seconds=60)
+    (flooded, ends, answer), crawled = while_crawling(tmp_path / "data", ask, timeout_seconds=600)
     assert (flooded, ends) == (b"", [b""] * 10)
     assert json.loads(answer)["waiting"] == 5
     assert len(crawled.documents) == 6

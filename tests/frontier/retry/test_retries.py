@@ -28,7 +28,7 @@ from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.seed_queue import Waiting
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
-from tests.in_process import engine, virtual_time
+from tests.in_process import engine
 from tests.in_process.engine import crawl, page, settings_for
 
 REFUSED, TIMEOUT, UNKNOWN = (
@@ -179,7 +179,7 @@ def test_a_site_that_is_away_for_five_seconds_fails_nothing(
     monkeypatch.setattr(engine, "ANSWERS", {f"/{number}": answer for number in range(40)})
     seeds = [seed(f"/{number}") for number in range(40)]
     settings = {"RETRY_TIMES": 2, "SITE_RETRY_PAUSE_SECONDS": 2.0}
-    found = crawl(tmp_path, seeds, timeout_seconds=40, run=virtual_time.run, **settings)
+    found = crawl(tmp_path, seeds, timeout_seconds=40, **settings)
     assert {document["status"] for document in found.documents.values()} == {200}
     assert {document["description"] for document in found.documents.values()} == {None}
     assert len(found.documents) == 40
