@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from site_spider.observe.metrics.catalogue import METRICS
+from site_spider.observe.metrics.catalogue import METRICS, Metric
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "observability.md"
 BEGIN = "<!-- metrics: written by `python -m tools.docs.metrics_table` -->"
@@ -24,18 +24,19 @@ def updated(text: str) -> str:
 
 
 def table() -> str:
-    """A row for each metric, as Markdown."""
-    head = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
-    rows = [
-        f"| `{_name(metric.kind, metric.family)}` | {metric.kind} "
-        f"| {', '.join(metric.labels)} | {metric.meaning} |"
-        for metric in METRICS
-    ]
-    return "\n".join([*head, *rows])
+    """A row for each metric, as Markdown: its samples tell counters, and its meaning histograms."""
+    rows = [f"| `{_shown(metric)}` | {metric.meaning}{_kind(metric)} |" for metric in METRICS]
+    return "\n".join(["| metric | meaning |", "|---|---|", *rows])
 
 
-def _name(kind: str, family: str) -> str:
-    return f"{family}_total" if kind == "counter" else family
+def _shown(metric: Metric) -> str:
+    total = "_total" if metric.kind == "counter" else ""
+    labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
+    return f"{metric.family}{total}{labels}"
+
+
+def _kind(metric: Metric) -> str:
+    return " (histogram)" if metric.kind == "histogram" else ""
 
 
 if __name__ == "__main__":
