@@ -25,7 +25,6 @@ class Start(NamedTuple):
 
     role: str
     pid: int
-    at: float
     directory: str
     arguments: list[str]
 
@@ -101,10 +100,7 @@ class Script:
 
     def starts(self, role: str = "crawl") -> list[Start]:
         """Those that have started, in order."""
-        found = [
-            Start(words[0], int(words[1]), float(words[2]), words[3], words[4:])
-            for words in self.journal("started")
-        ]
+        found = [Start(words[0], int(words[1]), words[2], words[3:]) for words in self.journal("started")]
         return [start for start in found if start.role == role]
 
     def wait_for_starts(self, count: int, role: str = "crawl") -> list[Start]:

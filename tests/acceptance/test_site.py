@@ -20,6 +20,7 @@ from tools.site.expected import expected
 from tools.site.handle import Site
 from tools.site.record import count_by_url
 
+pytestmark = pytest.mark.xdist_group("site")  # they share one
 HOSTS = 5
 
 

@@ -23,6 +23,7 @@ from tests.tools.kibana_aggregations import empty_columns, fields_of, request_of
 from tests.tools.kibana_structure import panels
 from tools.kibana.__main__ import FILE
 
+pytestmark = pytest.mark.xdist_group("kibana")  # they share a crawl
 EXPORT = FILE.read_text(encoding="utf-8")
 LENS = [pytest.param(lens, id=f"{board}: {lens['title']}") for board, lens in panels(EXPORT)]
 SETTINGS = {
