@@ -91,7 +91,7 @@ def said_by(tree: Path, program_text: str, given: str) -> Iterator[str]:
         cwd=tree,
         env={**os.environ, "PYTHONPATH": str(tree)},
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert ran.returncode == 0, ran.stderr
     yield from ran.stdout.splitlines()

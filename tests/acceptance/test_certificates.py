@@ -77,7 +77,7 @@ def test_a_wrong_certificate_is_not_tried_again(deployment: Deployment, server: 
     seed = {"url": f"https://127.0.0.1:{server.port}/", "meta": {"url_id": "x"}}
     deployment.produce([(b"k", json.dumps(seed).encode())])
     deployment.start().wait_assigned()
-    wait_until(deployment.is_done, 60, "no lag")
+    wait_until(deployment.is_done, 300, "no lag")
     document = deployment.documents()["x"]
     assert document["description"].startswith(
         "CertificateError: the certificate of 127.0.0.1 cannot be verified"

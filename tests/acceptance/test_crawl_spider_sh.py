@@ -77,7 +77,7 @@ def test_no_process_outlives_a_script_that_is_killed(script: Script) -> None:
     running = script.start("-n", "2")
     script.wait_for_starts(2)
     running.kill()
-    running.wait(120)
+    running.wait(300)
     wait_until(lambda: script.survivors() == [])
 
 

@@ -87,18 +87,18 @@ def test_a_stop_ends_though_a_download_hangs_and_a_second_signal_ends_it_at_once
 
     deployment.produce(seeds(site, ["/page/1", "/fault/hang/0/x", "/page/2"]))
     run = deployment.start(SITE_STOP_GRACE_SECONDS="1")
-    wait_until(lambda: deployment_done(deployment) == 2 and requests("/fault/"), 120, "two results")
+    wait_until(lambda: deployment_done(deployment) == 2 and requests("/fault/"), 300, "two results")
     run.terminate()
-    assert run.wait(120) == 0
+    assert run.wait(300) == 0
     assert "their seeds are repeated" in run.text()
     progress = deployment.log.progress(deployment.topic, deployment.group)
     assert sum(p.end - p.committed.offset for p in progress if p.committed) <= 2
     again = deployment.start(SITE_STOP_GRACE_SECONDS="3600")
-    wait_until(lambda: requests("/fault/") == 2, 120, "the replay")
+    wait_until(lambda: requests("/fault/") == 2, 300, "the replay")
     (crawler,) = crawlers(again)
     again.terminate()
-    wait_until(lambda: "Closing spider" in again.text(), 120, "the beginning of the stop")
+    wait_until(lambda: "Closing spider" in again.text(), 300, "the beginning of the stop")
     again.terminate()
-    assert again.wait(120) != 0
+    assert again.wait(300) != 0
     assert not Path(f"/proc/{crawler}").exists()
     assert requests("/page/") == 2

@@ -111,7 +111,7 @@ def assert_each_once(deployment: Deployment, singles: list[str], trees: list[str
 
 def kill_a_crawler(run: Run, died: set[int]) -> None:
     """Kill -9, when it has made some progress since it began."""
-    (victim,) = wait_until(lambda: set(crawlers(run)) - died, 120, "a crawler")
+    (victim,) = wait_until(lambda: set(crawlers(run)) - died, 300, "a crawler")
     died.add(victim)
     with suppress(ProcessLookupError):
         os.kill(victim, signal.SIGKILL)
@@ -126,17 +126,17 @@ def test_every_result_is_there_once_over_kills_and_a_rebalance(deployment: Deplo
     first = deployment.start("-c", "4")
     for moment in range(2):
         more = len(site.entries()) + chance.randint(20, 40)
-        wait_until(lambda more=more: len(site.entries()) > more, 120, "some progress")
+        wait_until(lambda more=more: len(site.entries()) > more, 300, "some progress")
         kill_a_crawler(first, died)
         if moment == 0:
             second = deployment.start("-c", "4")
             second.wait_assigned()
     wait_until(lambda: len(site.entries()) > 170, 300, "most of it")
     second.terminate()
-    assert second.wait(120) == 0
+    assert second.wait(300) == 0
     wait_until(deployment.is_done, 300, "the end")
     first.terminate()
-    assert first.wait(120) == 0
+    assert first.wait(300) == 0
     assert len(died) == 2
     assert_each_once(deployment, singles, trees)
 
@@ -159,13 +159,13 @@ def test_every_result_is_there_once_over_the_death_of_the_broker(
     for deployment in deployed(tmp_path, variable(own_server, "SITE_KAFKA_BROKERS", "kafka")):
         produce(deployment, site, singles, trees)
         run = deployment.start("-c", "4", SITE_SINK_FLUSH_SECONDS="0.05")
-        wait_until(lambda: len(site.entries()) > 100, 60, "some progress")
+        wait_until(lambda: len(site.entries()) > 100, 300, "some progress")
         servers(own_server, "kill", "kafka")
         time.sleep(12)
         servers(own_server, "start", "kafka")
-        wait_until(deployment.is_done, 120, "the end")
+        wait_until(deployment.is_done, 300, "the end")
         run.terminate()
-        assert run.wait(40) == 0
+        assert run.wait(300) == 0
         assert_each_once(deployment, singles, trees)
 
 

@@ -47,7 +47,7 @@ def test_a_full_disk_is_waited_for_and_restarts_nothing(deployment: Deployment, 
             for number, path in enumerate(paths)
         ])  # fmt: skip
         run = deployment.start("-n", "2", "-c", "2")
-        wait_until(lambda: len(site.entries()) > 80, 60, "the crawl under way")
+        wait_until(lambda: len(site.entries()) > 80, 300, "the crawl under way")
         pids = crawlers(run)
         assert len(pids) == 2
         limit(pids, LIMIT_BYTES)
@@ -58,7 +58,7 @@ def test_a_full_disk_is_waited_for_and_restarts_nothing(deployment: Deployment, 
         wait_until(deployment.is_done, 300, "the end of the lag")
         assert sorted(crawlers(run)) == sorted(pids)
         run.terminate()
-        assert run.wait(120) == 0
+        assert run.wait(300) == 0
     assert set(deployment.documents()) == set(paths)
     assert deployment.dead_letters() == []
     assert "starting again" not in run.text()

@@ -75,7 +75,7 @@ def test_every_item_is_there_once_though_processes_are_killed(deployment: Deploy
     deployment.produce([(b"127.0.0.1", seed) for seed in seeds])
     own = {f"SHOP_{name}": deployment.settings.pop(of) for name, of in OWN.items()}
     run = deployment.start("-s", "shop", "--until-done", *MODULE, **own)
-    wait_until(deployment.items, 150, "the first items")
+    wait_until(deployment.items, 300, "the first items")
     (victim,) = crawlers(run, "shop")
     os.kill(victim, signal.SIGKILL)
     assert run.wait(300) == 0, run.text()

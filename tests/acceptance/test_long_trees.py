@@ -81,10 +81,10 @@ def deployment(tmp_path: Path, kafka_brokers: str) -> Iterator[Deployment]:
 
 
 def kill(run: Run) -> None:
-    (victim,) = wait_until(lambda: crawlers(run), 30, "the crawler")
+    (victim,) = wait_until(lambda: crawlers(run), 300, "the crawler")
     assigned = run.text().count("Assigned: ")
     os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: run.text().count("Assigned: ") > assigned, 60, "a new assignment")
+    wait_until(lambda: run.text().count("Assigned: ") > assigned, 300, "a new assignment")
 
 
 class Small(Tree):

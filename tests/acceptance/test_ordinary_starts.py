@@ -55,5 +55,5 @@ def test_an_ordinary_start_logs_no_warning(deployment: Deployment, site: Site, p
     wait_until(lambda: run.text().count("Assigned: ") >= processes, 300, "all members")
     wait_until(deployment.is_done, 300, "the end of the crawl")
     run.terminate()
-    assert run.wait(120) == 0
+    assert run.wait(300) == 0
     assert [line for line in run.text().splitlines() if any(word in line for word in PROBLEMS)] == []

@@ -70,7 +70,7 @@ def test_kafka_and_elasticsearch_that_go_away_in_mid_crawl_lose_nothing(
         relays[name].heal()
     wait_until(deployment.is_done, 300, "the end of the lag")
     run.terminate()
-    assert run.wait(120) == 0
+    assert run.wait(300) == 0
     assert set(deployment.documents()) == set(paths)
     assert deployment.dead_letters() == []
     assert "Traceback" not in run.text()

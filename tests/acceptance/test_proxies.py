@@ -82,7 +82,7 @@ def run(project: Project, sites: Sites, urls: list[str], **settings: str) -> dic
     try:
         wait_until(lambda: is_done(project.log) or crawling.poll() is not None, 300, "the end of the crawl")
         crawling.send_signal(signal.SIGTERM)
-        assert crawling.wait(120) == 0, log.read_text()
+        assert crawling.wait(300) == 0, log.read_text()
     finally:
         crawling.kill()
         crawling.wait()

@@ -76,8 +76,8 @@ class Waves:
         )
 
     def begin_until(self, condition: Callable[[], bool]) -> None:
-        """One after the other, for a minute at most."""
-        until = time.monotonic() + 60
+        """One after the other, for five minutes at most."""
+        until = time.monotonic() + 300
         while not condition() and time.monotonic() < until:
             self.begin()
 
@@ -99,14 +99,14 @@ def leave(run: Run, how: signal.Signals) -> None:
     """As an operator ends it, or as a machine that fails does."""
     if how is signal.SIGTERM:
         run.terminate()
-        assert run.wait(40) == 0
+        assert run.wait(300) == 0
         return
-    victims = wait_until(lambda: crawlers(run), 30, "the crawler")
+    victims = wait_until(lambda: crawlers(run), 300, "the crawler")
     os.kill(run.process.pid, signal.SIGKILL)  # which starts crawlers again
     for victim in victims:
         with suppress(ProcessLookupError):  # the kernel was faster
             os.kill(victim, signal.SIGKILL)
-    run.process.wait(10)
+    run.process.wait(300)
 
 
 def crossings(documents: dict[str, dict[str, Any]]) -> set[tuple[bool, bool]]:
@@ -140,10 +140,10 @@ def test_processes_are_replaced_one_by_one_by_those_of_the_other_release(
         repeated.append(waves.repeated())
         if replaced == 0:  # one process of each release
             waves.begin_until(lambda: crossings(deployment.documents()) >= {(OLDER, NEWER), (NEWER, OLDER)})
-    wait_until(deployment.is_done, 60, "the end of the lag")
+    wait_until(deployment.is_done, 300, "the end of the lag")
     for run in fleet:
         run.terminate()
-    assert [run.wait(40) for run in fleet] == [0, 0]
+    assert [run.wait(300) for run in fleet] == [0, 0]
     print(f"requests of {len(waves.singles)} single pages made again: {repeated}, then {waves.repeated()}")
 
     documents = deployment.documents()

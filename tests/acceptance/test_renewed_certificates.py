@@ -94,7 +94,7 @@ def test_consumers_and_producers_of_kafka_take_new_certificates(
     for run in runs:
         run.wait_assigned()
     produce(deployment, site, "before")
-    wait_until(deployment.is_done, 60, "the trees before")
+    wait_until(deployment.is_done, 300, "the trees before")
     processes = [crawlers(run) for run in runs]
 
     secrets = folder / "secrets"
@@ -102,19 +102,19 @@ def test_consumers_and_producers_of_kafka_take_new_certificates(
     servers(folder, "kill", "kafka")
     servers(folder, "start", "--secure", "kafka")
     for run in runs:
-        wait_until(lambda run=run: "the consumer of seeds" in began(run), 90, "a new client")
-        wait_until(lambda run=run: run.text().count("Assigned: ") > 1, 60, "partitions of the new client")
-        wait_until(lambda run=run: "the producer" in began(run), 60, "a new producer")
+        wait_until(lambda run=run: "the consumer of seeds" in began(run), 300, "a new client")
+        wait_until(lambda run=run: run.text().count("Assigned: ") > 1, 300, "partitions of the new client")
+        wait_until(lambda run=run: "the producer" in began(run), 300, "a new producer")
     produce(deployment, site, "after")
     pages = 2 * TREES * PAGES_OF_A_TREE
-    wait_until(lambda: len(deployment.documents()) >= pages, 60, "the pages after")
-    wait_until(deployment.is_done, 60, "the trees after")
+    wait_until(lambda: len(deployment.documents()) >= pages, 300, "the pages after")
+    wait_until(deployment.is_done, 300, "the trees after")
     assert [crawlers(run) for run in runs] == processes
     assert len(deployment.documents()) == pages
     assert deployment.dead_letters() == []
     for run in runs:
         run.terminate()
-    assert [run.wait(40) for run in runs] == [0, 0]
+    assert [run.wait(300) for run in runs] == [0, 0]
     for run in runs:
         assert "Traceback" not in run.text()
         assert "starting again" not in run.text()

@@ -130,17 +130,17 @@ def test_a_crawl_is_scaled_up_and_back_without_a_restart_of_the_others(
             for path, url in messages
         ])  # fmt: skip
         run = deployment.start("-c", "2")
-        deployments.wait_until(lambda: len(site.entries()) > 50, 60, "the crawl under way")
+        deployments.wait_until(lambda: len(site.entries()) > 50, 300, "the crawl under way")
         (first,) = crawlers(run)
-        deployment.start("--scale", "4").wait(10)
-        deployments.wait_until(lambda: run.text().count("Assigned: ") >= 4, 60, "shares of all")
+        deployment.start("--scale", "4").wait(300)
+        deployments.wait_until(lambda: run.text().count("Assigned: ") >= 4, 300, "shares of all")
         entries = len(site.entries())
-        deployments.wait_until(lambda: len(site.entries()) > entries + 100, 60, "some more pages")
-        deployment.start("--scale", "1").wait(10)
-        deployments.wait_until(lambda: crawlers(run) == [first], 40, "the others to leave")
-        deployments.wait_until(deployment.is_done, 180, "the end of the lag")
+        deployments.wait_until(lambda: len(site.entries()) > entries + 100, 300, "some more pages")
+        deployment.start("--scale", "1").wait(300)
+        deployments.wait_until(lambda: crawlers(run) == [first], 300, "the others to leave")
+        deployments.wait_until(deployment.is_done, 300, "the end of the lag")
         run.terminate()
-        assert run.wait(40) == 0
+        assert run.wait(300) == 0
         assert set(deployment.documents()) == set(paths)
         assert len(site.entries()) <= len(paths) * 1.05
         assert "Lost without" not in run.text()

@@ -140,7 +140,7 @@ def test_an_outage_of_secured_kafka_and_redis_loses_nothing(
     wait_until(deployment.is_done, 300, "no lag")
     for run in runs:
         run.terminate()
-    assert [run.wait(120) for run in runs] == [0, 0]
+    assert [run.wait(300) for run in runs] == [0, 0]
     assert set(deployment.documents()) == seeds
     assert deployment.dead_letters() == []
     for run in runs:

@@ -93,7 +93,7 @@ class Group:
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(number)
-            process.wait(120)
+            process.wait(300)
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_lists_and_details_apart_with_a_kill_of_each(groups: tuple[Group, Group]
     slow = {"DOWNLOAD_DELAY": "0.1", "CONCURRENT_REQUESTS_PER_DOMAIN": "1"}
     lists.start(**slow)
     details.start()
-    wait_until(lambda: asked("list") >= 10, 120, "10 lists")
+    wait_until(lambda: asked("list") >= 10, 300, "10 lists")
     lists.end(signal.SIGKILL)
     at_kill = asked("list")
     undone = lists.deployment.lag()

@@ -42,11 +42,11 @@ def test_sigterm_stops_gracefully_where_no_thread_can_be_started(deployment: Dep
     """What downloads ends, and all that is complete is committed."""
     deployment.produce(seeds(site, ["/page/threadless"]))
     run = start(deployment)
-    wait_until(lambda: deployment_done(deployment) == 1, 120, "the limit")
+    wait_until(lambda: deployment_done(deployment) == 1, 300, "the limit")
     deployment.produce(seeds(site, ["/page/1", "/slow/1500/1"]))
-    wait_until(lambda: is_asked(site, "/slow/1500/1"), 120, "the download under way")
+    wait_until(lambda: is_asked(site, "/slow/1500/1"), 300, "the download under way")
     run.terminate()
-    assert run.wait(120) == 0, run.text()
+    assert run.wait(300) == 0, run.text()
     assert set(deployment.documents()) == {"/page/threadless", "/page/1", "/slow/1500/1"}
     assert deployment.lag() == 0
     assert "Traceback" not in run.text()
@@ -58,11 +58,11 @@ def test_a_blocked_event_loop_cannot_prolong_a_stop_where_no_thread_can_be_start
 ) -> None:
     deployment.produce(seeds(site, ["/page/threadless"]))
     run = start(deployment)
-    wait_until(lambda: deployment_done(deployment) == 1, 120, "the limit")
+    wait_until(lambda: deployment_done(deployment) == 1, 300, "the limit")
     deployment.produce(seeds(site, ["/page/endless"]))
-    wait_until(lambda: is_asked(site, "/page/endless"), 120, "the page that blocks")
+    wait_until(lambda: is_asked(site, "/page/endless"), 300, "the page that blocks")
     (crawler,) = crawlers(run, "threadless_spider")
     run.terminate()
-    assert run.wait(120) == 0
+    assert run.wait(300) == 0
     assert not Path(f"/proc/{crawler}").exists()
     assert "longer than SITE_STOP_GRACE_SECONDS" in run.text()

@@ -62,7 +62,7 @@ class Run:
     def wait_assigned(self) -> None:
         """Wait until it owns partitions."""
         wait_until(
-            lambda: "Assigned: " in self.text() or self.process.poll() is not None, 60, "an assignment"
+            lambda: "Assigned: " in self.text() or self.process.poll() is not None, 300, "an assignment"
         )
 
     def terminate(self) -> None:
