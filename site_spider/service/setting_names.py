@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 
 from scrapy.settings import BaseSettings, default_settings
@@ -61,9 +62,15 @@ def _misspelt(settings: BaseSettings, environ: Mapping[str, str]) -> Iterator[tu
     for name, value in sorted({**long, **{name: settings[name] for name in settings}}.items()):
         if not name.isupper() or name in _SCRAPYS or name in declared or name.startswith(_PREFIX):
             continue
-        near = get_close_matches(name, _SCRAPYS, n=1, cutoff=_NEARLY)
-        if near and _fits(value, getattr(default_settings, near[0])):
-            yield name, near[0]
+        near = _nearest(name)
+        if near is not None and _fits(value, getattr(default_settings, near)):
+            yield name, near
+
+
+@cache
+def _nearest(name: str) -> str | None:
+    """Of Scrapy's; each name takes 2 ms."""
+    return next(iter(get_close_matches(name, _SCRAPYS, n=1, cutoff=_NEARLY)), None)
 
 
 def _fits(value: object, default: object) -> bool:

@@ -332,6 +332,11 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         _clock.end()
 
 
+def skip(seconds: float) -> None:
+    """As if the event loop, which calls it, had stood still for so long."""
+    _clock.jump(time.monotonic() + seconds)
+
+
 def reset() -> None:
     """Time is what it is."""
     _clock.reset()
@@ -350,20 +355,25 @@ def _is_known() -> bool:
     return _clock.loop is not None and _clock.knows(threading.get_ident())
 
 
+def _in_real_time(wait: Callable[[], T]) -> T:
+    is_loop = (
+        _clock.loop is not None and _clock.loop.is_own_thread()
+    )  # which waits for a thread, and stands still
+    return _clock.wait_for_the_world(wait) if is_loop else wait()
+
+
 def _virtual_sleep(seconds: float) -> None:
     if seconds > 0 and _is_known():
         lock = threading.Lock()
         lock.acquire()
         _clock.wait(seconds, lock)
-    elif _clock.loop is not None and _clock.loop.is_own_thread():
-        _clock.wait_for_the_world(lambda: _sleep(seconds))
     else:
-        _sleep(seconds)
+        _in_real_time(lambda: _sleep(seconds))
 
 
 def _virtual_wait(self: Any, timeout: float | None = None) -> bool:
     if not _is_known():
-        return _wait(self, timeout)
+        return _in_real_time(lambda: _wait(self, timeout))
     if not self._is_owned():
         raise RuntimeError("cannot wait on un-acquired lock")
     lock = threading.Lock()

@@ -66,7 +66,7 @@ def while_crawling(
 def asked(question: bytes = b"5\n") -> bytes:
     (path,) = frontier_sockets.running()
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(10)
+        connection.settimeout(60)
         connection.connect(str(path))
         connection.sendall(question)
         answer = b""
@@ -224,12 +224,12 @@ def test_hostile_clients_do_not_harm(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (path,) = frontier_sockets.running()
         clients = [socket.socket(socket.AF_UNIX) for _ in range(10)]
         for number, client in enumerate(clients):
-            client.settimeout(5)
+            client.settimeout(60)
             client.connect(str(path))
             if number == 1:
                 client.sendall(b"1000\n")  # and never reads
         with socket.socket(socket.AF_UNIX) as flood:
-            flood.settimeout(5)
+            flood.settimeout(60)
             flood.connect(str(path))
             try:
                 for _ in range(1000):
@@ -237,7 +237,6 @@ def test_hostile_clients_do_not_harm(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 flooded = b"taken"
             except OSError:
                 flooded = b""
-        time.sleep(0.7)
         ends = []
         for number, client in enumerate(clients):
             try:

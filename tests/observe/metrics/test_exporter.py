@@ -20,7 +20,7 @@ from site_spider.errors import ConfigError
 from site_spider.observe.metrics.catalogue import METRICS, OF_A_HOST
 from site_spider.observe.metrics.exporter import Exporter
 from site_spider.service.metrics_address import MetricsAddress
-from tests.in_process import engine
+from tests.in_process import engine, virtual_time
 from tests.in_process.engine import crawl, page
 from tests.observe.metrics.test_exposition import MOST_SERIES, samples
 
@@ -51,7 +51,7 @@ def get(port: int, path: str, accept: str = "") -> tuple[int, bytes]:
 
 
 def while_crawling(
-    folder: Path, ask: Callable[[int], Any], block_seconds: float = 0, **overrides: Any
+    folder: Path, ask: Callable[[int], Any], meanwhile: Callable[[], None] | None = None, **overrides: Any
 ) -> Any:
     """What `ask` gets of the port, in a thread, while a page is downloading and others are done."""
     answers: list[Any] = []
@@ -62,8 +62,8 @@ def while_crawling(
         await asyncio.to_thread(get, port, "/metrics")
         work = threading.Thread(target=lambda: answers.append(ask(port)))
         work.start()
-        if block_seconds:
-            time.sleep(block_seconds)  # holds the event loop
+        if meanwhile is not None:
+            meanwhile()
         while work.is_alive():
             await asyncio.sleep(0.02)
         return page(request)
@@ -135,17 +135,26 @@ def test_a_crawl_exports_every_metric_that_applies(tmp_path: Path) -> None:
 
 
 def test_a_blocked_event_loop_is_not_healthy_and_metrics_go_on(tmp_path: Path) -> None:
+    is_asked, is_seen = threading.Event(), threading.Event()
+
+    def hold_the_loop() -> None:
+        is_asked.wait(60)
+        virtual_time.skip(7)
+        is_seen.wait(60)
+
     def ask(port: int) -> dict[str, Any]:
         first = get(port, "/healthz")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
+        is_asked.set()
         while (now := get(port, "/healthz"))[0] == 200 and time.monotonic() < deadline:
             time.sleep(0.1)
         metrics = get(port, "/metrics")[1]
+        is_seen.set()
         while (after := get(port, "/healthz"))[0] != 200 and time.monotonic() < deadline:
             time.sleep(0.1)
         return {"first": first, "blocked": now, "metrics": metrics, "after": after}
 
-    found = while_crawling(tmp_path, ask, block_seconds=7)
+    found = while_crawling(tmp_path, ask, hold_the_loop)
     assert found["first"][0] == 200
     assert found["blocked"][0] == 503
     assert b"not turned for" in found["blocked"][1]
