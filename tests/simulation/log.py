@@ -28,7 +28,9 @@ from site_spider.contracts.seed_log import (
     Topics,
     each_topic,
 )
-from site_spider.errors import LogSilent, LogUnavailable, TopicMissing
+from site_spider.contracts.sink import Record
+from site_spider.errors import CommitInDoubt, LogSilent, LogUnavailable, TopicMissing
+from site_spider.results.exactly_once.held import Item
 from site_spider.seed.partitions import partition_of
 
 LOST_ANSWER_SECONDS = 5.0
@@ -37,6 +39,8 @@ LOST_ANSWER_SECONDS = 5.0
 class Broker:
     """The servers: topics, groups, and how well they are."""
 
+    pays_owed_joins = True  # members do, with this log
+
     def __init__(self, rng: random.Random, world: Any, partitions: int) -> None:
         self.rng, self.world = rng, world
         self.topics: dict[str, list[list[Message]]] = {}
@@ -44,12 +48,16 @@ class Broker:
         self.readers: dict[str, list[Any]] = {}
         self.down_since: float | None = None
         self.refused = self.unanswered = self.slow = 0.0  # shares of commits
-        self.pays_owed_joins = True
+        self.takes_messages = True  # the leaders of partitions live; that of the group is another one
         self._partitions = partitions
 
     @property
     def is_down(self) -> bool:
         return self.down_since is not None
+
+    @property
+    def is_troubled(self) -> bool:
+        return self.is_down or bool(self.refused or self.unanswered or self.slow) or not self.takes_messages
 
     def at(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
         """On the network: of no process."""
@@ -89,7 +97,7 @@ class Broker:
         place = MessagePlace(Partition(topic, number), len(parts[number]), now_ms)
         message = Message(place.partition, place.offset, key, value, tuple(headers), now_ms)
         parts[number].append(message)
-        self.world.appended(message)
+        self.world.truth.appended(message)
         for reader in self.readers.get(topic, ()):
             reader.poke_soon()
         return place
@@ -146,8 +154,12 @@ class _Commit:
 
     is_client = True
 
-    def __init__(self, consumer: SimConsumer, positions: Mapping[Partition, Position]) -> None:
-        self.consumer, self.positions = consumer, dict(positions)
+    def __init__(
+        self, consumer: SimConsumer, positions: Mapping[Partition, Position], items: Sequence[Item]
+    ) -> None:
+        self.consumer, self.positions, self.items = consumer, dict(positions), items
+        self.is_void = False  # a transaction that was ended before it arrived
+        self.refused: dict[int, str] = {}  # items
         self.generation, self.number = consumer.generation, consumer.number
         self.is_answered = False
         self.answer: LogUnavailable | None = None
@@ -156,27 +168,36 @@ class _Commit:
     def apply(self) -> None:
         """At the servers."""
         consumer, broker = self.consumer, self.consumer.broker
-        if (
-            consumer.is_joining and self.number == consumer.number
-        ):  # it waits behind the join on their connection
+        if consumer.is_joining and self.number == consumer.number:  # behind the join on their connection
             broker.at(0.05, self.apply)
             return
-        if broker.is_down:
+        if broker.is_down or self.is_void:
             self._send_answer(LogSilent("no answer to a commit"), LOST_ANSWER_SECONDS)
             return
         refusal = consumer.group.refusal(self.number, self.generation)
         if refusal is None and broker.rng.random() < broker.refused:
             refusal = LogUnavailable("the servers refuse a commit for now")
         if refusal is None:
-            for partition, position in self.positions.items():
-                broker.world.committing(
-                    consumer, partition, position, consumer.group.committed.get(partition)
-                )
-                consumer.group.committed[partition] = Position(*position)
+            self._store()
         if broker.rng.random() < broker.unanswered:
             self._send_answer(LogSilent("no answer to a commit"), LOST_ANSWER_SECONDS)
         else:
             self._send_answer(refusal, 0.0)
+
+    def _store(self) -> None:
+        group, world = self.consumer.group, self.consumer.broker.world
+        urls = {number: str(one.document["url"]) for number, one in enumerate(self.items) if _is_record(one)}
+        self.refused = {number: "refused by the sink" for number, url in urls.items() if world.refuses(url)}
+        if self.refused:
+            return
+        for item in self.items:
+            if _is_record(item):
+                world.truth.store("kafka", item, self.consumer.process.name)
+            else:
+                self.consumer.broker.append(item.topic or world.topics.seeds, item.key, item.value, ())
+        for partition, position in self.positions.items():
+            world.truth.committing(self.consumer, partition, position, group.committed.get(partition))
+            group.committed[partition] = Position(*position)
 
     def _send_answer(self, answer: LogUnavailable | None, seconds: float) -> None:
         self.consumer.arrive(seconds + self.consumer.broker.latency(), self.hear, answer)
@@ -187,13 +208,21 @@ class _Commit:
             self.consumer.poke()
 
 
+def _is_record(item: Any) -> bool:
+    return isinstance(item, Record)
+
+
 class SimConsumer(_Polled):
     """A member of a group. Its client's own threads, which beat and hear, are callbacks here."""
 
     session_seconds = SESSION_SECONDS
 
-    def __init__(self, broker: Broker, topics: Topics, group: str, listener: Listener) -> None:
+    def __init__(
+        self, broker: Broker, topics: Topics, group: str, listener: Listener, *, is_transactional: bool = False
+    ) -> None:
         super().__init__(broker, each_topic(topics))
+        self._is_transactional = is_transactional
+        self._doubtful: _Commit | None = None
         self.name: str = self.process.member_name
         self.group = broker.group(group)
         self.listener = listener
@@ -313,6 +342,7 @@ class SimConsumer(_Polled):
     def _lose_all(self) -> None:
         gone = sorted(self.owned)
         self._assignment = None
+        self._end_doubt()
         self._drop(gone)
         self._answer(LogUnavailable("the membership ended before a commit did"))
         if gone:
@@ -343,7 +373,8 @@ class SimConsumer(_Polled):
                 return  # what is newer counts
             positions = {one: self.group.committed.get(one) for one in coming}
             self.owned |= {one: position.offset if position else 0 for one, position in positions.items()}
-            self.broker.world.assigned(self, positions)
+            told = [(*one, at.offset if at else None) for one, at in positions.items()]
+            self.broker.world.trace("assigned", self.process.name, told)
             self.listener.assigned(positions)
         self._rebalances = self._rebalances or bool(leaving)
 
@@ -385,8 +416,8 @@ class SimConsumer(_Polled):
 
     # --- commits --------------------------------------------------------------------------------
 
-    def _send(self, positions: Mapping[Partition, Position]) -> _Commit:
-        commit = _Commit(self, positions)
+    def _send(self, positions: Mapping[Partition, Position], items: Sequence[Item] = ()) -> _Commit:
+        commit = _Commit(self, positions, items)
         self._applies_at = max(self._applies_at + 1e-6, Machine.now() + self.broker.latency())
         self.broker.at(self._applies_at - Machine.now(), commit.apply)
         return commit
@@ -397,13 +428,43 @@ class SimConsumer(_Polled):
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
         """As in Consumer."""
-        if positions:
+        if positions and self._is_transactional:
+            self.commit_with((), positions)
+        elif positions:
             self._check(positions)
-            commit = self._send(positions)
-            if not self.line.wait(lambda: commit.is_answered, 10.0):
-                raise LogSilent("no answer to a commit")
-            if commit.answer is not None:
-                raise commit.answer
+            self._wait_for(self._send(positions))
+
+    def _wait_for(self, commit: _Commit) -> None:
+        if not self.line.wait(lambda: commit.is_answered, 10.0):
+            raise LogSilent("no answer to a commit")
+        if commit.answer is not None:
+            raise commit.answer
+
+    def commit_with(
+        self, items: Sequence[Item], positions: Mapping[Partition, Position]
+    ) -> Mapping[int, str]:
+        """As in TransactionalConsumer."""
+        self._check(positions)
+        if self._doubtful is not None:
+            raise LogUnavailable("the end of an earlier transaction is not known")
+        commit = self._send(positions, items)
+        try:
+            self._wait_for(commit)
+        except LogSilent as error:
+            self._doubtful = commit
+            raise CommitInDoubt("no answer to a transaction") from error
+        return commit.refused
+
+    def was_committed(self, positions: Mapping[Partition, Position]) -> bool:
+        """As in TransactionalConsumer."""
+        self.broker.ask()
+        self._end_doubt()
+        committed = self.group.committed
+        return bool(positions) and all(committed.get(one) == at for one, at in positions.items())
+
+    def _end_doubt(self) -> None:
+        if self._doubtful is not None:
+            self._doubtful.is_void, self._doubtful = True, None
 
     def begin_commit(
         self, positions: Mapping[Partition, Position], answered: Callable[[LogUnavailable | None], None]
@@ -411,9 +472,11 @@ class SimConsumer(_Polled):
         """As in Consumer."""
         try:
             self._check(positions)
+            if self._is_transactional:
+                self.commit(positions)
         except LogUnavailable as error:
             return answered(error)
-        if not positions:
+        if not positions or self._is_transactional:
             return answered(None)
         self._pending = self._send(positions)
         self._pending.answered = answered
@@ -477,7 +540,7 @@ class SimProducer:
         self._next(1, NETWORK, self._arrive, message, future)
 
     def _arrive(self, message: Any, future: Any) -> None:
-        if not self.broker.is_down:
+        if not self.broker.is_down and self.broker.takes_messages:
             self._next(2, self._context, self._done, future, self.broker.append(*message))
         elif not self.process.is_dead:
             self._times[1] = max(self._times[1] + 1e-6, Machine.now() + 0.25)
@@ -563,6 +626,9 @@ class SimSeedLog:
 
     def consumer(self, topics: Topics, group: str, listener: Listener) -> SimConsumer:
         return SimConsumer(self.broker, topics, group, listener)
+
+    def transactional_consumer(self, topics: Topics, group: str, listener: Listener) -> SimConsumer:
+        return SimConsumer(self.broker, topics, group, listener, is_transactional=True)
 
     def producer(self, purpose: str = "") -> SimProducer:
         return SimProducer(self.broker)

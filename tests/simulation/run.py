@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import gc
 import logging
 import random
 import sys
 import threading
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tests.simulation import virtual
+from tests.simulation.group import is_settled
 from tests.simulation.log import SimSeedLog
+from tests.simulation.operators import Operator
+from tests.simulation.sites import SimSink
 from tests.simulation.troubles import Trouble, happen, troubles_of
-from tests.simulation.virtual import PROCESS, Machine
-from tests.simulation.world import GROUP, TOPIC, Listener, Plan, Process, SimSink, World, loop_of, produce
+from tests.simulation.virtual import Machine
+from tests.simulation.world import GROUP, Listener, Plan, World, loop_of
 
 TROUBLE_SECONDS = 3_000.0  # after that a trouble does not end
 DONE_SECONDS = 1_800.0  # from the last trouble on
-OWNED_SECONDS = 45.0  # a partition without an owner, while no rebalance is under way
+OWNED_SECONDS = 30.0  # from the last trouble of the group until each partition has an owner
 MOST_VIOLATIONS = 20
 
 
@@ -43,10 +45,8 @@ class Outcome:
         return {kind for kind, _ in self.violations}
 
 
-def run(
-    number: int, troubles: Sequence[Trouble] | None = None, *, keeps_trace: bool = False, **how: Any
-) -> Outcome:
-    """`how`: pays_owed_joins, for a log whose members do not."""
+def run(number: int, troubles: Sequence[Trouble] | None = None, *, keeps_trace: bool = False) -> Outcome:
+    """With the troubles of its number, if none are given."""
     began = virtual.cpu_seconds()
     gc.disable()
     random.seed(number)
@@ -54,16 +54,16 @@ def run(
     Machine.clock_error = 0.0
     world = World(Plan.of(number), keeps_trace=keeps_trace)
     SimSeedLog.broker, SimSink.world = world.broker, world
-    world.broker.pays_owed_joins = how.get("pays_owed_joins", True)
     loop = loop_of(world)
+    world.owned_at = loop.now
     loop.set_exception_handler(lambda _loop, context: world.violation("the loop caught", repr(context)[:300]))
     listener, hook = Listener(world), threading.excepthook
     threading.excepthook = lambda args: world.violation("a thread died", repr(args.exc_value))
     logging.getLogger().addHandler(listener)
     try:
         loop.run_until_complete(_story(world, troubles_of(number) if troubles is None else troubles))
-    except Exception as error:  # noqa: BLE001 - so it is for whoever reads the outcome
-        world.violation("the simulation failed", repr(error))
+    except Exception:  # noqa: BLE001 - so it is for whoever reads the outcome
+        world.violation("the simulation failed", traceback.format_exc()[-800:])
     finally:
         world.is_over = True
         threading.excepthook = hook
@@ -82,15 +82,15 @@ def run(
     )
 
 
-def shrunk(number: int, troubles: Sequence[Trouble], **how: Any) -> list[Trouble]:
+def shrunk(number: int, troubles: Sequence[Trouble]) -> list[Trouble]:
     """As few as still have a violation of the same kinds: halves are left out, then single ones."""
-    kinds = run(number, troubles, **how).kinds
+    kinds = run(number, troubles).kinds
     left, size = list(troubles), max(1, len(troubles) // 2)
     while kinds:
         begin = 0
         while begin < len(left):
             without = left[:begin] + left[begin + size :]
-            if run(number, without, **how).kinds & kinds:
+            if run(number, without).kinds & kinds:
                 left = without
             else:
                 begin += size
@@ -101,37 +101,44 @@ def shrunk(number: int, troubles: Sequence[Trouble], **how: Any) -> list[Trouble
 
 
 async def _story(world: World, troubles: Sequence[Trouble]) -> None:
-    world.broker.topic(TOPIC)
-    rng = world.rng("start")
-    producer = Process(world, 999, 999)
-    context = contextvars.Context()
-    context.run(PROCESS.set, producer)
-    loop = Machine.running()
-    producing = loop.create_task(asyncio.to_thread(produce, world), context=context)
+    for topic in world.topics.tiers:
+        world.broker.topic(topic)
+    rng, loop = world.rng("start"), Machine.running()
+    world.operators = [Operator(world, 990), Operator(world, 991)]
+    producing = world.operators[0].start(world.operators[0].produce)
     for slot in range(world.plan.crawlers):
         world.start(slot)
         await asyncio.sleep(rng.choice([0.0, rng.uniform(0, 2)]))
     under_way = [producing, *(loop.create_task(happen(world, trouble)) for trouble in troubles)]
-    deadline = Machine.now() + TROUBLE_SECONDS
-    while not all(task.done() for task in under_way):
-        if Machine.now() > deadline or len(world.violations) > MOST_VIOLATIONS:
-            world.violation("a trouble does not end", "")
-            return
-        await _supervise(world)
+    if not await _supervised(world, TROUBLE_SECONDS, lambda: all(task.done() for task in under_way)):
+        world.violation("a trouble does not end", "")
+        return
     for task in under_way:
         task.result()
-    healed = Machine.now()
-    while world.lag():
-        if Machine.now() > healed + DONE_SECONDS or len(world.violations) > MOST_VIOLATIONS:
-            world.violation("not done", f"lag {world.lag()}")
-            break
-        await _supervise(world)
+    settling = world.operators[0].start(world.operators[0].settle)
+    if not await _supervised(world, DONE_SECONDS, lambda: settling.done() and _is_done(world)):
+        ends = {task_id: world.truth.has_ended(task_id) for task_id in world.task_ids}
+        world.violation("not done", f"lag {world.lag()}, {settling.done()}, {ends}")
     if not world.violations:
         await _check_rest(world)
     for process in world.alive:
         if not process.has_ended:
             await world.stop(process)
-    _check_documents(world)
+    world.truth.check()
+
+
+def _is_done(world: World) -> bool:
+    ends = all(map(world.truth.has_ended, world.task_ids)) or not world.tells_ends
+    return ends and not world.lag() and not world.truth.parked
+
+
+async def _supervised(world: World, seconds: float, is_over: Callable[[], bool]) -> bool:
+    deadline = Machine.now() + seconds
+    while not is_over():
+        if Machine.now() > deadline or len(world.violations) > MOST_VIOLATIONS:
+            return False
+        await _supervise(world)
+    return True
 
 
 async def _supervise(world: World) -> None:
@@ -144,12 +151,15 @@ async def _supervise(world: World) -> None:
             await asyncio.sleep(1.0)
             world.start(process.slot)
     await asyncio.sleep(0.25)
-    group, broker = world.broker.group(GROUP), world.broker
-    if broker.is_down or not group.members or group.state != "stable" or not group.unowned([TOPIC]):
+    for process in world.alive:
+        if wrong := process.unbalanced():
+            world.violation("conservation", f"{process.name}: {wrong}")
+    group, topics = world.broker.group(GROUP), world.topics.tiers
+    if world.is_disturbed or is_settled(group, topics):
         world.owned_at = Machine.now()
     elif Machine.now() - world.owned_at > OWNED_SECONDS:
-        nobodys = sorted(one.number for one in group.unowned([TOPIC]))
-        world.violation("nobody has a partition", str(nobodys))
+        nobodys = [tuple(one) for one in sorted(group.unowned(topics))]
+        world.violation("nobody has a partition", f"{nobodys}, {group.state}")
 
 
 async def _check_rest(world: World) -> None:
@@ -163,44 +173,6 @@ async def _check_rest(world: World) -> None:
             world.violation("something is left", str(left))
             return
         await asyncio.sleep(1.0)
-
-
-def _check_documents(world: World) -> None:
-    truth = world.truth
-    innocent = {
-        where
-        for where, reason in truth.dead_letters.items()
-        if "the process died" in reason and world.deaths >= 5
-    }
-    spared = {url for url, places in truth.places.items() for part, at in places if (*part, at) in innocent}
-    for url, page in world.pages.items():
-        if (
-            url in world.refused
-            or _is_below(world, url, spared)
-            or any(p.target == url for p in world.pages.values())
-        ):
-            continue
-        document = truth.documents.get(url)
-        if document is None or truth.stored[url] < set(world.sink_names):
-            world.violation("lost", url)
-            continue
-        wanted = world.pages[page.target].status if page.target else page.status
-        if document.get("status") != wanted:
-            found = f"{document.get('status')} {document.get('description')}"
-            world.violation("a wrong document", f"{url}: {found}, not {wanted}")
-    for where in truth.no_seeds - set(truth.dead_letters):
-        world.violation("no dead letter", str(where))
-    for where, reason in truth.dead_letters.items():
-        if where not in truth.no_seeds and where not in innocent and "refused by the sink" not in reason:
-            world.violation("a dead letter for no reason", f"{where}: {reason}")
-
-
-def _is_below(world: World, url: str | None, roots: set[str]) -> bool:
-    while url is not None:
-        if url in roots:
-            return True
-        url = world.pages[url].parent
-    return False
 
 
 def _bury(world: World) -> None:

@@ -9,9 +9,10 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from tests.simulation.virtual import Machine
-from tests.simulation.world import GROUP, TOPIC, Process, World
+from tests.simulation.world import GROUP, Process, World
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,9 @@ def troubles_of(number: int, kinds: Iterable[str] = ()) -> list[Trouble]:
     names = [name for kind in kinds or GROUPS for name in GROUPS.get(kind, (kind,))]
     now, made = 0.0, []
     for place in range(rng.choice([3, 5, 8, 12])):
+        kind = rng.choice(names)
         now += rng.choice([0.0, rng.uniform(0, 1), rng.uniform(0, 8)])
-        made.append(Trouble(place, rng.choice(names), now))
+        made.append(Trouble(place, kind, now))
     return made
 
 
@@ -54,10 +56,11 @@ def _take(world: World, rng: random.Random) -> Process | None:
     return process
 
 
-async def _kill(world: World, rng: random.Random) -> None:
-    """Before any step, and another one takes its place at once or later."""
-    if (process := _take(world, rng)) is None:
+async def _die(world: World, process: Process | None, rng: random.Random, steps: int = 400) -> None:
+    """Before any step; the same, or another, takes its place at once or later."""
+    if process is None:
         return
+    process.is_taken = True
     died = asyncio.Event()
 
     def die() -> None:
@@ -66,45 +69,70 @@ async def _kill(world: World, rng: random.Random) -> None:
 
     world.deaths += 1
     loop = Machine.running()
-    loop.at_step(loop.steps + rng.randrange(400), die)
+    loop.at_step(loop.steps + rng.randrange(steps), die)
     await died.wait()
     await asyncio.sleep(rng.choice([0.2, 0.5, 2, 15]))
-    world.start(process.slot)
+    world.start(process.slot if rng.random() < 0.8 else 100 + len(world.processes))
+
+
+async def _guest(world: World) -> Process:
+    process = world.start(100 + len(world.processes))
+    process.is_taken = True
+    return process
+
+
+async def _go(world: World, guest: Process) -> None:
+    if not guest.has_ended:
+        await world.stop(guest)
+
+
+async def _until(seconds: float, is_so: Callable[[], object]) -> None:
+    deadline = Machine.now() + seconds
+    while not is_so() and Machine.now() < deadline:  # noqa: ASYNC110 - virtual time
+        await asyncio.sleep(0.001)
+
+
+async def _kill(world: World, rng: random.Random) -> None:
+    await _die(world, _take(world, rng), rng)
 
 
 async def _kill_in_rebalance(world: World, rng: random.Random) -> None:
     """Somebody joins, and a member dies some steps after its group has begun to share out anew."""
-    joined = world.start(100 + len(world.processes))
-    joined.is_taken = True
-    group = world.broker.group(GROUP)
-    deadline = Machine.now() + 20
-    while group.state == "stable" and Machine.now() < deadline:
-        await asyncio.sleep(0.01)
-    await _kill(world, rng)
+    guest, group = await _guest(world), world.broker.group(GROUP)
+    await _until(20, lambda: group.state != "stable")
+    await _die(world, _take(world, rng), rng)
     await asyncio.sleep(rng.uniform(0, 5))
-    if not joined.has_ended:
-        await world.stop(joined)
+    await _go(world, guest)
 
 
 async def _kill_in_revocation(world: World, rng: random.Random) -> None:
     """Somebody joins, and a member dies when it has given partitions up, before it joins again."""
-    joined = world.start(100 + len(world.processes))
-    joined.is_taken = True
-    deadline = Machine.now() + 20
-    process = None
-    while process is None and Machine.now() < deadline:
-        await asyncio.sleep(0.001)
-        owing = [one for one in world.alive if any(consumer.has_given_up for consumer in one.consumers)]
-        process = next((one for one in owing if not (one.is_taken or one.is_stopping)), None)
-    if process is not None:
+    guest = await _guest(world)
+
+    def owing() -> Process | None:
+        owe = [one for one in world.alive if any(consumer.has_given_up for consumer in one.consumers)]
+        return next((one for one in owe if not (one.is_taken or one.is_stopping)), None)
+
+    await _until(20, owing)
+    if (process := owing()) is not None:
         process.is_taken = True
         world.deaths += 1
         world.kill(process)
         await asyncio.sleep(rng.choice([0.2, 0.5, 2]))
         world.start(process.slot)
     await asyncio.sleep(rng.uniform(0, 90))
-    if not joined.has_ended:
-        await world.stop(joined)
+    await _go(world, guest)
+
+
+async def _stop_in_rebalance(world: World, rng: random.Random) -> None:
+    guest, group, process = await _guest(world), world.broker.group(GROUP), _take(world, rng)
+    await _until(20, lambda: group.state != "stable")
+    if process is not None:
+        await asyncio.sleep(rng.uniform(0, 0.5))
+        await _go(world, process)
+        world.start(process.slot)
+    await asyncio.sleep(rng.uniform(0, 5))
+    await _go(world, guest)
 
 
 async def _freeze(world: World, rng: random.Random) -> None:
@@ -144,11 +172,9 @@ async def _stop(world: World, rng: random.Random) -> None:
 
 async def _join(world: World, rng: random.Random) -> None:
     """One more process, for a while."""
-    process = world.start(100 + len(world.processes))
-    process.is_taken = True
+    guest = await _guest(world)
     await asyncio.sleep(rng.uniform(0.2, 15))
-    if not process.has_ended:
-        await world.stop(process)
+    await _go(world, guest)
 
 
 async def _expel(world: World, rng: random.Random) -> None:
@@ -176,6 +202,18 @@ async def _broker_away(world: World, rng: random.Random) -> None:
     broker.down_since = None
 
 
+async def _leaders_away(world: World, rng: random.Random) -> None:
+    """No message is taken, but commits are; a process may die meanwhile."""
+    broker = world.broker
+    broker.takes_messages = False
+    seconds = rng.uniform(1, 12)
+    await asyncio.sleep(seconds / 2)
+    death = asyncio.create_task(_die(world, _take(world, rng) if rng.random() < 0.7 else None, rng))
+    await asyncio.sleep(seconds / 2)
+    broker.takes_messages = True
+    await death
+
+
 async def _commits(world: World, rng: random.Random) -> None:
     """Refused, without an answer, or slow."""
     broker = world.broker
@@ -184,29 +222,43 @@ async def _commits(world: World, rng: random.Random) -> None:
     broker.refused = broker.unanswered = broker.slow = 0.0
 
 
-async def _sink_away(world: World, rng: random.Random) -> None:
-    name = rng.choice(world.sink_names)
-    world.sinks_away.add(name)
-    await asyncio.sleep(rng.choice([0.5, 5, 40]))
-    world.sinks_away.discard(name)
+async def _sink(world: World, rng: random.Random, mode: str) -> None:
+    modes = world.sinks[rng.choice(sorted(world.sinks))]
+    modes[mode] += 1
+    await asyncio.sleep(rng.choice([0.5, 5, 40]) if mode == "away" else rng.uniform(1, 10))
+    modes[mode] -= 1
+    if not modes[mode]:
+        del modes[mode]
 
 
-async def _sink_odd(world: World, rng: random.Random) -> None:
-    """Slow, retries, and what is written without an answer."""
-    name = rng.choice(world.sink_names)
-    world.sinks_odd.add(name)
-    await asyncio.sleep(rng.uniform(1, 10))
-    world.sinks_odd.discard(name)
+async def _clock(world: World, rng: random.Random) -> None:
+    """Of all machines, or of one."""
+    world.have_clocks_jumped = True
+    process = rng.choice([None, *world.alive])
+    for each in world.alive if process is None else [process]:
+        each.clock_error += rng.choice([-3600, -5, 5, 3600])
 
 
-async def _clock(_world: World, rng: random.Random) -> None:
-    """Of all machines."""
-    Machine.clock_error += rng.choice([-3600, -5, 5, 3600])
-
-
-async def _partitions(world: World, _rng: random.Random) -> None:
+async def _partitions(world: World, rng: random.Random) -> None:
     """One more."""
-    world.broker.add_partition(TOPIC)
+    world.were_partitions_added = True
+    world.broker.add_partition(rng.choice(world.topics.tiers))
+
+
+async def _order(world: World, rng: random.Random, verb: str) -> None:
+    """One of two operators gives it, and sometimes the other gives another one at the same time."""
+    if not world.task_ids:
+        return
+    given = [world.operators[0].start(world.operators[0].order, verb, rng.choice(world.task_ids))]
+    if rng.random() < 0.3:
+        other, task_id = rng.choice(["pause", "resume", "budget"]), rng.choice(world.task_ids)
+        await asyncio.sleep(rng.choice([0.0, 0.005, 0.1]))
+        given.append(world.operators[1].start(world.operators[1].order, other, task_id))
+    await asyncio.gather(*given)
+
+
+async def _replay(world: World, _rng: random.Random) -> None:
+    await world.operators[1].start(world.operators[1].replay)
 
 
 ACTS: dict[str, Act] = {
@@ -216,22 +268,29 @@ ACTS: dict[str, Act] = {
     "freeze": _freeze,
     "late": _late,
     "stop": _stop,
+    "stop_in_rebalance": _stop_in_rebalance,
     "join": _join,
     "expel": _expel,
     "rebalance": _rebalance,
     "broker_away": _broker_away,
+    "leaders_away": _leaders_away,
     "commits": _commits,
-    "sink_away": _sink_away,
-    "sink_odd": _sink_odd,
     "clock": _clock,
     "partitions": _partitions,
+    "replay": _replay,
 }
+MODES = ("away", "slow", "partial", "mute")
+VERBS = ("pause", "resume", "cancel", "close", "budget")
+ACTS |= {f"sink_{mode}": partial(_sink, mode=mode) for mode in MODES}
+ACTS |= {f"task_{verb}": partial(_order, verb=verb) for verb in VERBS}
 GROUPS = {
-    "kills": ("kill", "kill", "kill_in_rebalance"),
+    "kills": ("kill", "kill", "kill_in_rebalance", "leaders_away"),
     "stalls": ("freeze", "late"),
-    "stops": ("stop",),
+    "stops": ("stop", "stop_in_rebalance"),
     "rebalances": ("join", "expel", "rebalance", "kill_in_rebalance", "kill_in_revocation"),
-    "broker": ("broker_away", "commits", "partitions"),
-    "sinks": ("sink_away", "sink_odd"),
+    "broker": ("broker_away", "leaders_away", "commits", "partitions"),
+    "sinks": tuple(f"sink_{mode}" for mode in MODES),
+    "tasks": (*(f"task_{verb}" for verb in VERBS), "task_pause", "task_resume"),
+    "letters": ("replay",),
     "clocks": ("clock",),
 }

@@ -1,40 +1,36 @@
-"""The world of one run: web sites, sinks, processes, and the truth that each commit is compared with."""
+"""The world of one run: its plan, its processes, and how they start, stop and die."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import hashlib
-import json
 import logging
 import random
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 from tests.simulation.log import Broker, SimConsumer, SimSeedLog
-from tests.simulation.virtual import NETWORK, PROCESS, Machine, VirtualLoop, sleep
+from tests.simulation.sites import SINKS, LogSink, NoStatistics, Sites, Web
+from tests.simulation.truth import Truth
+from tests.simulation.virtual import PROCESS, Machine, VirtualLoop
 
-from scrapy import Request
-from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.crawler import AsyncCrawlerRunner
-from scrapy.exceptions import DownloadFailedError, DownloadTimeoutError
-from scrapy.http import HtmlResponse, Response
 from scrapy.settings import Settings
 
-from site_spider.contracts.seed_log import Message, Partition, Position
-from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
-from site_spider.errors import SinkUnavailable
-from site_spider.ledger import metadata
-from site_spider.seed.line import seed_message
+from site_spider.contracts.seed_log import Partition, Position
+from site_spider.ledger.completion import Completion
+from site_spider.seed.partitions import partition_of
+from site_spider.seed.topics import CrawlTopics
+from site_spider.service.parts import Parts
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 
-TOPIC, GROUP = "seeds", "site_spider"
-DEAD_LETTERS = f"{TOPIC}.dead-letters"
+GROUP = "site_spider"
 STOP_SECONDS = 200.0
-MOST_DEATHS = 5  # a seed that saw so many may be a dead letter (decision 0008)
+LAST_SECONDS = 10.0  # for threads that wait for a server
 
 
 @dataclass(frozen=True)
@@ -42,19 +38,20 @@ class Plan:
     """What a number decides about a run, before anything happens."""
 
     number: int
-    pages: int = 60
-    tree: int = 1  # pages of each seed, its own included
-    crawlers: int = 2
+    pages: int
+    tree: int  # pages of each seed, its own included
+    crawlers: int
+    sinks: int
+    tasks: int
+    is_static: bool
+    is_exactly_once: bool
+    settings: dict[str, Any]
     hosts: int = 12
     partitions: int = 4
-    sinks: int = 1
-    is_static: bool = True
-    settings: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
     def of(cls, number: int) -> Plan:
         rng = random.Random(f"{number}:plan")
-        tree = rng.choice([1, 1, 4, 10])
         settings = {
             "CONCURRENT_REQUESTS": rng.choice([4, 16, 64]),
             "CONCURRENT_REQUESTS_PER_DOMAIN": rng.choice([1, 2, 8]),
@@ -63,46 +60,42 @@ class Plan:
             "SITE_LINKS_TO": rng.choice(["memory", "kafka"]),
             "SITE_MAX_SEEDS_IN_FLIGHT": rng.choice([10, 100, 20_000]),
             "SITE_TREE_MAX_PAGES": rng.choice([3, 500]),
+            "SITE_SEED_MAX_OPEN_SECONDS": rng.choice([3, 600]),
+            "SITE_MAX_SPAN_OFFSETS": rng.choice([5, 50_000]),
+            "SITE_FRONTIER_MAX_REQUESTS": rng.choice([4, 100_000]),
+            "SITE_FRONTIER_MAX_BYTES": rng.choice([100_000, 256_000_000]),
+            "SITE_HOST_OWNERSHIP": rng.random() < 0.3,
+            "SITE_SEED_TOPICS": rng.choice(["", "", "urgent:8,seeds:4"]),
         }
+        is_exactly_once = rng.random() < 0.15
         return cls(
             number=number,
             pages=rng.choice([20, 60, 120]),
-            tree=tree,
+            tree=rng.choice([1, 1, 4, 10]),
             crawlers=rng.choice([1, 2, 2, 3, 4]),
-            sinks=rng.choice([1, 1, 2, 3]),
+            sinks=0 if is_exactly_once else rng.choice([1, 1, 2, 3]),
+            tasks=rng.choice([0, 0, 1, 2]),
             is_static=rng.random() < 0.7,
-            settings=tuple(settings.items()),
+            is_exactly_once=is_exactly_once,
+            settings=settings,
         )
-
-
-@dataclass
-class Page:
-    """What a site has at a URL."""
-
-    url: str
-    links: list[str]
-    parent: str | None
-    status: int = 200
-    trouble: str = ""
-    bad_answers: int = 0  # before it answers well
-    target: str = ""  # of a redirect
 
 
 class Process:
     """One crawler; `number` tells the lives of one slot apart."""
-
-    clock_error = 0.0
 
     def __init__(self, world: World, slot: int, number: int) -> None:
         self.world, self.slot = world, slot
         self.name = f"p{number}"
         self.member_name = f"slot{slot}" if world.plan.is_static else ""
         self.is_dead = self.is_frozen = self.is_late = self.is_stopping = self.is_taken = False
+        self.clock_error = 0.0
         self.kept: list[Any] = []
         self.consumers: list[SimConsumer] = []
         self.downloads: Counter[str] = Counter()  # under way, by host
         self.crawler: Any = None
         self.task: asyncio.Task[None] | None = None
+        self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()  # all that it has begun
 
     def start(self) -> None:
         context = contextvars.Context()
@@ -120,169 +113,49 @@ class Process:
 
     @property
     def is_open(self) -> bool:
+        return self.parts is not None
+
+    @property
+    def parts(self) -> Parts | None:
+        """While its service is open."""
         if self.is_dead or self.crawler is None or self.crawler.engine is None:
-            return False
+            return None
         service = SeedService.of(self.crawler)
-        return service is not None and service.is_open
+        return service.parts if service is not None and service.is_open else None
 
     @property
     def exit_code(self) -> int:
         return int(getattr(self.crawler.spider, "exit_code", 0))
 
+    def owns(self, partition: Partition) -> bool:
+        """As far as it knows."""
+        return any(partition in consumer.owned for consumer in self.consumers)
+
     def left(self) -> dict[str, int]:
-        """What a process that has nothing to do still holds."""
-        parts = SeedService.of(self.crawler).parts  # type: ignore[union-attr]
+        """What it still holds."""
+        if (parts := self.parts) is None:
+            return {}
+        completion: Completion = parts.completion
+        load = parts.room.load
         return {
-            "seeds in flight": parts.watched.ledger.in_flight,
+            "seeds in flight": completion.ledger.in_flight,
             "requests that wait": len(parts.room),
+            "requests alive": len(completion._alive),
+            "roots": len(completion.roots()),
             "downloads": sum(self.downloads.values()),
+            "bytes": load.bytes + load.spilling + load.requests,
+            "bodies": parts.bodies.bytes,
+            "backlog": sum(delivery.backlog_bytes for delivery in parts.sinks),
         }
 
-
-class Web(BaseDownloadHandler):
-    """All sites."""
-
-    async def download_request(self, request: Request) -> Response:
-        process: Process = PROCESS.get()
-        world, host = process.world, request.url.split("/")[2]
-        process.downloads[host] += 1
-        limit = dict(world.plan.settings)["CONCURRENT_REQUESTS_PER_DOMAIN"]
-        if process.downloads[host] > limit:
-            world.violation(
-                "politeness", f"{process.downloads[host]} requests to {host} at once, not {limit}"
-            )
-        try:
-            return await self._answer(world, request)
-        finally:
-            process.downloads[host] -= 1
-
-    async def _answer(self, world: World, request: Request) -> Response:
-        url, rng = request.url, world.rng("web")
-        page = world.pages.get(url)
-        world.fetched += 1
-        world.trace("fetch", PROCESS.get().name, url)
-        await asyncio.sleep(rng.uniform(0.5, 8) if rng.random() < 0.02 else rng.uniform(0.02, 0.3))
-        if page is None:
-            return HtmlResponse(url, status=404, body=b"none")
-        if page.bad_answers > 0:
-            page.bad_answers -= 1
-            match page.trouble:
-                case "hangs":
-                    await asyncio.sleep(30.0)
-                    raise DownloadTimeoutError(f"Getting {url} took longer than 30 seconds.")
-                case "closes":
-                    raise DownloadFailedError("the server closed the connection")
-                case "busy":
-                    return HtmlResponse(url, status=503, headers={"Retry-After": "2"}, body=b"busy")
-                case "many":
-                    return HtmlResponse(url, status=429, body=b"slow down")
-        if page.target:
-            return HtmlResponse(url, status=302, headers={"Location": page.target}, body=b"")
-        body = "".join(f'<a href="{link}">x</a>' for link in page.links)
-        headers = {"Content-Type": "text/html; charset=utf-8"}
-        return HtmlResponse(url, status=page.status, headers=headers, body=body.encode())
-
-
-class SimSink:
-    """A store of results; what has left its process is written even if that dies."""
-
-    name = "first"
-    world: World  # set for each run
-
-    def __init__(self) -> None:
-        self._context = contextvars.copy_context()
-
-    @classmethod
-    def from_settings(cls, _settings: Any) -> SimSink:
-        return cls()
-
-    async def open(self) -> None:
-        await asyncio.sleep(0.005)
-        if self.name in self.world.sinks_away:
-            raise SinkUnavailable("the sink is away")
-
-    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        loop, rng = Machine.running(), self.world.rng(self.name)
-        ended: asyncio.Future[Sequence[Verdict]] = loop.create_future()
-
-        def arrive(answer: Sequence[Verdict] | Exception) -> None:
-            if ended.done():
-                return
-            if isinstance(answer, Exception):
-                ended.set_exception(answer)
-            else:
-                ended.set_result(answer)
-
-        def apply() -> None:
-            is_odd = self.name in self.world.sinks_odd
-            if self.name in self.world.sinks_away:
-                if rng.random() > 0.2:  # else nobody ever answers
-                    answer(SinkUnavailable("refused"), 0.01)
-                return
-            verdicts = [self._written(record, rng if is_odd else None) for record in records]
-            if is_odd and rng.random() < 0.2:
-                answer(SinkUnavailable("reset by peer"), 0.01)  # written, and nobody hears of it
-            else:
-                answer(verdicts, rng.uniform(0, 3) if is_odd else rng.uniform(0.001, 0.02))
-
-        def answer(what: Sequence[Verdict] | Exception, seconds: float) -> None:
-            loop.call_later(seconds, arrive, what, context=self._context)
-
-        loop.call_later(rng.uniform(0.001, 0.02), apply, context=NETWORK)
-        return await ended
-
-    def _written(self, record: Record, rng: random.Random | None) -> Verdict:
-        if rng is not None and rng.random() < 0.1:
-            return Verdict(Answer.RETRY, "overloaded")
-        if record.document.get("url") in self.world.refused:
-            return Verdict(Answer.REJECTED, "refused by the sink")
-        self.world.stored(self.name, record)
-        return ACKNOWLEDGED
-
-    async def close(self) -> None:
-        pass
-
-
-class SecondSink(SimSink):
-    name = "second"
-
-
-class ThirdSink(SimSink):
-    name = "third"
-
-
-SINKS = (SimSink, SecondSink, ThirdSink)
-
-
-class NoStatistics:
-    """Takes statistics, and forgets them."""
-
-    name = "nothing"
-
-    @classmethod
-    def for_statistics(cls, _settings: Any) -> NoStatistics:
-        return cls()
-
-    async def open(self) -> None:
-        pass
-
-    async def write(self, records: Sequence[Any]) -> Sequence[Verdict]:
-        return [ACKNOWLEDGED] * len(records)
-
-    async def close(self) -> None:
-        pass
-
-
-@dataclass
-class Truth:
-    """What is known to have happened."""
-
-    stored: dict[str, set[str]] = field(default_factory=dict)  # url -> names of sinks
-    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
-    dead_letters: dict[tuple[str, int, int], str] = field(default_factory=dict)
-    no_seeds: set[tuple[str, int, int]] = field(default_factory=set)
-    places: dict[str, list[tuple[Partition, int]]] = field(default_factory=dict)  # messages that name a URL
-    covered: dict[Partition, set[int]] = field(default_factory=dict)  # offsets that commits say are complete
+    def unbalanced(self) -> str:
+        """Conservation: rule 10."""
+        if (parts := self.parts) is None:
+            return ""
+        ledger = parts.completion.ledger
+        ended = sum(ledger.outcomes.values())
+        is_right = ledger.consumed == ended + ledger.in_flight
+        return "" if is_right else f"{ledger.consumed} consumed, {ended} ended, {ledger.in_flight} in flight"
 
 
 class World:
@@ -295,21 +168,20 @@ class World:
         self._digest = hashlib.blake2b(digest_size=8)
         self.violations: list[tuple[str, str]] = []
         self.is_over = False
-        self.pages: dict[str, Page] = {}
-        self.seeds: list[str] = []
-        self.refused: set[str] = set()  # by the sinks
-        self.sinks_away: set[str] = set()
-        self.sinks_odd: set[str] = set()
-        self.sink_names = [sink.name for sink in SINKS[: plan.sinks]]
-        self.fetched = 0
-        self.events = 0
-        self.deaths = 0
-        self.owned_at = 0.0  # when each partition had an owner, or a rebalance was under way, last
-        self.truth = Truth()
+        self.settings = _settings(plan)
+        self.topics = CrawlTopics.of(self.settings)
+        self.task_ids = [f"task{number}" for number in range(plan.tasks)]
+        self.tells_ends = not plan.is_exactly_once
+        self.sites = Sites(plan, self.rng("sites"))
+        names = ["kafka"] if plan.is_exactly_once else [sink.name for sink in SINKS[: plan.sinks]]
+        self.sinks: dict[str, Counter[str]] = {name: Counter() for name in names}  # what is wrong with each
+        self.fetched = self.deaths = self.rebalances = 0
+        self.have_clocks_jumped = self.were_partitions_added = False
+        self.owned_at = 0.0  # when each partition had an owner last
+        self.truth = Truth(self)
         self.broker = Broker(self.rng("network"), self, plan.partitions)
         self.processes: list[Process] = []
-        self.settings = _settings(plan)
-        self._make_sites()
+        self.operators: list[Any] = []
 
     def rng(self, name: str) -> random.Random:
         if name not in self._rngs:
@@ -321,7 +193,6 @@ class World:
         return self._digest.hexdigest()
 
     def trace(self, *what: Any) -> None:
-        self.events += 1
         line = f"{Machine.now():.6f} {' '.join(map(str, what))}"
         self._digest.update(line.encode())
         if self.lines is not None:
@@ -332,154 +203,39 @@ class World:
             self.trace("VIOLATION", kind, what)
             self.violations.append((kind, what))
 
-    # --- the sites ------------------------------------------------------------------------------
-
-    def _make_sites(self) -> None:
-        rng, plan = self.rng("sites"), self.plan
-        for number in range(max(1, plan.pages // plan.tree)):
-            host = f"h{rng.randrange(plan.hosts)}.test"
-            urls = [f"http://{host}/{number}/{index}" for index in range(plan.tree)]
-            links = {url: urls[2 * index + 1 : 2 * index + 3] for index, url in enumerate(urls)}
-            parents = {link: url for url in urls for link in links[url]}
-            for url in urls:
-                if url != urls[0] and url not in getattr(self.pages.get(parents[url]), "links", ()):
-                    continue  # its parent has no links
-                self.pages[url] = page = Page(url, links[url], parents.get(url))
-                self._trouble(page, rng)
-            self.seeds.append(urls[0])
-        if plan.tree == 1:
-            good = [url for url in self.seeds if not self.pages[url].trouble]
-            self.refused = set(rng.sample(good, min(2, len(good))))
-
-    def _trouble(self, page: Page, rng: random.Random) -> None:
-        if rng.random() > 0.15:
-            return
-        page.trouble = rng.choice(["hangs", "closes", "busy", "many", "gone", "moved", "moved away"])
-        page.bad_answers = 1
-        if page.trouble == "gone":
-            page.status, page.links = 404, []
-        elif page.trouble == "moved":
-            page.target = f"{page.url}/moved"
-        elif page.trouble == "moved away":
-            path = page.url.split("/", 3)[3]
-            page.target = f"http://h{rng.randrange(self.plan.hosts)}.test/{path}/moved"
-        if page.target:  # links lead on where it went; a page elsewhere has none, which are out of scope
-            links = page.links if page.trouble == "moved" else []
-            self.pages[page.target] = Page(page.target, links, page.parent)
-            page.links = links
-
-    def messages(self) -> list[tuple[bytes | None, bytes]]:
-        """What producers send, some of it no seeds."""
-        rng = self.rng("messages")
-        made: list[tuple[bytes | None, bytes]] = []
-        for number, url in enumerate(self.seeds):
-            meta = {"url_id": f"id{number}"} if rng.random() < 0.2 else {}
-            made.append(seed_message(json.dumps({"url": url, "meta": meta})))
-        for bad in (b"{no seed", b'{"url": "nothing"}'):
-            made.insert(rng.randrange(len(made) + 1), (b"x", bad))
-        return made
-
-    # --- the truth ------------------------------------------------------------------------------
-
-    def appended(self, message: Message) -> None:
-        topic, number = message.partition
-        if topic.endswith(".stats"):
-            return
-        where = (topic, number, message.offset)
-        self.trace("append", *where)
-        if topic == TOPIC:
-            url = self._url_of(message)
-            if url is None:
-                self.truth.no_seeds.add(where)
-            else:
-                self.truth.places.setdefault(url, []).append((message.partition, message.offset))
-        elif topic == DEAD_LETTERS:
-            headers = dict(message.headers)
-            place = (int(headers["origin_partition"]), int(headers["origin_offset"]))
-            self.truth.dead_letters[headers["origin_topic"].decode(), *place] = headers["error"].decode()
-
-    def _url_of(self, message: Message) -> str | None:
-        try:
-            url = str(json.loads(message.value or b"")["url"])
-        except ValueError:
-            return None
-        source = url if url in self.pages else None
-        return next((one.url for one in self.pages.values() if one.target == url), source)
-
-    def stored(self, sink: str, record: Record) -> None:
-        url = str(record.document.get("url"))
-        self.trace("store", sink, url, record.document.get("status"))
-        self.truth.stored.setdefault(url, set()).add(sink)
-        self.truth.documents[url] = dict(record.document)
-
-    def assigned(self, consumer: SimConsumer, positions: dict[Partition, Position | None]) -> None:
-        told = [(one.number, at.offset if at else None) for one, at in positions.items()]
-        self.trace("assigned", consumer.process.name, told)
-
-    def committing(
-        self, consumer: SimConsumer, partition: Partition, position: Position, before: Position | None
-    ) -> None:
-        """The strongest check: what a commit says is complete is compared with what is stored now."""
-        self.trace("commit", consumer.process.name, partition.number, position.offset)
-        if before is not None and position.offset < before.offset:
-            self.violation("a commit went back", f"{partition} {before.offset} to {position.offset}")
-        said = set(range(position.offset))
-        for first, beyond in metadata.decode(position.offset, position.metadata).complete:
-            said.update(range(first, beyond))
-        known = self.truth.covered.setdefault(partition, set())
-        part = self.broker.topics[partition.topic][partition.number]
-        for offset in sorted(said - known):
-            if offset >= len(part):
-                self.violation("a commit beyond the end", f"{partition} {offset}")
-            elif missing := self._missing(part[offset]):
-                self.violation("a commit beyond an incomplete seed", f"{partition} {offset}: {missing}")
-            known.add(offset)
-
-    def _missing(self, message: Message) -> str:
-        """What of a message's tree is neither stored nor expected from another message."""
-        where = (*message.partition, message.offset)
-        if where in self.truth.dead_letters:
-            return ""
-        root = self._url_of(message)
-        if where in self.truth.no_seeds or root is None:
-            return "no seed, and no dead letter"
-        waiting = [root]
-        while waiting:
-            url = waiting.pop()
-            if not self._is_stored(url):
-                if url in self.refused or self._is_expected(url, message):
-                    continue
-                return f"{url} is stored in {sorted(self.truth.stored.get(url, ()))}"
-            waiting += [link for link in self.pages[url].links if not self._is_expected(link, message)]
-        return ""
-
-    def _is_stored(self, url: str) -> bool:
-        return self.truth.stored.get(url, set()) >= set(self.sink_names)
-
-    def _is_expected(self, url: str, besides: Message) -> bool:
-        """Whether another message, not complete yet, has this page in its tree."""
-        page: str | None = url
-        while page is not None:
-            for partition, offset in self.truth.places.get(page, ()):
-                is_other = (partition, offset) != (besides.partition, besides.offset)
-                if is_other and offset not in self.truth.covered.get(partition, ()):
-                    return True
-            page = self.pages[page].parent
-        return False
-
     def lag(self) -> int:
         committed = self.broker.group(GROUP).committed
         return sum(
-            len(part) - (committed[one].offset if one in committed else 0)
-            for number, part in enumerate(self.broker.topic(TOPIC))
-            for one in [Partition(TOPIC, number)]
+            len(part) - committed.get(Partition(topic, number), Position(0)).offset
+            for topic in self.topics.tiers
+            for number, part in enumerate(self.broker.topic(topic))
         )
 
-    # --- processes ------------------------------------------------------------------------------
+    def refuses(self, url: str) -> bool:
+        return url in self.sites.refused
+
+    def check_politeness(self, process: Process, host: str) -> None:
+        """A request to this host begins."""
+        limit = self.plan.settings["CONCURRENT_REQUESTS_PER_DOMAIN"]
+        if process.downloads[host] > limit:
+            self.violation("politeness", f"{process.downloads[host]} requests to {host} at once, not {limit}")
+        if not self.plan.settings["SITE_HOST_OWNERSHIP"] or self.were_partitions_added:
+            return
+        owners = [Partition(one, partition_of(host.encode(), self.plan.partitions)) for one in self.topics.tiers]
+        if not any(map(process.owns, owners)):
+            self.trace("foreign", process.name, host)
+
+    # --- processes --------------------------------------------------------------------------------
 
     @property
     def alive(self) -> list[Process]:
         return [process for process in self.processes if not process.is_dead]
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether something keeps members from their group just now."""
+        is_held_up = any(one.is_frozen or one.is_late for one in self.alive)
+        return not self.alive or is_held_up or self.broker.is_troubled or any(map(len, self.sinks.values()))
 
     def start(self, slot: int) -> Process:
         process = Process(self, slot, len(self.processes) + 1)
@@ -520,7 +276,20 @@ class World:
                 self.violation("a stop does not end", process.name)
                 break
             await asyncio.sleep(0.1)
+        await self._check_tasks(process)
         self.ended(process)
+
+    async def _check_tasks(self, process: Process) -> None:
+        """Nothing of it goes on in its event loop, but for downloads that were given up."""
+        deadline = Machine.now() + LAST_SECONDS
+        while not process.is_dead and not sum(process.downloads.values()):
+            left = [one.get_coro() for one in process.tasks if not one.done()]
+            if left and Machine.now() > deadline:
+                names = sorted(getattr(one, "__qualname__", "?") for one in left)
+                self.violation("a task is left in the loop", f"{process.name}: {names[:3]}")
+            if not left or Machine.now() > deadline:
+                return
+            await asyncio.sleep(1.0)
 
     def ended(self, process: Process) -> None:
         """A process that is no more, and was not killed."""
@@ -535,27 +304,17 @@ class World:
                     consumer.group.lost_sight(consumer)
 
 
-def produce(world: World) -> None:
-    """On a thread of a process of its own."""
-    producer = SimSeedLog().producer()
-    rng = world.rng("producer")
-    for number, (key, value) in enumerate(world.messages()):
-        producer.send(TOPIC, key, value)
-        if number % 20 == 19:
-            sleep(rng.uniform(0, 0.5))
-    producer.flush(1_000.0)
-
-
+_LOG = f"{SimSeedLog.__module__}.SimSeedLog"
 _BASE = Settings()
 _BASE.setmodule("site_spider.settings", priority="project")
 _BASE.setdict(
     {
         "TWISTED_REACTOR_ENABLED": False,
-        "DOWNLOAD_HANDLERS": dict.fromkeys(("http", "https"), f"{__name__}.Web"),
+        "DOWNLOAD_HANDLERS": dict.fromkeys(("http", "https"), f"{Web.__module__}.Web"),
         "LOG_ENABLED": False,
-        "SITE_KAFKA_BROKERS": "",
-        "SITE_SEED_LOG_CLASSES": {"local": f"{SimSeedLog.__module__}.SimSeedLog"},
-        "SITE_STATS_TO": f"{__name__}.NoStatistics",
+        "SITE_SEED_LOG_CLASSES": {"local": _LOG, "kafka": _LOG},
+        "SITE_SINK_CLASSES": {"kafka": f"{LogSink.__module__}.LogSink"},
+        "SITE_STATS_TO": f"{NoStatistics.__module__}.NoStatistics",
         "SITE_FRONTIER_SOCKET": False,
         "RETRY_TIMES": 2,
         "SITE_RETRY_PAUSE_SECONDS": 0.5,
@@ -568,7 +327,10 @@ _BASE.setdict(
 def _settings(plan: Plan) -> Settings:
     settings = _BASE.copy()
     sinks = ",".join(f"{sink.__module__}.{sink.__name__}" for sink in SINKS[: plan.sinks])
-    settings.setdict({"SITE_SINKS": sinks, **dict(plan.settings)}, priority="cmdline")
+    chosen = {"SITE_SINKS": "kafka" if plan.is_exactly_once else sinks, **plan.settings}
+    if plan.is_exactly_once:
+        chosen |= {"SITE_KAFKA_EXACTLY_ONCE": True, "SITE_KAFKA_BROKERS": "simulated:9092"}
+    settings.setdict(chosen, priority="cmdline")
     return settings
 
 
@@ -596,5 +358,15 @@ def loop_of(world: World) -> VirtualLoop:
     """The loop of a run; it is the current one from now on."""
     rng = world.rng("workers")
     loop = Machine.loop = VirtualLoop(lambda: rng.uniform(0.0, 0.003))
+    loop.set_task_factory(_begun)
     asyncio.set_event_loop(loop)
     return loop
+
+
+def _begun(loop: Any, call: Any, **how: Any) -> asyncio.Task[Any]:
+    context = how.get("context")
+    process = PROCESS.get() if context is None else context.get(PROCESS)
+    task: asyncio.Task[Any] = asyncio.Task(call, loop=loop, **how)
+    if process is not None:
+        process.tasks.add(task)
+    return task

@@ -1,0 +1,238 @@
+"""The web of a run, and the stores of results: what processes reach over the network."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tests.simulation.virtual import NETWORK, PROCESS, Machine
+
+from scrapy import Request
+from scrapy.core.downloader.handlers.base import BaseDownloadHandler
+from scrapy.exceptions import DownloadFailedError, DownloadTimeoutError
+from scrapy.http import HtmlResponse, Response
+
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.errors import SinkUnavailable
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Plan, Process, World
+
+TROUBLED_SHARE = 0.15  # of the pages
+
+
+@dataclass
+class Page:
+    """What a site has at a URL."""
+
+    url: str
+    links: list[str]
+    parent: str | None
+    status: int | None = 200
+    trouble: str = ""
+    bad_answers: int = 0  # before it answers well
+    target: str = ""  # of a redirect
+
+    @property
+    def body(self) -> str | None:
+        if self.status is None:
+            return None
+        return "".join(f'<a href="{link}">x</a>' for link in self.links) + f"<p>{self.url}</p>"
+
+    @property
+    def host(self) -> str:
+        return self.url.split("/")[2]
+
+
+class Sites:
+    """All pages of a run, as trees; `seeds` are their roots."""
+
+    def __init__(self, plan: Plan, rng: random.Random) -> None:
+        self.pages: dict[str, Page] = {}
+        self.seeds: list[str] = []
+        self.sources: dict[str, str] = {}  # of targets of redirects
+        self.refused: set[str] = set()  # by the sinks
+        for number in range(max(1, plan.pages // plan.tree)):
+            host = f"h{rng.randrange(plan.hosts)}.test"
+            self._grow([f"http://{host}/{number}/{index}" for index in range(plan.tree)], plan.hosts, rng)
+        if plan.tree == 1:
+            good = [url for url in self.seeds if not self.pages[url].trouble]
+            self.refused = set(rng.sample(good, min(2, len(good))))
+
+    def _grow(self, urls: list[str], hosts: int, rng: random.Random) -> None:
+        links = {url: urls[2 * index + 1 : 2 * index + 3] for index, url in enumerate(urls)}
+        parents = {link: url for url in urls for link in links[url]}
+        for url in urls:
+            if url == urls[0] or url in getattr(self.pages.get(parents[url]), "links", ()):
+                self.pages[url] = page = Page(url, links[url], parents.get(url))
+                if rng.random() < TROUBLED_SHARE:
+                    self._trouble(page, f"http://h{rng.randrange(hosts)}.test", rng)
+        self.seeds.append(urls[0])
+
+    def _trouble(self, page: Page, elsewhere: str, rng: random.Random) -> None:
+        kinds = ["hangs", "closes", "breaks", "busy", "many", "gone", "down", "moved", "moved away"]
+        page.trouble, page.bad_answers = rng.choice(kinds), 1
+        if page.trouble == "gone":
+            page.status, page.links = 404, []
+        elif page.trouble == "down":
+            page.status, page.links, page.bad_answers = None, [], 1_000_000
+        elif page.trouble.startswith("moved"):  # links lead on where it went; elsewhere they are out of scope
+            is_here = page.trouble == "moved"
+            path = page.url.split("/", 3)[3]
+            page.target = f"{page.url}/moved" if is_here else f"{elsewhere}/{path}/moved"
+            page.links = page.links if is_here else []
+            self.pages[page.target] = Page(page.target, page.links, page.parent)
+            self.sources[page.target] = page.url
+
+    def source_of(self, url: str | None) -> str | None:
+        """The page whose result it is; None: there is none."""
+        url = self.sources.get(url or "", url)
+        return url if url in self.pages else None
+
+    def root_of(self, url: str) -> str:
+        while (parent := self.pages[url].parent) is not None:
+            url = parent
+        return url
+
+
+class Web(BaseDownloadHandler):
+    """All sites."""
+
+    async def download_request(self, request: Request) -> Response:
+        process: Process = PROCESS.get()
+        world, host = process.world, request.url.split("/")[2]
+        process.downloads[host] += 1
+        world.check_politeness(process, host)
+        try:
+            return await self._answer(world, request.url)
+        finally:
+            process.downloads[host] -= 1
+
+    async def _answer(self, world: World, url: str) -> Response:
+        rng, page = world.rng("web"), world.sites.pages.get(url)
+        world.fetched += 1
+        world.trace("fetch", PROCESS.get().name, url)
+        await asyncio.sleep(rng.uniform(0.5, 8) if rng.random() < 0.02 else rng.uniform(0.02, 0.3))
+        if page is None:
+            return HtmlResponse(url, status=404, body=b"none")
+        if page.bad_answers > 0:
+            page.bad_answers -= 1
+            match page.trouble:
+                case "hangs":
+                    await asyncio.sleep(30.0)
+                    raise DownloadTimeoutError(f"Getting {url} took longer than 30 seconds.")
+                case "closes" | "breaks" | "down":
+                    await asyncio.sleep(1.0 if page.trouble == "breaks" else 0.0)
+                    raise DownloadFailedError(f"the connection {page.trouble}")
+                case "busy":
+                    return HtmlResponse(url, status=503, headers={"Retry-After": "2"}, body=b"busy")
+                case "many":
+                    return HtmlResponse(url, status=429, body=b"slow down")
+        if page.target:
+            return HtmlResponse(url, status=302, headers={"Location": page.target}, body=b"")
+        headers = {"Content-Type": "text/html; charset=utf-8"}
+        return HtmlResponse(url, status=page.status or 200, headers=headers, body=(page.body or "").encode())
+
+
+class SimSink:
+    """A store of results; what has left its process is written even if that dies."""
+
+    name = "first"
+    world: ClassVar[World]  # set for each run
+
+    def __init__(self) -> None:
+        self._context = contextvars.copy_context()
+
+    @classmethod
+    def from_settings(cls, _settings: Any) -> SimSink:
+        return cls()
+
+    async def open(self) -> None:
+        await asyncio.sleep(0.005)
+        if "away" in self.world.sinks[self.name]:
+            raise SinkUnavailable("the sink is away")
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        loop, rng, world = Machine.running(), self.world.rng(self.name), self.world
+        ended: asyncio.Future[Sequence[Verdict]] = loop.create_future()
+        process: Process = PROCESS.get()
+        world.truth.writing(process, records)
+
+        def arrive(answer: Sequence[Verdict] | Exception) -> None:
+            if ended.done():
+                return
+            if isinstance(answer, Exception):
+                ended.set_exception(answer)
+            else:
+                ended.set_result(answer)
+
+        def apply() -> None:
+            mode = world.sinks[self.name]
+            if "away" in mode:
+                if rng.random() > 0.2:  # else nobody ever answers
+                    answer(SinkUnavailable("refused"), 0.01)
+                return
+            verdicts = [self._written(process, record, rng, "partial" in mode) for record in records]
+            if "mute" in mode and rng.random() < 0.5:
+                answer(SinkUnavailable("reset by peer"), 0.01)  # written, and nobody hears of it
+            else:
+                answer(verdicts, rng.uniform(0, 6) if "slow" in mode else rng.uniform(0.001, 0.02))
+
+        def answer(what: Sequence[Verdict] | Exception, seconds: float) -> None:
+            loop.call_later(seconds, arrive, what, context=self._context)
+
+        loop.call_later(rng.uniform(0.001, 0.02), apply, context=NETWORK)
+        return await ended
+
+    def _written(
+        self, process: Process, record: Record, rng: random.Random, is_partial: bool  # noqa: FBT001
+    ) -> Verdict:
+        if is_partial and rng.random() < 0.3:
+            return Verdict(Answer.RETRY, "overloaded")
+        if record.document.get("url") in self.world.sites.refused:
+            return Verdict(Answer.REJECTED, "refused by the sink")
+        self.world.truth.store(self.name, record, process.name)
+        return ACKNOWLEDGED
+
+    async def close(self) -> None:
+        pass
+
+
+class SecondSink(SimSink):
+    name = "second"
+
+
+class ThirdSink(SimSink):
+    name = "third"
+
+
+class LogSink(SimSink):
+    """What transactions store."""
+
+    name = "kafka"
+
+
+SINKS = (SimSink, SecondSink, ThirdSink)
+
+
+class NoStatistics:
+    """Takes statistics, and forgets them."""
+
+    name = "nothing"
+
+    @classmethod
+    def for_statistics(cls, _settings: Any) -> NoStatistics:
+        return cls()
+
+    async def open(self) -> None:
+        pass
+
+    async def write(self, records: Sequence[Any]) -> Sequence[Verdict]:
+        return [ACKNOWLEDGED] * len(records)
+
+    async def close(self) -> None:
+        pass

@@ -1,0 +1,274 @@
+"""What is known to have happened in a run, and what of it must not: the checks at each step and at the end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from site_spider.contracts.seed_log import Message, Partition, Position
+from site_spider.contracts.sink import Record
+from site_spider.ledger import metadata
+
+if TYPE_CHECKING:
+    from tests.simulation.log import SimConsumer
+    from tests.simulation.world import Process, World
+
+MOST_DEATHS = 5  # a seed that saw so many may be a dead letter (decision 0008)
+
+Place = tuple[str, int, int]  # topic, partition, offset
+
+
+def task_of(value: bytes | None) -> str | None:
+    """The task that a message names."""
+    try:
+        found = json.loads(value or b"")["meta"]["task_id"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return str(found)
+
+
+class Truth:
+    """Fed by the log and the sinks; `violation` of the world hears of what is wrong."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.stored: dict[str, Counter[str]] = defaultdict(Counter)  # url -> how often, by sink
+        self.documents: dict[str, dict[str, Any]] = {}
+        self.keys: dict[str, str] = {}  # of documents
+        self.dead_letters: dict[Place, str] = {}
+        self.no_seeds: set[Place] = set()
+        self.places: dict[str, list[tuple[Partition, int]]] = defaultdict(list)  # messages that name a URL
+        self.parked: set[str] = set()  # URLs that wait for their task
+        self.of_task: dict[str, list[tuple[Partition, int]]] = defaultdict(list)
+        self.task_of: dict[str, str] = {}  # of roots
+        self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self.covered: dict[Partition, set[int]] = defaultdict(set)  # offsets that commits say are complete
+        self.cancelled: set[str] = set()  # tasks, perhaps
+        self.produced: Counter[str] = Counter()  # seeds, by task
+        self.was_replayed = False
+        self._takes = {
+            **dict.fromkeys(world.topics.tiers, self._seed),
+            world.topics.dead_letters: self._dead_letter,
+            world.topics.parked: self._parked,
+            world.topics.events: self._event,
+        }
+
+    # --- what the log takes -----------------------------------------------------------------------
+
+    def appended(self, message: Message) -> None:
+        if (take := self._takes.get(message.partition.topic)) is not None:
+            self.world.trace("append", *message.partition, message.offset)
+            take(message)
+
+    def _seed(self, message: Message) -> None:
+        url = self._url_of(message)
+        if url is None:
+            self.no_seeds.add((*message.partition, message.offset))
+            return
+        self.places[url].append((message.partition, message.offset))
+        self.parked.discard(url)
+        if (task_id := task_of(message.value)) is not None:
+            self.of_task[task_id].append((message.partition, message.offset))
+            self.task_of[self.world.sites.root_of(url)] = task_id
+
+    def _parked(self, message: Message) -> None:
+        if (url := self._url_of(message)) is not None:
+            self.parked.add(url)
+
+    def _dead_letter(self, message: Message) -> None:
+        headers = {name: value.decode() for name, value in message.headers}
+        place = (headers["origin_topic"], int(headers["origin_partition"]), int(headers["origin_offset"]))
+        self.dead_letters[place] = headers["error"]
+
+    def _event(self, message: Message) -> None:
+        event = json.loads(message.value or b"")
+        task_id = event["task_id"]
+        self.world.trace("end of", task_id, event["event"], event["pages"])
+        known = self.events[task_id]
+        is_again = any(one["generation"] == event["generation"] for one in known)
+        if is_again and not self.world.deaths and not self.world.rebalances:
+            self.world.violation("an end told twice", f"{task_id} generation {event['generation']}")
+        known.append(event)
+        if not self.was_replayed and not is_again:
+            self._check_end(task_id)
+
+    def _check_end(self, task_id: str) -> None:
+        """Nothing of the task is open when its end is told."""
+        for partition, offset in self.of_task[task_id]:
+            if offset not in self.covered[partition]:
+                self.world.violation("an early end", f"{task_id}: {partition} {offset} is not committed")
+        for url in sorted(self.parked):
+            if self._task_of_page(url) == task_id:
+                self.world.violation("an early end", f"{task_id}: {url} is parked")
+
+    def _url_of(self, message: Message) -> str | None:
+        try:
+            return self.world.sites.source_of(str(json.loads(message.value or b"")["url"]))
+        except ValueError:
+            return None
+
+    def _task_of_page(self, url: str) -> str | None:
+        return self.task_of.get(self.world.sites.root_of(url))
+
+    # --- what the sinks take ----------------------------------------------------------------------
+
+    def writing(self, process: Process, records: Sequence[Record]) -> None:
+        """Who has heard that a seed is another's writes nothing older over what that one has written."""
+        for record in records if not self.world.have_clocks_jumped else ():
+            url, fetched = str(record.document.get("url")), str(record.document.get("fetched_at") or "")
+            there, here = self.documents.get(url, {}), record.document
+            if there.get("by") in (None, process.name) or str(there["fetched_at"]) <= fetched:
+                continue
+            if all(there.get(name) == here.get(name) for name in ("status", "body")):
+                continue  # the same document
+            root = self.world.sites.root_of(self.world.sites.source_of(url) or url)
+            if not any(process.owns(partition) for partition, _offset in self.places[root]):
+                self.world.violation("an older document over a newer one", f"{url} by {process.name}")
+
+    def store(self, sink: str, record: Record, by: str = "") -> None:
+        url = str(record.document.get("url"))
+        self.world.trace("store", sink, url, record.document.get("status"))
+        self.stored[url][sink] += 1
+        self.documents[url] = {**record.document, "by": by}
+        if self.keys.setdefault(url, record.key) != record.key:
+            self.world.violation("two documents", f"{url}: {self.keys[url]} and {record.key}")
+        if sink == "kafka" and self.stored[url][sink] > 1 and not self.was_replayed:
+            self.world.violation("stored twice", url)
+
+    # --- commits ----------------------------------------------------------------------------------
+
+    def committing(
+        self, consumer: SimConsumer, partition: Partition, position: Position, before: Position | None
+    ) -> None:
+        """The strongest check: what a commit says is complete is compared with what is stored now."""
+        self.world.trace("commit", consumer.process.name, *partition, position.offset)
+        if before is not None and position.offset < before.offset:
+            self.world.violation("a commit went back", f"{partition} {before.offset} to {position.offset}")
+        if partition.topic not in self.world.topics.tiers:
+            return
+        said = set(range(position.offset))
+        for first, beyond in metadata.decode(position.offset, position.metadata).complete:
+            said.update(range(first, beyond))
+        known, part = self.covered[partition], self.world.broker.topics[partition.topic][partition.number]
+        for offset in sorted(said - known):
+            if offset >= len(part):
+                self.world.violation("a commit beyond the end", f"{partition} {offset}")
+            elif missing := self._missing(part[offset]):
+                what = f"{partition} {offset}: {missing}"
+                self.world.violation("a commit beyond an incomplete seed", what)
+            known.add(offset)
+
+    def _missing(self, message: Message) -> str:
+        """What of a message's tree is neither stored nor expected from another message."""
+        where = (*message.partition, message.offset)
+        if where in self.dead_letters:
+            return ""
+        root = self._url_of(message)
+        if where in self.no_seeds or root is None:
+            return "no seed, and no dead letter"
+        if task_of(message.value) in self.cancelled:
+            return ""
+        waiting = [root]
+        while waiting:
+            url = waiting.pop()
+            if not self._is_stored(url):
+                if url in self.world.sites.refused or self._is_expected(url, message):
+                    continue
+                return f"{url} is stored in {sorted(self.stored[url])}"
+            links = self.world.sites.pages[url].links
+            waiting += [link for link in links if not self._is_expected(link, message)]
+        return ""
+
+    def _is_stored(self, url: str) -> bool:
+        return self.stored[url].keys() >= set(self.world.sinks)
+
+    def _is_expected(self, url: str, besides: Message) -> bool:
+        """Whether another message, not complete yet, has this page in its tree."""
+        page: str | None = url
+        while page is not None:
+            if page in self.parked:
+                return True
+            for partition, offset in self.places.get(page, ()):
+                is_other = (partition, offset) != (besides.partition, besides.offset)
+                if is_other and offset not in self.covered[partition]:
+                    return True
+            page = self.world.sites.pages[page].parent
+        return False
+
+    # --- at the end -------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Each page is recorded as its site said, once for all, and each end was told with exact figures."""
+        for kind, what in [*self._wrong_pages(), *self._wrong_letters(), *self._wrong_ends()]:
+            self.world.violation(kind, what)
+
+    def _innocent(self) -> set[Place]:
+        """Dead letters of seeds that saw many deaths."""
+        is_stormy = self.world.deaths >= MOST_DEATHS
+        return {at for at, why in self.dead_letters.items() if is_stormy and "the process died" in why}
+
+    def _wrong_pages(self) -> Iterator[tuple[str, str]]:
+        sites, innocent = self.world.sites, self._innocent()
+        spared = {url for url, at in self.places.items() if innocent & {(*part, one) for part, one in at}}
+        for url, page in sites.pages.items():
+            if url in sites.refused or url in sites.sources or self._is_below(url, spared):
+                continue
+            if not self._is_stored(url):
+                if self._task_of_page(url) not in self.cancelled:
+                    yield "lost", url
+                continue
+            there, found = sites.pages[page.target or url], self.documents[url]
+            if (found.get("status"), found.get("body")) != (there.status, there.body):
+                is_cancelled = self._task_of_page(url) in self.cancelled and found.get("description")
+                if not is_cancelled:
+                    said = f"{found.get('status')} {found.get('description')} {found.get('body')!r:.60}"
+                    yield "a wrong document", f"{url}: {said}, not {there.status} {there.body!r:.60}"
+
+    def _is_below(self, url: str | None, roots: set[str]) -> bool:
+        while url is not None and url not in roots:
+            url = self.world.sites.pages[url].parent
+        return url is not None
+
+    def _wrong_letters(self) -> Iterator[tuple[str, str]]:
+        for where in sorted(self.no_seeds - set(self.dead_letters)):
+            yield "no dead letter", str(where)
+        for url in sorted(self.world.sites.refused):
+            told = any((*part, at) in self.dead_letters for part, at in self.places[url])
+            if not told and self._task_of_page(url) not in self.cancelled:
+                yield "no dead letter", url
+        known = self.no_seeds | self._innocent()
+        for where, reason in self.dead_letters.items():
+            if where not in known and "refused by the sink" not in reason:
+                yield "a dead letter for no reason", f"{where}: {reason}"
+
+    def _wrong_ends(self) -> Iterator[tuple[str, str]]:
+        if not self.world.tells_ends:
+            return
+        answered = {url for url, said in self.documents.items() if said.get("status") is not None}
+        pages = Counter(self._task_of_page(url) for url in sorted(answered | self.world.sites.refused))
+        for task_id in self.world.task_ids if not self.was_replayed else ():
+            told = self.events[task_id]
+            if not told:
+                yield "no end", task_id
+            elif len({_figures(event) for event in told if event["generation"] == 1}) > 1:
+                yield "two ends", f"{task_id}: {told}"
+            elif told[-1]["pages"] != pages[task_id]:
+                yield "a wrong end", f"{task_id}: {told[-1]} but {pages[task_id]} were answered"
+            elif not self._has_all_seeds(task_id, told[-1]):
+                yield "a wrong end", f"{task_id}: {told[-1]} but {self.produced[task_id]} seeds were produced"
+            elif told[-1]["partial"]:
+                yield "a partial end", f"{task_id}: {told[-1]}"
+
+    def _has_all_seeds(self, task_id: str, event: Mapping[str, Any]) -> bool:
+        """Seeds that were moved may have come twice (docs/tasks.md)."""
+        too_many = event["seeds"].get("total", 0) - self.produced[task_id]
+        return 0 <= too_many <= event["moved"].get("returned", 0)
+
+    def has_ended(self, task_id: str) -> bool:
+        return bool(self.events[task_id])
+
+
+def _figures(event: Mapping[str, Any]) -> str:
+    return json.dumps(event, sort_keys=True)
