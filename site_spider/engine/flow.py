@@ -101,7 +101,9 @@ class EngineFlow:
         result = None
         try:
             result = await self._download(request)
-            if isinstance(result, Request):
+            if engine._slot is None:  # the crawl has ended without it: its seed is repeated
+                self._broken_off(request)
+            elif isinstance(result, Request):
                 engine.crawl(result)
             else:
                 await self._to_spider(result, request)
@@ -131,8 +133,9 @@ class EngineFlow:
         finally:
             self._engine.downloader.active.remove(request)
             self._came_back(request)
-            self._engine._slot.nextcall.schedule()  # type: ignore[union-attr]
-        if isinstance(result, Response):
+            if (slot := self._engine._slot) is not None:
+                slot.nextcall.schedule()
+        if isinstance(result, Response) and slot is not None:
             self._tell_received(result, request)
         return result
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -15,6 +16,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
 from site_spider.engine import hooks as engine_hooks
+from site_spider.engine.flow import EngineFlow
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -205,3 +207,23 @@ def test_pages_do_not_pile_up_before_the_spider(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(engine.ScriptedHandler, "download_request", answer)
     crawl(tmp_path, [{"url": f"http://host{number % 50}.test/{number}"} for number in range(2_000)])
     assert 0 < most < 150
+
+
+def test_an_answer_that_comes_when_the_engine_has_ended_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """Its seed is repeated by the next owner, and nothing is logged as wrong."""
+    request, ended, broken_off = Request("http://h.test/"), [], []
+    slot = SimpleNamespace(remove_request=ended.append, nextcall=SimpleNamespace(schedule=lambda: None))
+    of_flow = SimpleNamespace(_slot=slot, spider=None, downloader=SimpleNamespace(active={request}))
+
+    async def answer(_request: Request) -> Response:
+        of_flow._slot = None
+        return Response(request.url, request=request)
+
+    flow = object.__new__(EngineFlow)
+    told = {"_engine": of_flow, "_came_back": lambda _request: None, "_broken_off": broken_off.append}
+    for name, value in {**told, "_through_middlewares": answer}.items():
+        setattr(flow, name, value)
+    asyncio.run(flow._run(request))
+    assert caplog.text == ""
+    assert broken_off == ended == [request]
+    assert not of_flow.downloader.active
