@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -215,11 +216,23 @@ def make_kafka_topic(brokers: str, topic: str, partitions: int, **config: str) -
         admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(PATIENCE_SECONDS)
 
 
-@pytest.fixture(params=["local", pytest.param("kafka", marks=pytest.mark.servers)])
+SIMULATION = (
+    "tests.simulation.contracts"  # a plugin; it replaces the clock, so the other logs cannot run beside it
+)
+LOGS = (
+    ["simulated"]
+    if SIMULATION in sys.modules
+    else ["local", pytest.param("kafka", marks=pytest.mark.servers)]
+)
+
+
+@pytest.fixture(params=LOGS)
 def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
     """Each seed log in turn."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # for lock files: this test's members alone
-    if request.param == "local":
+    if request.param == "simulated":
+        context = sys.modules[SIMULATION].simulated_case()
+    elif request.param == "local":
         context = local_case(tmp_path / "data")
     else:
         context = kafka_case(

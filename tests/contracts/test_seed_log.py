@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 
-from site_spider.contracts.seed_log import Partition, Position
+from site_spider.contracts.seed_log import Partition, Position, Producer
 from site_spider.errors import LogUnavailable
 from tests.contracts.partitions import by_partition
 from tests.contracts.seed_logs import (
@@ -107,6 +107,11 @@ def test_a_poll_without_messages_ends_at_its_timeout(case: Case) -> None:
     assert 0.4 < time.monotonic() - started < 2
 
 
+def send_late(producer: Producer, topic: str, key: bytes) -> None:
+    time.sleep(0.1)
+    producer.send(topic, key, b"lone")
+
+
 def test_a_lone_message_is_handed_out_at_once(case: Case) -> None:
     """A waiting poll does not wait for more, nor for its timeout."""
     case.produce(1)
@@ -117,7 +122,7 @@ def test_a_lone_message_is_handed_out_at_once(case: Case) -> None:
     member.take(2)
     waits = []
     for number in range(5):
-        timer = threading.Timer(0.1, producer.send, (case.topic, b"%d" % number, b"lone"))
+        timer = threading.Thread(target=send_late, args=(producer, case.topic, b"%d" % number))
         timer.start()
         started = time.monotonic()
         assert [message.value for message in member.poll(20)] == [b"lone"]

@@ -14,62 +14,88 @@ from tests.simulation import virtual  # first: it replaces clock and threads
 import argparse
 import logging
 import random
+from contextlib import nullcontext
 
+from tests.simulation.mutants import MUTANTS, planted
 from tests.simulation.run import Outcome, run, shrunk
-from tests.simulation.troubles import ACTS, GROUPS, troubles_of
+from tests.simulation.troubles import ACTS, GROUPS, Trouble, troubles_of
 
 MUTANT_SECONDS = 60.0  # of CPU time
 _entropy = random.SystemRandom()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seed", type=int, metavar="N", help="run this number (the first of --count)")
-    parser.add_argument("--count", type=int, default=1, metavar="C", help="so many numbers from N on")
-    parser.add_argument(
-        "--minutes", type=float, metavar="M", help="random numbers for so many minutes of CPU time"
-    )
-    parser.add_argument(
-        "--only", default="", metavar="KINDS", help=f"comma list of {', '.join([*GROUPS, *ACTS])}"
-    )
-    parser.add_argument(
-        "--mutants", nargs="?", const="", metavar="NAME", help="plant faults: all, or those of this name"
-    )
-    parser.add_argument("--trace", action="store_true", help="print all that happens")
-    options = parser.parse_args()
-    kinds = [kind for kind in options.only.split(",") if kind]
-    if unknown := sorted(set(kinds) - set(GROUPS) - set(ACTS)):
-        parser.error(f"--only: not known: {', '.join(unknown)}")
+def main() -> int:
+    options = _options()
     logging.getLogger().setLevel(logging.WARNING)
     logging.getLogger().handlers[:] = [logging.NullHandler()]
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     if options.mutants is not None:
-        sys.exit(try_mutants(options.mutants, options.seed or 1))
+        return try_mutants(options.mutants, options.seed or 1)
+    with planted(options.plant) if options.plant else nullcontext():
+        return search(options)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    add = parser.add_argument
+    add("--seed", type=int, metavar="N", help="run this number (the first of --count)")
+    add("--count", type=int, default=1, metavar="C", help="so many numbers from N on")
+    add(
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="numbers for so many minutes of CPU time, by default new ones",
+    )
+    add("--only", default="", metavar="KINDS", help=f"comma list of {', '.join([*GROUPS, *ACTS])}")
+    add("--troubles", metavar="PLACES", help="only these of a number's troubles, as a failure prints them")
+    add(
+        "--mutants",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="look for planted faults: all, or those so named",
+    )
+    add("--plant", choices=[*MUTANTS], metavar="NAME", help="run with this fault")
+    add("--trace", action="store_true", help="print all that happens")
+    options = parser.parse_args()
+    options.kinds = [kind for kind in options.only.split(",") if kind]
+    if unknown := sorted(set(options.kinds) - set(GROUPS) - set(ACTS)):
+        parser.error(f"--only: not known: {', '.join(unknown)}")
+    return options
+
+
+def search(options: argparse.Namespace) -> int:
+    """1 when a number fails."""
     first = options.seed if options.seed is not None else _entropy.randrange(10**9)
     until = virtual.cpu_seconds() + 60 * options.minutes if options.minutes else None
     failed, pages, done, number = 0, 0, 0, first
     while (virtual.cpu_seconds() < until) if until else (done < options.count):
-        outcome = run(number, troubles_of(number, kinds), keeps_trace=options.trace)
+        troubles = _chosen(options, number)
+        outcome = run(number, troubles, keeps_trace=options.trace)
         done, pages = done + 1, pages + outcome.pages
         if options.trace:
             print("\n".join(outcome.lines))
         if outcome.violations:
             failed += 1
-            report(outcome, kinds)
+            report(outcome, troubles, options)
         elif options.count <= 10 and not until:
             print(said(outcome))
         number += 1
-    cpu = virtual.cpu_seconds()
-    print(
-        f"{done} runs from {first} on, {failed} failed, {pages} pages, {done / cpu:.2f} runs a second of CPU"
-    )
-    sys.exit(1 if failed else 0)
+    rate = done / virtual.cpu_seconds()
+    print(f"{done} runs from {first} on, {failed} failed, {pages} pages, {rate:.2f} runs a second of CPU")
+    return 1 if failed else 0
+
+
+def _chosen(options: argparse.Namespace, number: int) -> list[Trouble]:
+    found = troubles_of(number, options.kinds)
+    if options.troubles is None:
+        return found
+    places = {int(place) for place in options.troubles.split(",") if place}
+    return [trouble for trouble in found if trouble.place in places]
 
 
 def try_mutants(name: str, first: int) -> int:
     """How many are not found."""
-    from tests.simulation.mutants import MUTANTS, planted
-
     missed = 0
     for mutant in [one for one in MUTANTS if name in one]:
         began, number, found = virtual.cpu_seconds(), first, None
@@ -78,10 +104,9 @@ def try_mutants(name: str, first: int) -> int:
                 outcome = run(number, troubles_of(number))
             found = outcome.violations[0] if outcome.violations else None
             number += 1
-        seconds = virtual.cpu_seconds() - began
         missed += found is None
-        what = f"{found[0]}, in run {number - 1}" if found else "not found"
-        print(f"| {mutant} | {what} | {seconds:.1f} |", flush=True)
+        what = f"{found[0]} | {number - 1}" if found else "not found | -"
+        print(f"| {mutant} | {what} | {virtual.cpu_seconds() - began:.1f} |", flush=True)
     return missed
 
 
@@ -92,19 +117,20 @@ def said(outcome: Outcome) -> str:
     )
 
 
-def report(outcome: Outcome, kinds: list[str]) -> None:
+def report(outcome: Outcome, troubles: list[Trouble], options: argparse.Namespace) -> None:
     """What failed, and the least that makes it fail."""
     print(said(outcome))
     for kind, what in outcome.violations[:6]:
         print(f"    {kind}: {what}")
-    least = shrunk(outcome.number, troubles_of(outcome.number, kinds))
-    print(
-        "    with these troubles alone: "
-        + ", ".join(f"{one.kind} after {one.after_seconds:.2f} s" for one in least)
-    )
-    only = f" --only {','.join(kinds)}" if kinds else ""
-    print(f"    again: python -m tests.simulation --seed {outcome.number}{only} --trace", flush=True)
+    least = shrunk(outcome.number, troubles)
+    told = ", ".join(f"{one.kind} after {one.after_seconds:.2f} s" for one in least)
+    print(f"    with {len(least)} of {len(troubles)} troubles: {told}")
+    only = f" --only {options.only}" if options.kinds else ""
+    plant = f" --plant '{options.plant}'" if options.plant else ""
+    places = ",".join(str(one.place) for one in least)
+    again = f"--seed {outcome.number}{only}{plant} --troubles '{places}' --trace"
+    print(f"    again: python -m tests.simulation {again}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -192,21 +192,19 @@ class Group:
         )
 
     def _target(self) -> dict[int, set[Partition]]:
+        """Even shares, of which each member keeps what it had as far as may be."""
         topics = sorted({topic for member in self.members.values() for topic in member.client.topics})
         every = [one for topic in topics for one in self._partitions(topic)]
-        most = -(-len(every) // len(self.members))
+        share, larger = divmod(len(every), len(self.members))
         target: dict[int, set[Partition]] = {number: set() for number in self.members}
-        free: list[Partition] = []
-        claims: dict[Partition, int] = {}
-        for number, member in self.members.items():
-            claims |= dict.fromkeys(sorted(member.claimed), number)
-        for one in every:
-            owner = claims.get(one)
-            if owner is not None and len(target[owner]) < most:
-                target[owner].add(one)
-            else:
-                free.append(one)
-        for one in free:
+        free = set(every)
+        for number, member in sorted(self.members.items(), key=lambda each: -len(each[1].claimed)):
+            mine = sorted(member.claimed & free)
+            is_larger = larger > 0 and len(mine) > share
+            larger -= is_larger
+            target[number].update(mine[: share + is_larger])
+            free -= target[number]
+        for one in sorted(free):
             fewest = min(target, key=lambda number: (len(target[number]), number))
             target[fewest].add(one)
         return target

@@ -218,7 +218,13 @@ class SimConsumer(_Polled):
     session_seconds = SESSION_SECONDS
 
     def __init__(
-        self, broker: Broker, topics: Topics, group: str, listener: Listener, *, is_transactional: bool = False
+        self,
+        broker: Broker,
+        topics: Topics,
+        group: str,
+        listener: Listener,
+        *,
+        is_transactional: bool = False,
     ) -> None:
         super().__init__(broker, each_topic(topics))
         self._is_transactional = is_transactional
@@ -232,7 +238,7 @@ class SimConsumer(_Polled):
         self.is_joining = False
         self.has_given_up = False  # and has not joined again
         self._owes_join = False
-        self._assignment: tuple[int, frozenset[Partition]] | None = None  # heard, and not dealt with
+        self._assignment: frozenset[Partition] | None = None  # heard, and not dealt with
         self._rebalances = False
         self._end = ""
         self._paused: set[Partition] = set()
@@ -266,7 +272,8 @@ class SimConsumer(_Polled):
 
     def _note_assignment(self, generation: int, assignment: frozenset[Partition]) -> None:
         self.is_joining = False
-        self._assignment = (generation, assignment)
+        self.generation = generation  # of what is committed from now on, as the client's own thread does it
+        self._assignment = assignment
         self.poke()
 
     def _note_end(self, why: str, number: int) -> None:
@@ -330,7 +337,7 @@ class SimConsumer(_Polled):
         if self.broker.is_down:
             return
         if self._assignment is not None:
-            self._take_assignment(*self._assignment)
+            self._take_assignment(self._assignment)
         if self._rebalances and not self.is_joining and not self._end:
             self._join()
 
@@ -352,9 +359,8 @@ class SimConsumer(_Polled):
         self.number = 0
         self._join()
 
-    def _take_assignment(self, generation: int, assignment: frozenset[Partition]) -> None:
+    def _take_assignment(self, assignment: frozenset[Partition]) -> None:
         self._assignment = None
-        self.generation = generation
         if self._owes_join:  # it takes no part: it leaves, and joins again
             self._owes_join = False
             self.broker.world.trace("pays", self.process.name)
@@ -655,7 +661,11 @@ class SimSeedLog:
         return SimReader(self.broker, topic)
 
     def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
-        return LogFacts(None, None, {})
+        self.broker.ask()
+        parts = self._parts(topic)
+        known = {one: at for one, at in offsets.items() if at < len(parts[one.number])}
+        times = {one: parts[one.number][at].timestamp_ms / 1000 for one, at in known.items()}
+        return LogFacts(len(self.broker.group(group).members), None, times)
 
     def unowned(self, topics: Topics, group: str) -> frozenset[Partition] | None:
         self.broker.ask()
@@ -669,9 +679,9 @@ class SimSeedLog:
         self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
     ) -> Iterator[Message]:
         self.broker.ask()
-        for number, part in enumerate(self._parts(topic)):
+        for number, part in enumerate([list(part) for part in self._parts(topic)]):
             first = (start or {}).get(Partition(topic, number), 0)
-            yield from [one for one in part[first:] if one.timestamp_ms >= since_ms]
+            yield from (one for one in part[first:] if one.timestamp_ms >= since_ms)
 
     def _parts(self, topic: str) -> list[list[Message]]:
         if topic not in self.broker.topics:

@@ -189,7 +189,9 @@ def _leaves_believed(right: Wrong, self: OffsetCommits, *args: Any) -> None:
     right(self, *args)
 
 
-def _refusal_is_yes(right: Wrong, self: OffsetCommits, positions: Any, first: Any, leaves: int, _no: Any) -> None:
+def _refusal_is_yes(
+    right: Wrong, self: OffsetCommits, positions: Any, first: Any, leaves: int, _no: Any
+) -> None:
     right(self, positions, first, leaves, None)
 
 
@@ -212,7 +214,7 @@ def _dropped_when_full(right: Wrong, self: WaitingRoom, request: Any) -> None:
         right(self, request)
 
 
-def _spill_dropped(is_link: bool) -> Wrong:  # noqa: FBT001
+def _spill_dropped(is_link: bool) -> Wrong:
     def drop(right: Wrong, self: Spill, request: Any, job: Any, **how: Any) -> bool:
         if how["is_link"] is not is_link:
             return bool(right(self, request, job, **how))

@@ -82,17 +82,15 @@ class Operator:
     def _declare(self, task: Task) -> None:
         TaskDesk(SimSeedLog(), self.topics).order(task.task_id, lambda _before: task)
 
-    def _insist(self, call: Callable[[], object]) -> None:
-        deadline = Machine.now() + SETTLE_SECONDS
-        while True:
+    def _insist(self, call: Callable[[], object]) -> object:
+        deadline, why = Machine.now() + SETTLE_SECONDS, ""
+        while Machine.now() < deadline:
             try:
-                call()
-                return
+                return call()
             except LogUnavailable as error:
-                if Machine.now() > deadline:
-                    self.world.violation("an order is not taken", str(error))
-                    return
-                sleep(1.0)
+                why = str(error)
+            sleep(1.0)
+        return self.world.violation("an order is not taken", why)
 
     # --- orders -----------------------------------------------------------------------------------
 
@@ -129,7 +127,9 @@ class Operator:
             self._insist(lambda task_id=task_id: self._finish(task_id))
 
     def _finish(self, task_id: str) -> None:
-        verbs = {"change": ["max_pages="], "resume": None} | ({"close": None} if self.world.tells_ends else {})
+        verbs = {"change": ["max_pages="], "resume": None} | (
+            {"close": None} if self.world.tells_ends else {}
+        )
         for verb, argument in verbs.items():
             try:
                 call = getattr(self.orders(task_id), verb)

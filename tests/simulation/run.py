@@ -22,7 +22,7 @@ from tests.simulation.virtual import Machine
 from tests.simulation.world import GROUP, Listener, Plan, World, loop_of
 
 TROUBLE_SECONDS = 3_000.0  # after that a trouble does not end
-DONE_SECONDS = 1_800.0  # from the last trouble on
+DONE_SECONDS = 900.0  # from the last trouble on
 OWNED_SECONDS = 30.0  # from the last trouble of the group until each partition has an owner
 MOST_VIOLATIONS = 20
 

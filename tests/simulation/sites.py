@@ -189,7 +189,11 @@ class SimSink:
         return await ended
 
     def _written(
-        self, process: Process, record: Record, rng: random.Random, is_partial: bool  # noqa: FBT001
+        self,
+        process: Process,
+        record: Record,
+        rng: random.Random,
+        is_partial: bool,
     ) -> Verdict:
         if is_partial and rng.random() < 0.3:
             return Verdict(Answer.RETRY, "overloaded")

@@ -88,7 +88,7 @@ async def _go(world: World, guest: Process) -> None:
 
 async def _until(seconds: float, is_so: Callable[[], object]) -> None:
     deadline = Machine.now() + seconds
-    while not is_so() and Machine.now() < deadline:  # noqa: ASYNC110 - virtual time
+    while not is_so() and Machine.now() < deadline:
         await asyncio.sleep(0.001)
 
 

@@ -1,4 +1,4 @@
-"""What is known to have happened in a run, and what of it must not: the checks at each step and at the end."""
+"""What has happened in a run, as log and sinks saw it, and the checks of it at each step and at the end."""
 
 from __future__ import annotations
 

@@ -221,7 +221,9 @@ class World:
             self.violation("politeness", f"{process.downloads[host]} requests to {host} at once, not {limit}")
         if not self.plan.settings["SITE_HOST_OWNERSHIP"] or self.were_partitions_added:
             return
-        owners = [Partition(one, partition_of(host.encode(), self.plan.partitions)) for one in self.topics.tiers]
+        owners = [
+            Partition(one, partition_of(host.encode(), self.plan.partitions)) for one in self.topics.tiers
+        ]
         if not any(map(process.owns, owners)):
             self.trace("foreign", process.name, host)
 
