@@ -116,10 +116,8 @@ class Operator:
         self.world.sites.refused.clear()
         log, dead_letters = SimSeedLog(), self.world.topics.dead_letters
         tasks_of = lambda producer: PutBackTasks(log, producer, self.topics)  # noqa: E731
-        try:
-            Replay(log, dead_letters, lambda _message, _reason: None, tasks_of).run()
-        except LogUnavailable as error:
-            self.world.trace("refused", "replay", str(error)[:60])
+        self.world.truth.replayed_at = Machine.now()
+        self._insist(lambda: Replay(log, dead_letters, lambda _message, _reason: None, tasks_of).run())
 
     def settle(self) -> None:
         """Every task goes on to its end, but for those that are cancelled."""

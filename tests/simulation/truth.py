@@ -7,6 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.virtual import Machine
+
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.ledger import metadata
@@ -38,6 +40,8 @@ class Truth:
         self.documents: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, str] = {}  # of documents
         self.dead_letters: dict[Place, str] = {}
+        self.set_aside_at: dict[str, float] = {}  # when a URL last became a dead letter
+        self.replayed_at = 0.0  # when the last replay began
         self.no_seeds: set[Place] = set()
         self.places: dict[str, list[tuple[Partition, int]]] = defaultdict(list)  # messages that name a URL
         self.parked: set[str] = set()  # URLs that wait for their task
@@ -81,6 +85,8 @@ class Truth:
         headers = {name: value.decode() for name, value in message.headers}
         place = (headers["origin_topic"], int(headers["origin_partition"]), int(headers["origin_offset"]))
         self.dead_letters[place] = headers["error"]
+        if (url := self._url_of(message)) is not None:
+            self.set_aside_at[url] = Machine.now()
 
     def _event(self, message: Message) -> None:
         event = json.loads(message.value or b"")
@@ -216,7 +222,8 @@ class Truth:
             if url in sites.refused or url in sites.sources or self._is_below(url, spared):
                 continue
             if not self._is_stored(url):
-                if self._task_of_page(url) not in self.cancelled:
+                is_set_aside = self.set_aside_at.get(url, 0.0) > self.replayed_at > 0
+                if not is_set_aside and self._task_of_page(url) not in self.cancelled:
                     yield "lost", url
                 continue
             there, found = sites.pages[page.target or url], self.documents[url]
