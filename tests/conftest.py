@@ -21,20 +21,29 @@ from tests.real_servers import address, revivals, run_with_shared_servers
 asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
 # an example may take 0.2 s by default, which a busy machine turns into a failure
-settings.register_profile("project", deadline=None)
-settings.load_profile("project")
+settings.register_profile("project", deadline=None, max_examples=40)
+settings.register_profile("nightly", deadline=None, max_examples=2_000)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--nightly", action="store_true", help="run the tests marked nightly, and no others")
+    parser.addoption(
+        "--nightly", action="store_true", help="run the tests marked nightly, and many examples of properties"
+    )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("nightly" if config.getoption("nightly") else "project")
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes long is left to the night."""
+    """What takes long is left to the night, which tries more examples of properties, too."""
+    is_night = config.getoption("nightly")
     chosen, left_out = [], []
     for item in items:
         nightly = item.get_closest_marker("nightly") is not None
-        (chosen if nightly == config.getoption("nightly") else left_out).append(item)
+        nightly = nightly or (is_night and item.get_closest_marker("hypothesis") is not None)
+        (chosen if nightly == is_night else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = chosen

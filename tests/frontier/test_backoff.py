@@ -78,7 +78,7 @@ class Model(RuleBasedStateMachine):
         assert len(self.backoff) == (self.backoff.step("h") > 0)
 
 
-Model.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+Model.TestCase.settings = settings(stateful_step_count=40)
 test_the_backoff_keeps_its_rules_whatever_happens = Model.TestCase
 
 

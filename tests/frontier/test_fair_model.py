@@ -183,5 +183,5 @@ class FairModel(RuleBasedStateMachine):
             assert self.frontier.waiting(host) == sum(item.host == host for _, item in self.there)
 
 
-FairModel.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+FairModel.TestCase.settings = settings(stateful_step_count=60)
 test_the_frontier_is_as_fair_as_a_brute_force_model = FairModel.TestCase

@@ -158,5 +158,5 @@ class Model(RuleBasedStateMachine):
             assert self.frontier.next_at() <= min(moments)
 
 
-Model.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+Model.TestCase.settings = settings(stateful_step_count=60)
 test_the_frontier_agrees_with_a_brute_force_model = Model.TestCase

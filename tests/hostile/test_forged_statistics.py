@@ -74,12 +74,12 @@ def mutated(random_: random.Random, number: int) -> tuple[bytes | None, bytes | 
     return random_.choice(forms)()
 
 
-def test_a_thousand_mutated_records_leave_every_page_and_the_real_process(
+def test_mutated_records_leave_every_page_and_the_real_process(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log, random_ = LocalSeedLog(tmp_path), random.Random(24)
     write(log, record(snapshot(REAL, at=time.time())))
-    write(log, *(mutated(random_, 1_000 + number) for number in range(1_000)))
+    write(log, *(mutated(random_, 1_000 + number) for number in range(200)))
     watch = FleetWatch(log, "site_spider", "seeds", "seeds.stats", 10.0)
     with caplog.at_level(logging.WARNING):
         asyncio.run(watch.look_once())

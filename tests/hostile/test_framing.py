@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -26,64 +27,46 @@ ENDLESS = {
 }
 
 
+SMALL_CHUNKS = BEGINNINGS["ours"] + b"14\r\n%s\r\n" % (b"A" * 20) * 10_000 + b"0\r\n\r\n"
+CASES = [(handler, name) for handler in BEGINNINGS for name in ENDLESS]
+
+
 def endless(handler: str, name: str) -> Answer:
     begin, again = ENDLESS[name]
     return sends_for_ever(BEGINNINGS[handler] + begin, again)
 
 
-def crawled(site: RawSite, folder: Path, connections: int = 64, **settings: str) -> Report:
-    seeds = [site.url(f"/endless?{number}") for number in range(connections)]
-    return crawl(folder, seeds, CONCURRENT_REQUESTS_PER_DOMAIN=64, **settings)
-
-
-def check_refused(report: Report, connections: int = 64) -> None:
+def crawled(site: RawSite, folder: Path, paths: Iterable[str], connections: int, **settings: str) -> Report:
+    seeds = [site.url(f"{path}?{number}") for path in paths for number in range(connections)]
+    report = crawl(folder, seeds, CONCURRENT_REQUESTS_PER_DOMAIN=len(seeds), **settings)
     report.check()
-    descriptions = report.descriptions()
-    assert len(descriptions) == connections
-    assert all(text and text.startswith("DownloadCancelledError") for text in descriptions.values()), set(
-        descriptions.values()
-    )
+    assert len(report.documents) == len(seeds) + len(report.good)
+    return report
 
 
-@pytest.mark.parametrize(
-    ("handler", "name"),
-    [
-        *(("ours", name) for name in ENDLESS),
-        *(
-            ("Scrapy's", name)
-            for name in ("one-byte chunks", "chunk extensions", "one extension", "trailers")
-        ),
-    ],
-)
+def test_endless_framing_holds_up_nothing(tmp_path: Path) -> None:
+    """A bound ends it, and not the time-out."""
+    answers = {f"/endless/{number}": endless(*case) for number, case in enumerate(CASES)}
+    with raw_site(answers) as site:
+        report = crawled(site, tmp_path, answers, 2, DOWNLOAD_TIMEOUT="600")
+    assert all(report.descriptions().values())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("handler", "name"), CASES)
 def test_endless_framing_of_64_connections_holds_up_nothing(handler: str, name: str, tmp_path: Path) -> None:
     with raw_site({"/endless": endless(handler, name)}) as site:
-        report = crawled(site, tmp_path)
-    report.check()
-    descriptions = report.descriptions()
-    assert len(descriptions) == 64
-    assert all(descriptions.values())
+        report = crawled(site, tmp_path, ["/endless"], 64)
+    assert all(report.descriptions().values())
 
 
-def test_endless_framing_of_one_connection_ends_long_before_its_time(tmp_path: Path) -> None:
-    """The bound on framing ends it, not the timeout."""
-    with raw_site({"/endless": endless("ours", "one-byte chunks")}) as site:
-        report = crawled(site, tmp_path, 1, DOWNLOAD_TIMEOUT="60")
-    check_refused(report, 1)
-    assert report.seconds < 30
-
-
-def test_endless_framing_over_tls(tmp_path: Path) -> None:
-    answer = endless("ours", "one-byte chunks")
-    with raw_site({"/endless": answer}, tls=certificate(tmp_path)) as site:
-        report = crawled(site, tmp_path, DOWNLOAD_VERIFY_CERTIFICATES="false")
-    check_refused(report)
-
-
-def test_pages_of_small_chunks_at_the_bound_share_the_turns(tmp_path: Path) -> None:
-    """Well-formed: 64 pages of 200 KB in chunks of 20 bytes, all of them sent at once."""
-    page = BEGINNINGS["ours"] + b"14\r\n%s\r\n" % (b"A" * 20) * 10_000 + b"0\r\n\r\n"
-    with raw_site({"/endless": sends(page, closes=False)}) as site:
-        report = crawled(site, tmp_path)
-    report.check()
-    pages = [doc for url, doc in report.documents.items() if url not in report.good]
-    assert [doc["response_size"] for doc in pages] == [200_000] * 64
+def test_framing_over_tls_holds_up_nothing(tmp_path: Path) -> None:
+    """Also well-formed: pages of 200 KB in chunks of 20 bytes, all of them sent at once."""
+    answers = {"/endless": endless("ours", "one-byte chunks"), "/small": sends(SMALL_CHUNKS, closes=False)}
+    with raw_site(answers, tls=certificate(tmp_path)) as site:
+        report = crawled(site, tmp_path, answers, 16, DOWNLOAD_VERIFY_CERTIFICATES="false")
+    pages = [doc for url, doc in report.documents.items() if "/small" in url]
+    assert [doc["response_size"] for doc in pages] == [200_000] * 16
+    refused = [str(text) for url, text in report.descriptions().items() if "/endless" in url]
+    assert len(refused) == 16
+    assert all(text.startswith("DownloadCancelledError") for text in refused), refused

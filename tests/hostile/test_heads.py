@@ -29,16 +29,6 @@ ENDLESS = {
 }
 
 
-@pytest.mark.parametrize("name", ENDLESS)
-def test_endless_heads_of_16_connections_hold_up_nothing(name: str, tmp_path: Path) -> None:
-    with raw_site({"/endless": ENDLESS[name]}) as site:
-        seeds = [site.url(f"/endless?{number}") for number in range(16)]
-        report = crawl(tmp_path, seeds, CONCURRENT_REQUESTS_PER_DOMAIN=16, DOWNLOAD_TIMEOUT=5)
-    report.check()
-    assert len(report.documents) == 16 + len(report.good)
-    assert all(report.descriptions().values())
-
-
 def dripped(begin: bytes, again: bytes, seconds: float = 4) -> Answer:
     """Byte by byte, each in a packet of its own."""
 
@@ -63,26 +53,34 @@ DRIPPED = {
 }
 
 
-@pytest.mark.parametrize("name", DRIPPED)
-def test_bytes_that_come_one_by_one_hold_up_nothing(name: str, tmp_path: Path) -> None:
-    with raw_site({"/dripped": DRIPPED[name]}) as site:
-        seeds = [site.url(f"/dripped?{number}") for number in range(4)]
-        report = crawl(tmp_path, seeds, CONCURRENT_REQUESTS_PER_DOMAIN=4, DOWNLOAD_TIMEOUT=3)
-    report.check()
-    assert len(report.documents) == 4 + len(report.good)
-    assert all(report.descriptions().values())
+INTERIM = {
+    "/few": sends(HINTS * 50 + whole(b"<p>good")),
+    "/many": sends(HINTS * 500 + whole(b"<p>good")),
+    "/one-by-one": sends(*[HINTS] * 50, whole(b"<p>good")),
+}
+HEADS = {**ENDLESS, **DRIPPED}
 
 
-def test_interim_answers_come_before_a_good_one(tmp_path: Path) -> None:
-    """Few are passed over, many are a failure that says so."""
-    answers = {
-        "/few": sends(HINTS * 50 + whole(b"<p>good")),
-        "/many": sends(HINTS * 500 + whole(b"<p>good")),
-        "/one-by-one": sends(*[HINTS] * 50, whole(b"<p>good")),
-    }
-    with raw_site(answers) as site:
-        report = crawl(tmp_path, [site.url(path) for path in answers])
+def test_heads_of_every_kind_hold_up_nothing(tmp_path: Path) -> None:
+    """Few interim answers are passed over, many are a failure that says so."""
+    bad = {f"/bad/{number}": answer for number, answer in enumerate(HEADS.values())}
+    with raw_site(bad | INTERIM) as site:
+        seeds = [site.url(path) for path in (*bad, *INTERIM)]
+        report = crawl(tmp_path, seeds, CONCURRENT_REQUESTS_PER_DOMAIN=len(seeds), DOWNLOAD_TIMEOUT=5)
     report.check()
-    few, many, one_by_one = (report.documents[site.url(path)] for path in answers)
+    assert len(report.documents) == len(seeds) + len(report.good)
+    assert all(text for url, text in report.descriptions().items() if "/bad/" in url)
+    few, many, one_by_one = (report.documents[site.url(path)] for path in INTERIM)
     assert few["status"] == one_by_one["status"] == 200
-    assert many["description"] == ("DownloadCancelledError: more than 100 interim answers (1xx) came first")
+    assert many["description"] == "DownloadCancelledError: more than 100 interim answers (1xx) came first"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_of_16_connections_hold_up_nothing(name: str, tmp_path: Path) -> None:
+    with raw_site({"/bad": HEADS[name]}) as site:
+        seeds = [site.url(f"/bad?{number}") for number in range(16)]
+        report = crawl(tmp_path, seeds, CONCURRENT_REQUESTS_PER_DOMAIN=16, DOWNLOAD_TIMEOUT=5)
+    report.check()
+    assert len(report.documents) == 16 + len(report.good)
+    assert all(report.descriptions().values())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from tests.hostile.attack import crawl
 from tests.hostile.raw_site import raw_site, sends, whole
@@ -12,6 +15,7 @@ def page(*links: str) -> bytes:
     return "".join(f'<a href="{link}">x</a>' for link in links).encode()
 
 
+@pytest.mark.nightly
 def test_a_page_of_10_000_links_is_enqueued_in_slices(tmp_path: Path) -> None:
     links = page(*(f"/leaf?{number}" for number in range(10_000)))
     with raw_site({"/many": sends(whole(links), closes=False)}) as site:
@@ -20,6 +24,7 @@ def test_a_page_of_10_000_links_is_enqueued_in_slices(tmp_path: Path) -> None:
     assert len(report.documents) == 10_001 + len(report.good)
 
 
+@pytest.mark.nightly
 def test_links_to_many_hosts_that_refuse_keep_within_the_bounds(tmp_path: Path) -> None:
     answers = {}
     for number in range(16):
@@ -32,42 +37,56 @@ def test_links_to_many_hosts_that_refuse_keep_within_the_bounds(tmp_path: Path) 
     assert len(report.documents) == 16 * 501 + len(report.good)
 
 
-def links_of(*pieces: str, count: int = 1_000) -> bytes:
+def links_of(*pieces: str, count: int) -> bytes:
     """So many links that differ in their last characters."""
     return page(*(f"{''.join(pieces)}{number}" for number in range(count)))
 
 
-PAGES = {
-    "international hosts": page(*(f"//ü{number}.test/" for number in range(7_000))),
-    "long international hosts": page(
-        *(f"//{''.join(chr(0x4E00 + (n * 7 + i) % 20_000) for i in range(250))}/" for n in range(1_000))
-    ),
-    "long labels": page(*(f"//{'.'.join(chr(0x4E00 + n) * 59 for _ in range(4))}/" for n in range(1_000))),
-    "long links": links_of("/", "a" * 8_000),
-    "one link of 8 MB": page("/" + "a" * 8_000_000),
-    "dots": links_of("../" * 1_000),
-    "dots of a path": links_of("/." * 4_000),
-    "hosts of dots": links_of("http://", "." * 253, "/", count=10_000),
-    "a base of 1 MB": b"<base href='http://h.test/" + b"a" * 1_000_000 + b"/'>" + links_of("p", count=10_000),
-    "a base of 8 KB": b"<base href='/" + b"a" * 8_000 + b"/'>" + links_of("p", count=10_000),
-    "1,000 bases": b"".join(b"<base href='http://h%d.test/'>" % n for n in range(1_000)) + links_of("p"),
-    "percent signs": links_of("http://other.test/", "%zz" * 2_600),
-    "letters to encode": links_of("http://other.test/", "ü" * 1_300),
-    "data": page("data:," + "a" * 8_000_000),
-    "identical links": page(*["http://other.test/"] * 100_000),
-    "parameters": links_of("http://other.test/?", "&".join(f"{n * 7919 % 1000}=1" for n in range(1_100))),
-    "empty parameters": links_of("http://other.test/?", "&" * 7_900),
-    "references": links_of("http://other.test/?", "&#65;" * 1_600),
-    "schemes": links_of("x" * 8_000, ":"),
-    "blanks": links_of(" " * 8_000),
-    "malformed hosts": page(*(f"http://[::{number}]:x/" for number in range(10_000))),
-    "other hosts": page(*(f"http://h{number}.test/" for number in range(10_000))),
-}
+def pages(thousand: int) -> dict[str, bytes]:
+    """Of links, a thousand of which are so many."""
+    links = partial(links_of, count=thousand)
+    return {
+        "international hosts": page(*(f"//ü{number}.test/" for number in range(7 * thousand))),
+        "long international hosts": page(
+            *(
+                f"//{''.join(chr(0x4E00 + (n * 7 + i) % 20_000) for i in range(250))}/"
+                for n in range(thousand)
+            )
+        ),
+        "long labels": page(
+            *(f"//{'.'.join(chr(0x4E00 + n) * 59 for _ in range(4))}/" for n in range(thousand))
+        ),
+        "long links": links("/", "a" * 8_000),
+        "one link of 8 MB": page("/" + "a" * 8_000_000),
+        "dots": links("../" * 1_000),
+        "dots of a path": links("/." * 4_000),
+        "hosts of dots": links("http://", "." * 253, "/", count=10 * thousand),
+        "a base of 1 MB": b"<base href='http://h.test/"
+        + b"a" * 1_000_000
+        + b"/'>"
+        + links("p", count=10 * thousand),
+        "a base of 8 KB": b"<base href='/" + b"a" * 8_000 + b"/'>" + links("p", count=10 * thousand),
+        "1,000 bases": b"".join(b"<base href='http://h%d.test/'>" % n for n in range(thousand)) + links("p"),
+        "percent signs": links("http://other.test/", "%zz" * 2_600),
+        "letters to encode": links("http://other.test/", "ü" * 1_300),
+        "data": page("data:," + "a" * 8_000_000),
+        "identical links": page(*["http://other.test/"] * (100 * thousand)),
+        "parameters": links("http://other.test/?", "&".join(f"{n * 7919 % 1000}=1" for n in range(1_100))),
+        "empty parameters": links("http://other.test/?", "&" * 7_900),
+        "references": links("http://other.test/?", "&#65;" * 1_600),
+        "schemes": links("x" * 8_000, ":"),
+        "blanks": links(" " * 8_000),
+        "malformed hosts": page(*(f"http://[::{number}]:x/" for number in range(10 * thousand))),
+        "other hosts": page(*(f"http://h{number}.test/" for number in range(10 * thousand))),
+    }
 
 
-def test_pages_of_odd_links_hold_up_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("thousand", [250, pytest.param(1_000, marks=pytest.mark.nightly)])
+def test_pages_of_odd_links_hold_up_nothing(thousand: int, tmp_path: Path) -> None:
     """Nearly all of them lead nowhere, or elsewhere: finding that out is the work."""
-    answers = {f"/{number}": sends(whole(body), closes=False) for number, body in enumerate(PAGES.values())}
+    answers = {
+        f"/{number}": sends(whole(body), closes=False) for number, body in enumerate(pages(thousand).values())
+    }
     with raw_site(answers) as site:
         seeds = [{"url": site.url(path)} for path in answers]
         report = crawl(tmp_path, seeds, DEPTH_LIMIT=1, SITE_BODY_MAX_BYTES=1_000)

@@ -15,10 +15,10 @@ from tests.in_process.engine import crawl
 PLAIN = "site_spider.download.handler.PlainDownloadHandler"
 
 
-@pytest.mark.parametrize("is_tls", [False, True])
-@pytest.mark.parametrize("waits", [False, True], ids=["", "the next answer waits"])
-@pytest.mark.parametrize("takes_seconds", [0.0, 0.03])
-@pytest.mark.parametrize("late_seconds", [0.0, 0.02])
+@pytest.mark.parametrize(
+    ("late_seconds", "takes_seconds", "waits", "is_tls"),
+    [(0.0, 0.03, False, False), (0.02, 0.03, True, False), (0.02, 0.0, False, True)],
+)
 def test_surplus_is_no_page(
     late_seconds: float, takes_seconds: float, waits: bool, is_tls: bool, tmp_path: Path
 ) -> None:
@@ -28,9 +28,9 @@ def test_surplus_is_no_page(
     assert (found.wrong, found.pages) == (0, 60)
 
 
-@pytest.mark.parametrize("is_tls", [False, True])
-@pytest.mark.parametrize("behind", ["204", "304", "HEAD"])
-@pytest.mark.parametrize("late_seconds", [0.0, 0.02])
+@pytest.mark.parametrize(
+    ("late_seconds", "behind", "is_tls"), [(0.0, "204", False), (0.02, "304", True), (0.02, "HEAD", False)]
+)
 def test_a_body_behind_an_answer_that_has_none_is_no_page(
     late_seconds: float, behind: str, is_tls: bool, tmp_path: Path
 ) -> None:
@@ -47,11 +47,10 @@ def test_an_answer_that_comes_too_soon_is_no_page() -> None:
     assert (found.wrong, found.pages) == (0, 120)
 
 
-@pytest.mark.parametrize("is_tls", [False, True])
-def test_each_document_has_the_body_of_its_own_page(is_tls: bool, tmp_path: Path) -> None:
+def test_each_document_has_the_body_of_its_own_page(tmp_path: Path) -> None:
     server = SurplusServer(takes_seconds=lambda: 0.03)
-    with serving(server.serve, tls=certificate(tmp_path) if is_tls else None) as (port,):
-        url = f"http{'s' if is_tls else ''}://127.0.0.1:{port}"
+    with serving(server.serve, tls=certificate(tmp_path)) as (port,):
+        url = f"https://127.0.0.1:{port}"
         found = crawl(
             tmp_path / "data",
             [{"url": f"{url}/{number}", "meta": {"url_id": f"/{number}"}} for number in range(120)],

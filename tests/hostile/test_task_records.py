@@ -42,7 +42,7 @@ from site_spider.tasks.topics import ORIGIN_HEADER, TASK_HEADER, TaskTopics
 from site_spider.tasks.usage import Pace, Returned, Usage
 from tests.in_process.engine import crawl
 
-EACH = 1_000  # mutated records of each kind
+EACH = 200  # mutated records of each kind
 IDS = ("t", "u", "paused", "ended")
 TOPICS = TaskTopics("seeds", "seeds.tasks", "seeds.parked", "seeds.task-events")
 PARKED = {"parked": (b"h.test", b'{"url": "http://h.test/1", "meta": {"task_id": "paused"}}')}

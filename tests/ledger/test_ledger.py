@@ -157,7 +157,7 @@ class Model(RuleBasedStateMachine):
             assert before == (self.ledger.in_flight, self.ledger.outcomes)
 
 
-Model.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+Model.TestCase.settings = settings(stateful_step_count=60)
 test_the_ledger_agrees_with_a_brute_force_model = Model.TestCase
 
 P0 = PARTITIONS[0]

@@ -382,4 +382,4 @@ class BatcherMachine(RuleBasedStateMachine):
 
 
 TestBatcherMachine = BatcherMachine.TestCase
-TestBatcherMachine.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestBatcherMachine.settings = settings(stateful_step_count=60)

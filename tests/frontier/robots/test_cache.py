@@ -75,7 +75,7 @@ class Model(RuleBasedStateMachine):
         assert len(self.cache) <= LIMITS.count + len(self.pending)
 
 
-Model.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+Model.TestCase.settings = settings(stateful_step_count=50)
 test_the_cache_keeps_its_rules_whatever_happens = Model.TestCase
 
 
