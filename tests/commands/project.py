@@ -5,24 +5,88 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import logging
 import os
 import subprocess
 import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from unittest import mock
 
+from scrapy.cmdline import execute
 from scrapy.settings import Settings
+from scrapy.utils.log import _uninstall_scrapy_root_handler, get_scrapy_root_handler
 
 from site_spider.adapters.local.log import LocalSeedLog
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRAPY = [sys.executable, "-m", "scrapy"]
+_CRAWLS = {
+    "crawl",
+    "runspider",
+    "fetch",
+    "shell",
+    "view",
+    "parse",
+    "bench",
+    "check",
+    "service",
+    "console",
+    "demo",
+}
 
 
 def environment(data: Path, **variables: str) -> dict[str, str]:
     """Of the test run, but with settings of this project from the test alone."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
     return kept | {"SITE_DATA_DIR": str(data)} | variables
+
+
+@contextlib.contextmanager
+def _as_before() -> Iterator[None]:
+    """What a command changes for all of its process is there again behind it."""
+    hooks = sys.excepthook, threading.excepthook
+    factory, root = logging.getLogRecordFactory(), logging.getLogger()
+    level = root.level
+    _uninstall()
+    try:
+        yield
+    finally:
+        _uninstall()
+        sys.excepthook, threading.excepthook = hooks
+        logging.setLogRecordFactory(factory)
+        root.setLevel(level)
+
+
+def _exit_code(arguments: list[str]) -> int:
+    try:
+        execute(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
+    except Exception:  # noqa: BLE001 - said as Python says it
+        sys.excepthook(*sys.exc_info())
+        return 1
+    return 0
+
+
+def _written(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode()
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
+
+
+def _uninstall() -> None:
+    if get_scrapy_root_handler() is not None:
+        _uninstall_scrapy_root_handler()
 
 
 class Project:
@@ -35,18 +99,45 @@ class Project:
     def scrapy(
         self, *arguments: str, stdin: str | bytes = b"", **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """What a command printed, and its exit code."""
+        """What a command printed, and its exit code; in this process, unless it crawls."""
+        start = self.process if not arguments or arguments[0] in _CRAWLS else self._within
+        return start(*arguments, stdin=stdin, **variables)
+
+    def process(
+        self, *arguments: str, stdin: str | bytes = b"", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """As `scrapy`, always in a process of its own."""
         finished = subprocess.run(
             [*SCRAPY, *arguments],
             cwd=ROOT,
             env=environment(self.data, **variables),
-            input=stdin.encode() if isinstance(stdin, str) else stdin,
+            input=_bytes(stdin),
             capture_output=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         output = (finished.stdout.decode(), finished.stderr.decode())
         return subprocess.CompletedProcess(finished.args, finished.returncode, *output)
+
+    def _within(
+        self, *arguments: str, stdin: str | bytes = b"", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+        with tempfile.TemporaryFile() as file:
+            file.write(_bytes(stdin))
+            file.seek(0)
+            given = io.TextIOWrapper(file, encoding="utf-8")
+            with (
+                _as_before(),
+                mock.patch.dict(os.environ, environment(self.data, **variables), clear=True),
+                contextlib.chdir(ROOT),
+                mock.patch.object(sys, "stdin", given),
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(err),
+                warnings.catch_warnings(action="ignore"),
+            ):
+                code = _exit_code(["scrapy", *arguments])
+        return subprocess.CompletedProcess(arguments, code, _written(out), _written(err))
 
     def direct(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The same within this process: faster, but without what Scrapy does around a command."""

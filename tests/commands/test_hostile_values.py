@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ from site_spider.adapters.local.store import RESULTS, LocalStore
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.contracts.sink import ACKNOWLEDGED, Record
 from site_spider.dead_letters.letters import Letter
-from tests.real_servers import ROOT
+from tests.commands.project import Project
 
 ODD: list[Any] = [
     {},
@@ -48,23 +45,10 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def results(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
-    scrapy = str(Path(sys.executable).with_name("scrapy"))
-    return subprocess.run(
-        [scrapy, "results", *arguments],
-        cwd=ROOT,
-        env=kept | {"SITE_DATA_DIR": str(data)},
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("arguments", [(), ("--format", "json"), ("--url-id", "raw5"), ("--status", "none")])
 def test_results_that_are_not_ours_are_shown(data: Path, arguments: tuple[str, ...]) -> None:
     """No traceback, and nothing that a terminal obeys."""
-    shown = results(data, *arguments)
+    shown = Project(data).scrapy("results", *arguments)
     assert shown.returncode == 0, shown.stderr
     assert shown.stderr == ""
     assert "\x1b" not in shown.stdout

@@ -51,7 +51,7 @@ def test_who_reads_the_topic_is_said_where_spiders_have_topics_of_their_own(
 
     def seed(*options: str, **more: str) -> str:
         modules = ("-s", "SPIDER_MODULES=site_spider.spiders,mine")
-        ran = project.scrapy(
+        ran = project.process(
             "seed", *modules, *options, stdin="http://a.test/", PYTHONPATH=str(tmp_path), **more
         )
         assert ran.stdout == "produced 1, refused 0\n"

@@ -91,7 +91,7 @@ def test_list(project: Project, folder: Path) -> None:
 def test_check_fetches_as_a_crawl_does(project: Project, folder: Path) -> None:
     """So private hosts stay out of reach."""
     for page in (["http://127.0.0.1:9/"], ["--url", "http://127.0.0.1:9/"]):
-        ran = project.scrapy("source", "check", str(folder / "shop.yaml"), *page)
+        ran = project.process("source", "check", str(folder / "shop.yaml"), *page)
         assert ran.returncode == 1
         assert "127.0.0.1 has no public address" in ran.stderr
         assert "Traceback" not in ran.stderr

@@ -56,7 +56,7 @@ def test_what_waits_is_urgent_in_time_however_many_others_were_served_meanwhile(
     assert frontier.pop(600.0) == "patient"
 
 
-LEVELS = 20_000  # as many as seeds may be in flight, each with a priority of its own
+LEVELS = 4_000  # each seed has a priority of its own
 
 
 def one_level_each(levels: int = LEVELS) -> Frontier[int]:
