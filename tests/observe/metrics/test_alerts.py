@@ -34,6 +34,7 @@ def test_each_alert_fires_and_is_silent_as_the_cases_say() -> None:
     promtool("test", "rules", TESTS)
 
 
+@pytest.mark.nightly
 def test_a_case_that_expects_something_else_fails(tmp_path: Path) -> None:
     """promtool does evaluate them: each expectation turned round is refused."""
     cases = yaml.safe_load(TESTS.read_text(encoding="utf-8"))
