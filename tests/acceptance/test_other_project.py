@@ -115,7 +115,12 @@ class Project:
     def __init__(self, scrapy: Path, folder: Path) -> None:
         self._scrapy = scrapy
         self.folder = folder
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
+        # nothing is compiled yet, and each process would do it again
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("SITE_") and name != "PYTHONDONTWRITEBYTECODE"
+        }
         self._environment = kept | {"SITE_ALLOW_PRIVATE_HOSTS": "true", "SITE_STOP_GRACE_SECONDS": "5"}
 
     @contextmanager

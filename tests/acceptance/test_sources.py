@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.commands.project import ROOT
 from tools.deployment.deployment import Deployment, opened, wait_until
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.nightly]
 
 LISTS, DETAILS = 30, 12
 SOURCE = """
