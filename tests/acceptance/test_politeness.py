@@ -48,7 +48,7 @@ def gaps(entries: list[Entry], stride: int = 1) -> list[float]:
 def test_delays_and_crawl_delays_hold_in_the_log_of_the_site(deployment: Deployment, site: Site) -> None:
     """robots.txt included, which is asked for once; a host with a Crawl-delay holds nobody up."""
     urls = produce(deployment, site, 8)
-    forbidden = produce(deployment, site, 300, "disallowed")
+    forbidden = produce(deployment, site, 2, "disallowed")
     deployment.start(
         ROBOTSTXT_OBEY="1",
         DOWNLOAD_DELAY="0.2",
@@ -75,8 +75,8 @@ def test_robots_txt_and_the_number_of_requests_at_a_time_hold_in_the_log_of_the_
     deployment: Deployment, site: Site
 ) -> None:
     """One request for robots.txt; CONCURRENT_REQUESTS_PER_DOMAIN is reached and not passed."""
-    produce(deployment, site, 300, "slow/50", hosts=2)
-    forbidden = produce(deployment, site, 300, "disallowed", hosts=2)
+    produce(deployment, site, 30, "slow/50", hosts=2)
+    forbidden = produce(deployment, site, 2, "disallowed", hosts=2)
     deployment.start(ROBOTSTXT_OBEY="1", CONCURRENT_REQUESTS_PER_DOMAIN="3").wait_assigned()
     wait_until(deployment.is_done, 300, "no lag")
     documents = deployment.documents()
