@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sqlite3
@@ -19,6 +20,7 @@ import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.errors import SiteSpiderError
+from site_spider.service.redaction import redact_logs
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.in_process import engine
 from tests.in_process.engine import produce
@@ -243,8 +245,13 @@ def test_a_setting_that_is_refused_is_not_shown(
     given = {
         key: value if isinstance(value, str) else json.dumps(value) for key, value in WRONG[name].items()
     }
-    with pytest.raises((SiteSpiderError, RuntimeError)) as refused:  # Scrapy's own where the engine had begun
-        engine.crawl(tmp_path, [], SITE_STARTUP_WAIT_SECONDS=0, **given)
+    records = logging.getLogRecordFactory()
+    redact_logs(engine.settings_for(tmp_path, **given))  # as the command does
+    try:
+        with pytest.raises((SiteSpiderError, RuntimeError)) as refused:  # Scrapy's own: the engine had begun
+            engine.crawl(tmp_path, [], SITE_STARTUP_WAIT_SECONDS=0, **given)
+    finally:
+        logging.setLogRecordFactory(records)
     written = caplog.text + "".join(traceback.format_exception(refused.value))
     assert any(setting in written for setting in given)
     assert_nothing_shown(written)
