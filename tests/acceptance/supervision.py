@@ -47,6 +47,11 @@ def lives(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
+def own_control_files(folder: Path) -> dict[str, str]:
+    """Variables for a script that no other one's --scale reaches."""
+    return dict.fromkeys(("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "TMPDIR"), str(folder))
+
+
 class Script:
     """The script with a scripted `scrapy` in a virtual environment of the test's own."""
 
@@ -81,8 +86,7 @@ class Script:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
         process = subprocess.Popen(
             [str(self.script), "-v", str(self.venv), *arguments],
-            # with control files of its own, for --scale
-            env=kept | {"SCRIPTED_FOLDER": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder)} | variables,
+            env=kept | own_control_files(self.folder) | {"SCRIPTED_FOLDER": str(self.folder)} | variables,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.supervision import ROOT, SCRIPT, Script, finish, lives, wait_until
+from tests.acceptance.supervision import ROOT, SCRIPT, Script, finish, lives, own_control_files, wait_until
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ class Real:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
         return subprocess.run(
             [str(SCRIPT), "-v", str(self.venv), *arguments],
-            env=kept | {"SITE_DATA_DIR": str(self.folder)} | variables,
+            env=kept | own_control_files(self.folder) | {"SITE_DATA_DIR": str(self.folder)} | variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
