@@ -123,7 +123,7 @@ class Project:
         self, *arguments: str, stdin: str | bytes = b"", **variables: str
     ) -> subprocess.CompletedProcess[str]:
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-        with tempfile.TemporaryFile() as file:
+        with os.fdopen(os.memfd_create("stdin"), "w+b") as file:
             file.write(_bytes(stdin))
             file.seek(0)
             given = io.TextIOWrapper(file, encoding="utf-8")
@@ -132,6 +132,7 @@ class Project:
                 mock.patch.dict(os.environ, environment(self.data, **variables), clear=True),
                 contextlib.chdir(ROOT),
                 mock.patch.object(sys, "stdin", given),
+                mock.patch.object(tempfile, "tempdir", None),  # TMPDIR counts
                 contextlib.redirect_stdout(out),
                 contextlib.redirect_stderr(err),
                 warnings.catch_warnings(action="ignore"),

@@ -221,7 +221,7 @@ def test_guessing_is_slow_and_does_not_hold_up_the_owner(locked: Console) -> Non
             asyncio.create_task(status(client, Authorization=f"Bearer wrong{number}")) for number in range(4)
         ]
         assert await status(client, Authorization=f"Bearer {TOKEN}") == 200
-        assert time.monotonic() - began < 1.5
+        assert not any(guess.done() for guess in guesses)
         assert await asyncio.gather(*guesses) == [401] * 4
         assert time.monotonic() - began >= 2
 

@@ -206,6 +206,6 @@ def test_a_crawl_of_servers_that_hang_stops_in_time(tmp_path: Path) -> None:
         crawl.wait_until(lambda: "Taking seeds" in crawl.errors.read_text())
         began = time.monotonic()
         assert crawl.stop() == 0
-        assert time.monotonic() - began < 3 + 5
+        assert time.monotonic() - began < 90  # the time-out of a download is 180
     assert not crawl.is_done()
     assert [json.dumps(document) for document in crawl.documents()] == []

