@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
 # Installs all that the checks and tests need, and runs them: see usage below.
 #
-# Theory of operation. The whole of the tests takes two pytest processes side by side, one with the folders of one_half, one
-# with all others: each waits for servers and crawlers for most of its time. One prints as it goes, the other
-# writes a file, which is printed, and followed to its end, when the first is through. Both have a session of their own:
-# Ctrl-C reaches this script alone, which passes one SIGINT on to each, so that fixtures stop what they have started.
+# Theory of operation. One pytest has several workers (pytest-xdist): more than there are cores, because each waits for
+# servers and crawlers for most of its time. The servers that tests share are started and stopped here, for all of them.
+# Pytest has a session of its own: Ctrl-C reaches this script alone, which passes one SIGINT on to it and its workers,
+# so that fixtures stop what they have started.
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")") # also through a symbolic link
 project=$(dirname "$here")
 servers_folder=$project/.servers/tests      # where tests/real_servers.py looks for them
 test_timeout_seconds=600                    # a test that takes longer hangs, on a busy machine too
-one_half=(tests/acceptance)                 # takes about as long as all other tests
 clean_up_seconds=90                         # for the fixtures after Ctrl-C; then kill -9
 # The servers that tests share, and the variables that name others to be used instead (tests/conftest.py).
 declare -A address_of=(
@@ -27,16 +26,20 @@ declare -A package_of=(
 
 usage() {
     cat <<'END'
-Usage: test.sh [--nightly | pytest arguments]
+Usage: test.sh [--quick | --nightly | pytest arguments]
 
 Makes .venv and installs the requirements of the tests, real servers included (as root, from Debian: Java and Maven for
 the servers, Prometheus, Alertmanager, Chromium and Podman for some tests).
-Then runs ruff, mypy, lint-imports, shellcheck, and all tests in two processes side by side. With arguments it runs
-pytest only, once, with these arguments, such as tests/ledger, -k ledger or -m "not servers". Servers that run in
-.servers/tests, and servers that SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL
-name, are used and stay running.
+Then runs ruff, mypy, lint-imports, shellcheck, and all tests, in several processes at once; at the end it says what they
+took, and fails when that is over the budget of tests/slow.toml. With arguments it runs pytest only, in one process, with
+these arguments, such as tests/ledger, -k ledger or -m "not servers". Servers that run in .servers/tests, and servers that
+SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL name, are used and stay running.
 
-  --nightly    the tests that are too long for each change (marked nightly), and no others
+  --quick      only the tests that need no server and start no process: a minute
+  --nightly    only the tests that are too long for each change (marked nightly)
+
+Environment:
+  TEST_WORKERS    how many processes run all tests, or the quick ones (default 6)
 
 Exit code: 0 when everything has passed.
 END
@@ -55,8 +58,9 @@ source "$here/lib/packages.sh"
 # shellcheck source=task_shell/lib/leash.sh
 source "$here/lib/leash.sh"
 
-failed=() started=() starter='' halves=() log='' followed=no
+failed=() started=() starter='' tests='' places_before=''
 pytest=(python -m pytest --timeout="$test_timeout_seconds")
+side_by_side=(--numprocesses "${TEST_WORKERS:-6}" --dist loadgroup) # as many workers as wait: measured on two cores
 
 # check NAME COMMAND...
 check() {
@@ -107,45 +111,36 @@ stop_servers() {
     if ((${#started[@]} > 0)); then servers stop "${started[@]}" >/dev/null 2>&1 || true; fi
 }
 
-# start_half NAME ARGUMENT...: with a cache of its own. Bash lets what it starts with & ignore SIGINT, pytest must not.
-start_half() {
-    "${leash[@]}" env --default-signal=INT "${pytest[@]}" -o cache_dir=".pytest_cache/$1" "${@:2}" </dev/null &
-    halves+=($!)
+collect() { python -m pytest --collect-only -qq | tail -n 1; }
+
+# places: what is in the folders in which no test leaves anything
+places() {
+    git status --porcelain 2>/dev/null || true
+    ls -A "${HOME:-/}" "${XDG_RUNTIME_DIR:-/nonexistent}" 2>/dev/null || true
 }
 
-# follow PID: prints the log from its beginning to the end of that process, and has its exit code
-follow() {
-    followed=yes
-    tail -n +1 --pid="$1" -f "$log" &
-    wait $!
-    wait "$1"
+same_places() { diff <(printf '%s\n' "$places_before") <(places); }
+
+# run_tests: bash lets what it starts with & ignore SIGINT, pytest must not
+run_tests() {
+    "${leash[@]}" env --default-signal=INT "${pytest[@]}" "${side_by_side[@]}" --figures </dev/null &
+    tests=$!
+    wait "$tests" || failed+=(pytest)
+    tests=''
 }
 
-run_halves() {
-    log=$(mktemp)
-    start_half acceptance "${one_half[@]}" >"$log" 2>&1
-    start_half others "${one_half[@]/#/--ignore=}"
-    check "pytest, all but ${one_half[*]}" wait "${halves[1]}"
-    check "pytest ${one_half[*]}" follow "${halves[0]}"
-    halves=()
-}
-
-# stop_halves: as Ctrl-C does, and not before their fixtures are through; a second Ctrl-C ends the patience
-stop_halves() {
-    local half
-    for half in "${halves[@]}"; do kill -INT -- "-$half" 2>/dev/null || true; done
-    for half in "${halves[@]}"; do
-        timeout --foreground "$clean_up_seconds" tail --pid="$half" -f /dev/null || true
-        kill -KILL -- "-$half" 2>/dev/null || true
-    done
-    if ((${#halves[@]} > 0)) && [[ $followed == no ]]; then check "pytest ${one_half[*]}, so far" cat "$log"; fi
-    rm -f "$log"
+# stop_tests: as Ctrl-C does, and not before their fixtures are through; a second Ctrl-C ends the patience
+stop_tests() {
+    if [[ -z $tests ]]; then return; fi
+    kill -INT -- "-$tests" 2>/dev/null || true
+    timeout --foreground "$clean_up_seconds" tail --pid="$tests" -f /dev/null || true
+    kill -KILL -- "-$tests" 2>/dev/null || true
 }
 
 # shellcheck disable=SC2329 # called by trap
 stop_all() {
     trap : INT TERM HUP
-    stop_halves
+    stop_tests
     stop_servers
 }
 
@@ -158,8 +153,12 @@ check_all() {
     check "mypy" mypy
     check "lint-imports" lint-imports
     check "shellcheck" shellcheck -x task_shell/*.sh task_shell/*/*.sh .ci/run
+    check "pytest --collect-only" collect # writes the bytecode that workers read
     await_servers
-    run_halves
+    places_before=$(places)
+    printf '\n--- pytest\n'
+    run_tests
+    check "files that tests leave behind" same_places
     printf '\n'
     if ((${#failed[@]} > 0)); then
         die "failed: $(printf '%s, ' "${failed[@]}" | sed 's/, $//')"
@@ -175,12 +174,15 @@ main() {
     prepare_venv requirements.txt requirements-dev.txt
     install_programs
     export PATH=$venv/bin:$PATH VIRTUAL_ENV=$venv
-    python -m compileall -q site_spider tests tools # hundreds of processes start, also where PYTHONDONTWRITEBYTECODE is set
+    unset PYTHONDONTWRITEBYTECODE # hundreds of processes start
+    python -m compileall -q site_spider tools
     # Elasticsearch starts sooner, and indexes slower, which matters little for the amounts of tests.
     export SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS=${SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS:--XX:TieredStopAtLevel=1}
     export SITE_SERVERS_START_TIMEOUT_SECONDS=${SITE_SERVERS_START_TIMEOUT_SECONDS:-300}
     export CI=${CI:-true} # a server that cannot be started fails its tests, instead of skipping them
-    if (($# > 0)); then
+    if [[ ${1:-} == --quick ]]; then
+        "${pytest[@]}" "${side_by_side[@]}" "$@"
+    elif (($# > 0)); then
         "${pytest[@]}" "$@"
     else
         check_all

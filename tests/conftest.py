@@ -6,15 +6,18 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import uvloop
 from hypothesis import settings
 from scrapy.utils.log import _uninstall_scrapy_root_handler, get_scrapy_root_handler
 
+from tests.figures import Figures
 from tests.in_process import virtual_time
-from tests.real_servers import address, revivals, run_with_shared_servers
+from tests.leftovers import Leftovers, starts_processes
+from tests.real_servers import address, begin_run, end_run, revivals, run_with_shared_servers
 
 # `asyncio.run` and `asyncio.Runner` then make the loop that ASYNCIO_EVENT_LOOP names for real crawls;
 # at import, because a fixture would come after those of wider scope
@@ -25,28 +28,60 @@ settings.register_profile("project", deadline=None, max_examples=40)
 settings.register_profile("nightly", deadline=None, max_examples=2_000)
 
 
+SERVERS = {"elasticsearch_hosts", "hbase_address", "redis_url", "kafka_brokers"}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--nightly", action="store_true", help="run the tests marked nightly, and many examples of properties"
+    )
+    parser.addoption(
+        "--quick", action="store_true", help="run the tests that need no server and start no process"
+    )
+    parser.addoption(
+        "--figures", action="store_true", help="print what the run took, and keep it to tests/slow.toml"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("nightly" if config.getoption("nightly") else "project")
+    if not hasattr(config, "workerinput"):
+        begin_run()
+        config.add_cleanup(end_run)
+    config.pluginmanager.register(Leftovers())
+    config.pluginmanager.register(Figures(config))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes long is left to the night, which tries more examples of properties, too."""
+    """What takes long is left to the night, which tries more examples of properties, too; --quick takes less still."""
     is_night = config.getoption("nightly")
     chosen, left_out = [], []
     for item in items:
         nightly = item.get_closest_marker("nightly") is not None
         nightly = nightly or (is_night and item.get_closest_marker("hypothesis") is not None)
-        (chosen if nightly == is_night else left_out).append(item)
+        wanted = nightly == is_night
+        if config.getoption("quick"):
+            wanted = wanted and not _needs_server(item) and not starts_processes(item)
+        (chosen if wanted else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = chosen
+
+
+def _needs_server(item: pytest.Item) -> bool:
+    return item.get_closest_marker("servers") is not None or not SERVERS.isdisjoint(_fixtures(item))
+
+
+def _fixtures(item: pytest.Item) -> dict[str, Sequence[pytest.FixtureDef[Any]]]:
+    return item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """One worker takes all tests of a module that share a fixture, which then is made once."""
+    shared = any(found[-1].scope in {"class", "module", "package"} for found in _fixtures(item).values())
+    if shared and item.get_closest_marker("xdist_group") is None:
+        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 @pytest.hookimpl(tryfirst=True)

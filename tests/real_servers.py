@@ -1,14 +1,18 @@
 """Runs `task_shell/servers.sh` for the tests that need real servers.
 
-A server that all tests share may die. When a test fails and one has died, it is started again, once, and the
-test is repeated; the end of the run says so.
+A server that all tests share may die. When a test fails and one has died, it is started again, once a run,
+and the test is repeated; the end of the run says so. Workers agree by files in a folder of the run.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,8 +23,8 @@ SCRIPT = ROOT / "task_shell" / "servers.sh"
 SHARED_FOLDER = ROOT / ".servers" / "tests"
 TIMEOUT_SECONDS = 600  # the first start downloads
 CLEAN_UP_SECONDS = 60
+_RUN = "TESTS_RUN_FOLDER"  # in the environment, so that workers have it
 _shared: set[str] = set()  # those in use that nobody named by a variable
-_revived: dict[str, list[str]] = {}  # by server: the tests that were repeated
 
 
 def servers(folder: Path, *arguments: str, script: Path = SCRIPT, **variables: str) -> str:
@@ -56,28 +60,36 @@ def variable(folder: Path, name: str, server: str) -> str:
     raise KeyError(name)
 
 
+def begin_run() -> None:
+    """Before there are workers."""
+    os.environ[_RUN] = tempfile.mkdtemp(prefix="site-tests-run-")
+
+
+def end_run() -> None:
+    """After the last worker: stops what the tests have started."""
+    folder = Path(os.environ.pop(_RUN))
+    for server in _lines(folder / "started"):
+        servers(SHARED_FOLDER, "stop", server)
+    shutil.rmtree(folder)
+
+
 def address(name: str, server: str) -> Iterator[str]:
     """Where a server is: what the environment says, or one that is started for these tests."""
     if given := os.environ.get(name):
         yield given
         return
-    started = "already running" not in servers(SHARED_FOLDER, "start", server)
+    if "already running" not in servers(SHARED_FOLDER, "start", server):
+        _note("started", server)
     _shared.add(server)
-    try:
-        yield variable(SHARED_FOLDER, name, server)
-    finally:
-        if started:
-            servers(SHARED_FOLDER, "stop", server)
+    yield variable(SHARED_FOLDER, name, server)
 
 
 def run_with_shared_servers(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """As pytest runs a test; once more when it has failed and a shared server has died."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    before = _revived()
     reports = runtestprotocol(item, log=False, nextitem=nextitem)
-    if any(report.failed for report in reports) and (dead := _dead_servers()):
-        for server in dead:
-            _revived[server] = [*_revived.get(server, ()), item.nodeid]
-            servers(SHARED_FOLDER, "start", server)
+    if any(report.failed for report in reports) and _has_revived(item.nodeid, before):
         _forget_failed_fixtures(item)
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
     for report in reports:
@@ -85,16 +97,51 @@ def run_with_shared_servers(item: pytest.Item, nextitem: pytest.Item | None) -> 
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
-def revivals() -> Iterator[str]:
+def revivals() -> list[str]:
     """A line for each server that had died."""
-    for server, tests in _revived.items():
-        yield f"{server} had died and was started again; repeated: {', '.join(tests)}"
+    return [
+        f"{server} had died and was started again; repeated: {', '.join(tests)}"
+        for server, tests in _revived().items()
+    ]
 
 
-def _dead_servers() -> list[str]:
-    """Those that have not been started again before: what dies twice is worth a failure."""
-    left = _shared.difference(_revived)
-    return [server for server in sorted(left) if not _lives(server)]
+def _revived() -> dict[str, list[str]]:
+    """By server: the tests that were repeated."""
+    found: dict[str, list[str]] = {}
+    for line in _lines(Path(os.environ[_RUN]) / "revived"):
+        server, _, test = line.partition(" ")
+        found.setdefault(server, []).append(test)
+    return found
+
+
+def _has_revived(test: str, before: Container[str]) -> bool:
+    """Whether a server died under this test, and is there again. What dies twice is worth a failure."""
+    with _locked():
+        for server in sorted(_shared.difference(_revived())):
+            if not _lives(server):
+                servers(SHARED_FOLDER, "start", server)
+                _note("revived", f"{server} {test}")
+        under_this = [server for server in _revived() if server in _shared and server not in before]
+        for server in under_this:
+            if test not in _revived()[server]:
+                _note("revived", f"{server} {test}")
+    return bool(under_this)
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    with (Path(os.environ[_RUN]) / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _note(name: str, line: str) -> None:
+    with (Path(os.environ[_RUN]) / name).open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def _lives(server: str) -> bool:

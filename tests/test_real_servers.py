@@ -16,7 +16,9 @@ CONFTEST = """
 from pathlib import Path
 
 import tests.real_servers as real_servers
-from tests.conftest import pytest_runtest_protocol, pytest_terminal_summary, redis_url
+from tests.conftest import (
+    pytest_addoption, pytest_configure, pytest_runtest_protocol, pytest_terminal_summary, redis_url
+)
 
 real_servers.SHARED_FOLDER = Path({folder!r})
 """
@@ -47,14 +49,59 @@ def test_its_answer(client, number):
 """
 
 
+TESTS_OF_TWO_WORKERS = """
+import os
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests import real_servers
+
+tries = []
+
+
+def wait_for(name):
+    while not Path(name).exists():
+        time.sleep(0.01)
+
+
 @pytest.mark.servers
-def test_a_shared_server_that_died_is_started_again_once_and_its_test_is_repeated(tmp_path: Path) -> None:
-    """And the end of the run says so; one that dies twice fails its test."""
+@pytest.mark.parametrize("number", range(2))
+def test_its_answer(redis_url, number):
+    tries.append(number)
+    if tries == [number]:
+        Path(f"began-{number}").touch()
+        wait_for(f"began-{1 - number}")
+        if number == 0:
+            real_servers.servers(real_servers.SHARED_FOLDER, "kill", "redis")
+            Path("killed").touch()
+        wait_for("killed")
+    with redis.Redis.from_url(redis_url) as client:
+        client.ping()
+"""
+
+
+def run(tests: str, tmp_path: Path, *options: str) -> str:
+    """What pytest prints."""
     folder = str(tmp_path / "servers")
     (tmp_path / "conftest.py").write_text(CONFTEST.format(folder=folder))
-    (tmp_path / "test_redis.py").write_text(TESTS)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
-    options = ["-q", "-p", "no:cacheprovider", "-W", "ignore", f"--rootdir={tmp_path}", "-c", os.devnull]
+    (tmp_path / "test_redis.py").write_text(tests)
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SITE_", "PYTEST_XDIST"))
+    }
+    options = (
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "ignore",
+        f"--rootdir={tmp_path}",
+        "-c",
+        os.devnull,
+        *options,
+    )
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, str(tmp_path)],
@@ -67,6 +114,21 @@ def test_a_shared_server_that_died_is_started_again_once_and_its_test_is_repeate
         )
     finally:
         servers(Path(folder), "kill", "redis")
-    assert "1 failed, 2 passed" in done.stdout, done.stdout[-3000:]
+    return done.stdout
+
+
+@pytest.mark.servers
+def test_a_shared_server_that_died_is_started_again_once_and_its_test_is_repeated(tmp_path: Path) -> None:
+    """And the end of the run says so; one that dies twice fails its test."""
+    output = run(TESTS, tmp_path)
+    assert "1 failed, 2 passed" in output, output[-3000:]
     said = "redis had died and was started again; repeated: test_redis.py::test_its_answer[1]"
-    assert said in done.stdout.splitlines()
+    assert said in output.splitlines()
+
+
+@pytest.mark.servers
+def test_workers_start_a_shared_server_again_once_and_repeat_what_had_failed_in_each(tmp_path: Path) -> None:
+    output = run(TESTS_OF_TWO_WORKERS, tmp_path, "-n2")
+    assert "2 passed" in output, output[-3000:]
+    (said,) = [line for line in output.splitlines() if "had died" in line]
+    assert said.count("test_its_answer[") == 2

@@ -1,0 +1,120 @@
+"""What a run costs: the table at its end, and the budget of tests/slow.toml that it keeps to.
+
+The budget is in CPU time, of the tests and of what they start and wait for. Time by the clock depends on who
+else uses the machine, so what is too slow by the clock alone is only said. Servers that tests share are not
+counted: they are no children of the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BUDGET = Path(__file__).with_name("slow.toml")
+SHOWN = 15
+_STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn"}
+_started = 0
+
+
+def _count_starts(event: str, _arguments: object) -> None:
+    global _started  # noqa: PLW0603  # a hook of the interpreter, which cannot be taken away
+    if event in _STARTS:
+        _started += 1
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of the children that it has waited for."""
+    return sum(os.times()[:4])
+
+
+class Figures:
+    """Measures in each worker, and adds up where the run is told."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._began = time.monotonic()
+        self._last = (_cpu_seconds(), _started)
+        self._workers_cpu_seconds = 0.0
+        self._wall: Counter[str] = Counter()
+        self._cpu: Counter[str] = Counter()
+        self._starts: Counter[str] = Counter()
+        self._faults: list[str] = []
+        sys.addaudithook(_count_starts)
+
+    def pytest_runtest_logstart(self) -> None:
+        self._last = (_cpu_seconds(), _started)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        now = (_cpu_seconds(), _started)
+        report.cpu_seconds, report.starts = now[0] - self._last[0], now[1] - self._last[1]
+        self._last = now
+        return report
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        name = without_group(report.nodeid)
+        self._wall[name] += report.duration
+        self._cpu[name] += report.cpu_seconds
+        self._starts[name] += report.starts
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._workers_cpu_seconds += getattr(node, "workeroutput", {}).get("cpu_seconds", 0.0)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(self._config, "workeroutput"):
+            self._config.workeroutput["cpu_seconds"] = _cpu_seconds()
+        elif self._config.getoption("figures"):
+            self._faults = [*self._judged()]
+            if self._faults and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._config.getoption("figures"):
+            terminalreporter.section("what it took")
+            for line in [*self._table(), *self._faults]:
+                terminalreporter.write_line(line)
+
+    def _total_cpu_seconds(self) -> float:
+        return _cpu_seconds() + self._workers_cpu_seconds
+
+    def _table(self) -> Iterator[str]:
+        minutes = (time.monotonic() - self._began) / 60
+        yield f"wall {minutes:.1f} min, CPU {self._total_cpu_seconds() / 60:.1f} min (without shared servers)"
+        yield f"{len(self._wall)} tests, {self._starts.total()} process starts by them"
+        yield "     wall s   CPU s  starts"
+        for name, seconds in self._wall.most_common(SHOWN):
+            yield f"{seconds:11.1f} {self._cpu[name]:7.1f} {self._starts[name]:7}  {name}"
+
+    def _judged(self) -> Iterator[str]:
+        """What is beyond the budget, a line each."""
+        budget = tomllib.loads(BUDGET.read_text(encoding="utf-8"))
+        limit = budget["cpu_minutes"] * 1.25
+        if self._total_cpu_seconds() > limit * 60:
+            yield f"FAILED: over the budget of {limit:.1f} min of CPU (that of slow.toml and a quarter)"
+        for name in sorted(budget["tests"].keys() - self._wall.keys()):
+            yield f"FAILED: slow.toml names {name}, which is no test of this run"
+        unnamed = sorted(self._wall.keys() - budget["tests"].keys())
+        for name in unnamed:
+            if self._cpu[name] > budget["seconds"]:
+                yield f"FAILED: {self._cpu[name]:.1f} s of CPU, and slow.toml has no reason for it: {name}"
+        by_clock = sum(self._wall[name] > budget["seconds"] >= self._cpu[name] for name in unnamed)
+        if by_clock:
+            yield f"{by_clock} tests more took over {budget['seconds']} s by the clock alone"
+
+
+def without_group(nodeid: str) -> str:
+    """pytest-xdist writes `@group` behind the parameters."""
+    return nodeid.rpartition("@")[0] if nodeid.rfind("@") > nodeid.rfind("]") else nodeid

@@ -1,0 +1,207 @@
+"""What a test leaves behind fails it: a process, a listening socket, a file among the temporary ones.
+
+What a fixture of wider scope has made may stay until that fixture ends. A process is one of this worker's
+when it is a child, or when the environment of its start names the worker: so an orphan is found as well.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+PATIENCE_SECONDS = 20.0  # what was told to stop may take a while on a busy machine
+KEPT = ("pytest-of-", "site_spider-")  # folders of pytest, and of the product for this user
+_PROC = Path("/proc")
+_LISTENS = "0A"
+_LISTENS_UNIX = "00010000"
+_Thing = tuple[str, int | str]  # its kind, and its number or name
+
+
+def starts_processes(item: pytest.Item) -> bool:
+    """Whether its module, or one of the tests and tools that it or a fixture uses, can start them."""
+    assert isinstance(item, pytest.Function)
+    used = {found[-1].func.__module__ for found in item._fixtureinfo.name2fixturedefs.values()}
+    names = {name for name in used | {item.module.__name__} if name != "tests.conftest"}
+    return any(_reaches_subprocess(name) for name in names)
+
+
+@cache
+def _reaches_subprocess(module: str) -> bool:
+    if module in {"subprocess", "multiprocessing"}:
+        return True
+    if not module.startswith(("tests.", "tools.")) or module.startswith("tests.in_process."):
+        return False
+    values = vars(sys.modules[module]).values()
+    names = {
+        value.__name__ if isinstance(value, ModuleType) else value.__module__
+        for value in values
+        if hasattr(value, "__module__") or isinstance(value, ModuleType)
+    }
+    return any(_reaches_subprocess(name) for name in names - {module, None})
+
+
+class Leftovers:
+    """Compares what is there before and after a test."""
+
+    def __init__(self) -> None:
+        self._mark = f"TESTS_WORKER={os.getpid()}"
+        self._temporary = Path(
+            tempfile.mkdtemp(prefix="site-tests-", dir="/tmp")
+        )  # for short paths of sockets
+        os.environ.setdefault(
+            "PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()
+        )  # where tmp_path stays to be looked at
+        os.environ["TESTS_WORKER"] = str(os.getpid())
+        os.environ["TMPDIR"] = str(self._temporary)
+        tempfile.tempdir = None  # asks the environment again
+        self._seen: set[int] = set()
+        self._processes: set[int] = set()
+        self._before: set[_Thing] = set()
+        self._held: dict[_Thing, pytest.FixtureDef[Any]] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        made = yield
+        if fixturedef.scope != "function":
+            for thing in self._now() - self._before:
+                self._held.setdefault(thing, fixturedef)
+        return made
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        self._before = self._now()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self) -> Generator[None, None, None]:
+        yield
+        if not (left := self._left()):
+            return
+        gc.collect()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while left and time.monotonic() < deadline:
+            time.sleep(0.02)
+            left = self._left()
+        if left:
+            told = ", ".join(sorted(self._told(thing) for thing in left))
+            self._remove(left)
+            pytest.fail(f"this test leaves behind: {told}", pytrace=False)
+
+    def pytest_unconfigure(self) -> None:
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _now(self) -> set[_Thing]:
+        things: set[_Thing] = {("process", pid) for pid in self._own_processes()}
+        things.update(("socket", inode) for inode in _sockets())
+        with os.scandir(self._temporary) as entries:
+            things.update(("file", entry.name) for entry in entries if not entry.name.startswith(KEPT))
+        return things
+
+    def _left(self) -> set[_Thing]:
+        now = self._now()
+        held = {thing for thing, fixture in self._held.items() if fixture.cached_result is not None}
+        left = (now - self._before - held) | (now & (self._held.keys() - held))
+        if left:
+            listening = _listening()
+            allowed = {pid for kind, pid in held | self._before if kind == "process"}
+            left = {
+                thing
+                for thing in left
+                if (thing[0] != "socket" or thing[1] in listening)
+                and (thing[0] != "process" or allowed.isdisjoint(_ancestors(int(thing[1]))))
+            }
+        self._held = {thing: self._held[thing] for thing in self._held.keys() & now}
+        return left
+
+    def _own_processes(self) -> set[int]:
+        with os.scandir(_PROC) as entries:
+            there = {int(entry.name) for entry in entries if entry.name.isdigit()}
+        self._processes &= there
+        self._processes.update(pid for pid in there - self._seen if self._is_own(pid))
+        self._seen = there
+        return {pid for pid in self._processes if _state_and_parent(pid)[0] not in "ZX"}
+
+    def _is_own(self, pid: int) -> bool:
+        if _state_and_parent(pid)[1] == os.getpid():
+            return True
+        try:
+            return self._mark.encode() in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+    def _told(self, thing: _Thing) -> str:
+        kind, name = thing
+        if kind == "process":
+            return f"process {name} ({_command(int(name))})"
+        if kind == "socket":
+            return f"listening socket {_listening().get(int(name), name)}"
+        return f"file {name} in {self._temporary}"
+
+    def _remove(self, left: set[_Thing]) -> None:
+        """So that the next tests find none of it."""
+        for kind, name in left:
+            if kind == "process":
+                with suppress(ProcessLookupError):
+                    os.kill(int(name), signal.SIGKILL)
+            elif kind == "file":
+                path = self._temporary / str(name)
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _sockets() -> Iterator[int]:
+    """The inodes of all sockets of this process."""
+    with os.scandir("/proc/self/fd") as entries:
+        for entry in entries:
+            with suppress(OSError):
+                target = os.readlink(entry.path)  # noqa: PTH115  # a Path for each would take too long
+                if target.startswith("socket:["):
+                    yield int(target[8:-1])
+
+
+def _listening() -> dict[int, str]:
+    """Inodes of the sockets of this machine that listen, with their addresses."""
+    found = {}
+    for name in ("tcp", "tcp6"):
+        for line in (_PROC / "net" / name).read_text().splitlines()[1:]:
+            columns = line.split()
+            if columns[3] == _LISTENS:
+                found[int(columns[9])] = f"port {int(columns[1].rpartition(':')[2], 16)}"
+    for line in (_PROC / "net" / "unix").read_text().splitlines()[1:]:
+        columns = line.split()
+        if columns[3] == _LISTENS_UNIX:
+            found[int(columns[6])] = " ".join(columns[7:])
+    return found
+
+
+def _state_and_parent(pid: int) -> tuple[str, int]:
+    """X, which is dead, when there is none."""
+    try:
+        state, parent = (_PROC / str(pid) / "stat").read_text().rpartition(") ")[2].split()[:2]
+    except OSError:
+        return "X", 0
+    return state, int(parent)
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while pid > 1:
+        yield pid
+        pid = _state_and_parent(pid)[1]
+
+
+def _command(pid: int) -> str:
+    try:
+        return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
+    except OSError:
+        return "gone"
