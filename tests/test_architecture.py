@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,6 @@ import pytest
 from tools.measure.shape import Module, classes, functions, modules, set_from_outside, share
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = modules(ROOT / "site_spider")
-TOOLS = modules(ROOT / "tools")
 
 MOST_LINES = 600
 MEDIAN_LINES, P90_LINES, MOST_FUNCTION_LINES = 6, 14, 40
@@ -68,11 +67,17 @@ SET_FROM_OUTSIDE = {
 }
 
 
+@cache
+def sources(package: str) -> list[Module]:
+    """Parsed when they are first needed, not when tests are collected."""
+    return [*modules(ROOT / package)]
+
+
 def test_nothing_is_set_on_an_object_from_outside() -> None:
     """A part gets what it works with by its constructor: see service/wiring.py."""
     found = [
         f"{setting.module}:{setting.line} sets {setting.object}.{setting.attribute}: use its constructor"
-        for module in MODULES
+        for module in sources("site_spider")
         if not module.name.startswith("engine/")  # its purpose is to reach into Scrapy's objects
         for setting in set_from_outside(module)
         if setting.object not in SET_FROM_OUTSIDE.get(module.name, ())
@@ -82,7 +87,11 @@ def test_nothing_is_set_on_an_object_from_outside() -> None:
 
 def test_the_exceptions_are_needed() -> None:
     """What is no longer set from outside is no longer listed."""
-    needed = {(setting.module, setting.object) for module in MODULES for setting in set_from_outside(module)}
+    needed = {
+        (setting.module, setting.object)
+        for module in sources("site_spider")
+        for setting in set_from_outside(module)
+    }
     listed = {(module, name) for module, names in SET_FROM_OUTSIDE.items() for name in names}
     assert listed - needed == set()
 
@@ -118,7 +127,7 @@ def test_own_objects_may_be_set(line: str) -> None:
 def test_no_two_classes_share_a_name() -> None:
     """Private ones included: a name in a log or a traceback says which class it is."""
     places: dict[str, list[str]] = defaultdict(list)
-    for module in MODULES:
+    for module in sources("site_spider"):
         for found in classes(module):
             places[found.name.lstrip("_")].append(f"{module.name}:{found.lineno}")
     shared = {name: where for name, where in places.items() if len(where) > 1}
@@ -128,18 +137,20 @@ def test_no_two_classes_share_a_name() -> None:
 
 def test_no_module_is_too_long() -> None:
     """A module that grows is cut by subject."""
-    assert {m.name: m.lines for m in MODULES if m.lines > MOST_LINES} == {}
+    assert {m.name: m.lines for m in sources("site_spider") if m.lines > MOST_LINES} == {}
 
 
 def test_no_module_continues_another() -> None:
     """What is a part of a module because that grew too long has no subject of its own."""
     assert [
-        m.name for m in MODULES if "part of " in (ast.get_docstring(m.tree) or "").lower().split("\n")[0]
+        m.name
+        for m in sources("site_spider")
+        if "part of " in (ast.get_docstring(m.tree) or "").lower().split("\n")[0]
     ] == []
 
 
 def test_functions_are_short() -> None:
-    found = [function for module in MODULES for function in functions(module)]
+    found = [function for module in sources("site_spider") for function in functions(module)]
     sizes = [function.lines for function in found]
     assert share(sizes, 0.5) <= MEDIAN_LINES
     assert share(sizes, 0.9) <= P90_LINES
@@ -164,9 +175,14 @@ def test_tools_are_no_tests() -> None:
     foreign = ("pytest", "hypothesis", "tests")
     assert [
         f"tools/{module.name} imports {name}"
-        for module in TOOLS
+        for module in sources("tools")
         for name in imports(module)
         if name.split(".")[0] in foreign
     ] == []
-    assert [m.name for m in TOOLS if Path(m.name).name.startswith("test_")] == []
-    assert [m.name for m in MODULES for name in imports(m) if name.split(".")[0] in (*foreign, "tools")] == []
+    assert [m.name for m in sources("tools") if Path(m.name).name.startswith("test_")] == []
+    assert [
+        m.name
+        for m in sources("site_spider")
+        for name in imports(m)
+        if name.split(".")[0] in (*foreign, "tools")
+    ] == []
