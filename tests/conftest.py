@@ -79,9 +79,14 @@ def _fixtures(item: pytest.Item) -> dict[str, Sequence[pytest.FixtureDef[Any]]]:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """One worker takes all tests of a module that share a fixture, which then is made once."""
-    shared = any(found[-1].scope in {"class", "module", "package"} for found in _fixtures(item).values())
+    module = item.nodeid.partition("::")[0]
+    shared = any(
+        found[-1].scope not in {"function", "session"}
+        or (found[-1].scope, found[-1].baseid) == ("session", module)
+        for found in _fixtures(item).values()
+    )
     if shared and item.get_closest_marker("xdist_group") is None:
-        item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+        item.add_marker(pytest.mark.xdist_group(module))
 
 
 @pytest.hookimpl(tryfirst=True)
