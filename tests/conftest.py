@@ -13,6 +13,7 @@ import pytest
 import uvloop
 from hypothesis import settings
 from scrapy.utils.log import _uninstall_scrapy_root_handler, get_scrapy_root_handler
+from xdist.workermanage import NodeManager
 
 from tests.figures import Figures
 from tests.in_process import virtual_time
@@ -46,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("nightly" if config.getoption("nightly") else "project")
     if not hasattr(config, "workerinput"):
+        NodeManager.EXIT_TIMEOUT = 60.0  # after Ctrl-C fixtures of workers stop what they have started
         begin_run()
         config.add_cleanup(end_run)
     config.pluginmanager.register(Leftovers())
