@@ -67,6 +67,11 @@ def test_a_plain_link_comes_out_as_it_went_in(headers: dict[str, str]) -> None:
     assert (its_job.parent, its_job.root, its_job.depth) == (job.parent, job.root, job.depth)
 
 
+def named(fields: dict[str, Any]) -> str:
+    """Without the address of a function: all workers collect the same names."""
+    return str({key: getattr(value, "__name__", value) for key, value in fields.items()})
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -86,7 +91,7 @@ def test_a_plain_link_comes_out_as_it_went_in(headers: dict[str, str]) -> None:
         {"headers": {"Referer": "http://h.test/ö".encode()}},
         {"kind": FormRequest},
     ],
-    ids=str,
+    ids=named,
 )
 def test_whatever_has_something_of_its_own_waits_as_it_is(fields: dict[str, Any]) -> None:
     """Nothing of a request is lost on the way through the queue."""
@@ -138,7 +143,7 @@ SPIDER = Spider()
         {"headers": {"X-Own": b"\xff"}},
         {"body": b"\xff\xfe", "method": "POST"},
     ],
-    ids=str,
+    ids=named,
 )
 @pytest.mark.parametrize("is_link", [True, False])
 def test_what_a_seed_cannot_say_has_no_message(fields: dict[str, Any], is_link: bool) -> None:
