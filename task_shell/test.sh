@@ -39,7 +39,7 @@ SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL
   --nightly    only the tests that are too long for each change (marked nightly)
 
 Environment:
-  TEST_WORKERS    how many processes run all tests, or the quick ones (default 6)
+  TEST_WORKERS    how many processes run all tests, or the quick ones (default 6 and 2)
 
 Exit code: 0 when everything has passed.
 END
@@ -60,7 +60,7 @@ source "$here/lib/leash.sh"
 
 failed=() started=() starter='' tests='' places_before=''
 pytest=(python -m pytest --timeout="$test_timeout_seconds")
-side_by_side=(--numprocesses "${TEST_WORKERS:-6}" --dist loadgroup) # as many workers as wait: measured on two cores
+workers=${TEST_WORKERS:-6} quick_workers=${TEST_WORKERS:-2} # quick tests do not wait
 
 # check NAME COMMAND...
 check() {
@@ -123,7 +123,7 @@ same_places() { diff <(printf '%s\n' "$places_before") <(places); }
 
 # run_tests: bash lets what it starts with & ignore SIGINT, pytest must not
 run_tests() {
-    "${leash[@]}" env --default-signal=INT "${pytest[@]}" "${side_by_side[@]}" --figures </dev/null &
+    "${leash[@]}" env --default-signal=INT "${pytest[@]}" --numprocesses "$workers" --dist loadgroup --figures </dev/null &
     tests=$!
     wait "$tests" || failed+=(pytest)
     tests=''
@@ -181,7 +181,7 @@ main() {
     export SITE_SERVERS_START_TIMEOUT_SECONDS=${SITE_SERVERS_START_TIMEOUT_SECONDS:-300}
     export CI=${CI:-true} # a server that cannot be started fails its tests, instead of skipping them
     if [[ ${1:-} == --quick ]]; then
-        "${pytest[@]}" "${side_by_side[@]}" "$@"
+        "${pytest[@]}" --numprocesses "$quick_workers" --dist loadgroup "$@"
     elif (($# > 0)); then
         "${pytest[@]}" "$@"
     else
