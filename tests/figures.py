@@ -20,6 +20,7 @@ import pytest
 
 BUDGET = Path(__file__).with_name("slow.toml")
 SHOWN = 15
+TO_SPARE = 1.25  # a busy machine takes more CPU for the same work
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn"}
 _started = 0
 
@@ -101,14 +102,14 @@ class Figures:
     def _judged(self) -> Iterator[str]:
         """What is beyond the budget, a line each."""
         budget = tomllib.loads(BUDGET.read_text(encoding="utf-8"))
-        limit = budget["cpu_minutes"] * 1.25
+        limit = budget["cpu_minutes"] * TO_SPARE
         if self._total_cpu_seconds() > limit * 60:
             yield f"FAILED: over the budget of {limit:.1f} min of CPU (that of slow.toml and a quarter)"
         for name in sorted(budget["tests"].keys() - self._wall.keys()):
             yield f"FAILED: slow.toml names {name}, which is no test of this run"
         unnamed = sorted(self._wall.keys() - budget["tests"].keys())
         for name in unnamed:
-            if self._cpu[name] > budget["seconds"]:
+            if self._cpu[name] > budget["seconds"] * TO_SPARE:
                 yield f"FAILED: {self._cpu[name]:.1f} s of CPU, and slow.toml has no reason for it: {name}"
         by_clock = sum(self._wall[name] > budget["seconds"] >= self._cpu[name] for name in unnamed)
         if by_clock:

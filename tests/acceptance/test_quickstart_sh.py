@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "task_shell" / "quickstart.sh"
+pytestmark = pytest.mark.xdist_group("quickstart")  # one at a time in a project
 
 
 def quickstart(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -65,7 +66,6 @@ def test_a_file_with_bad_lines_is_crawled_all_the_same(tmp_path: Path) -> None:
     assert "Failures: 1" in ran.stdout
 
 
-@pytest.mark.xdist_group("quickstart")
 def test_a_file_without_a_seed_removes_nothing(tmp_path: Path) -> None:
     """What the run before left in data/quickstart is still there."""
     (tmp_path / "bad").write_text("no seed\nnor this\n")
