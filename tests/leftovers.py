@@ -1,7 +1,8 @@
 """What a test leaves behind fails it: a process, a listening socket, a file among the temporary ones.
 
 What a fixture of wider scope has made may stay until that fixture ends. A process is one of this worker's
-when it is a child, or when the environment of its start names the worker: so an orphan is found as well.
+when it is a child, or when the environment of its start names the worker: so an orphan is found as well. A
+test may kill a server of such a fixture and start it again, in the same folder.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 import pytest
 
-PATIENCE_SECONDS = 20.0  # what was told to stop may take a while on a busy machine
+PATIENCE_SECONDS = 60.0  # what was told to stop may take a while on a busy machine
 KEPT = ("pytest-of-", "site_spider-")  # folders of pytest, and of the product for this user
 _PROC = Path("/proc")
 _LISTENS = "0A"
@@ -71,6 +72,7 @@ class Leftovers:
         self._processes: set[int] = set()
         self._before: set[_Thing] = set()
         self._held: dict[_Thing, pytest.FixtureDef[Any]] = {}
+        self._folders: dict[str, pytest.FixtureDef[Any]] = {}  # of servers that a fixture has started
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
@@ -78,6 +80,8 @@ class Leftovers:
         if fixturedef.scope != "function":
             for thing in self._now() - self._before:
                 self._held.setdefault(thing, fixturedef)
+                if folder := _servers_folder(thing):
+                    self._folders[folder] = fixturedef
         return made
 
     @pytest.hookimpl(tryfirst=True)
@@ -111,6 +115,9 @@ class Leftovers:
 
     def _left(self) -> set[_Thing]:
         now = self._now()
+        for thing in now - self._before - self._held.keys():
+            if fixture := self._folders.get(_servers_folder(thing)):
+                self._held[thing] = fixture
         held = {thing for thing, fixture in self._held.items() if fixture.cached_result is not None}
         left = (now - self._before - held) | (now & (self._held.keys() - held))
         if left:
@@ -129,7 +136,7 @@ class Leftovers:
         with os.scandir(_PROC) as entries:
             there = {int(entry.name) for entry in entries if entry.name.isdigit()}
         self._processes &= there
-        self._processes.update(pid for pid in there - self._seen if self._is_own(pid))
+        self._processes.update(pid for pid in there - self._seen if self._is_own(pid) and not _is_helper(pid))
         self._seen = there
         return {pid for pid in self._processes if _state_and_parent(pid)[0] not in "ZX"}
 
@@ -158,6 +165,21 @@ class Leftovers:
             elif kind == "file":
                 path = self._temporary / str(name)
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _servers_folder(thing: _Thing) -> str:
+    """Of a server that servers.sh has started, else empty."""
+    if thing[0] == "process":
+        with suppress(OSError):
+            for variable in (_PROC / str(thing[1]) / "environ").read_bytes().split(b"\0"):
+                if variable.startswith(b"SITE_SERVERS_DIR="):
+                    return variable.decode()
+    return ""
+
+
+def _is_helper(pid: int) -> bool:
+    """Python starts one for all of a process, and ends it with that."""
+    return "multiprocessing.resource_tracker" in _command(pid)
 
 
 def _sockets() -> Iterator[int]:

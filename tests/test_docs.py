@@ -347,15 +347,6 @@ def test_the_commands_for_other_projects_are_those_of_the_package() -> None:
     assert set(re.findall(r"`([\w-]+)`", named[1])) == ours
 
 
-def test_the_halves_of_the_tests_are_those_of_the_script() -> None:
-    script = (ROOT / "task_shell" / "test.sh").read_text(encoding="utf-8")
-    half = re.search(r"^one_half=\((.*?)\)", script, re.MULTILINE)
-    assert half is not None
-    said = " and ".join(f"`{folder}`" for folder in half[1].split())
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert f"runs pytest twice side by side: {said}, and all the rest." in " ".join(text.split())
-
-
 def test_what_remains_after_an_uninstall_names_all_topics() -> None:
     topics = CrawlTopics.of(OURS)
     tasks = TaskTopics.of(topics)
