@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes long is left to the night, which tries more examples of properties, too; --quick takes less still."""
+    """Left to the night: what takes long, and many examples of properties. Left out by --quick: see there."""
     is_night = config.getoption("nightly")
     chosen, left_out = [], []
     for item in items:
