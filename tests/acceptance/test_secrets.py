@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.engine import log_record
 from site_spider.errors import SiteSpiderError
 from site_spider.service.redaction import redact_logs
 from tests.adapters.raw_server import Asked, Said, answering, said
@@ -246,7 +247,8 @@ def test_a_setting_that_is_refused_is_not_shown(
         key: value if isinstance(value, str) else json.dumps(value) for key, value in WRONG[name].items()
     }
     records = logging.getLogRecordFactory()
-    redact_logs(engine.settings_for(tmp_path, **given))  # as the command does
+    log_record.install()  # this, and then the other, as the command does
+    redact_logs(engine.settings_for(tmp_path, **given))
     try:
         with pytest.raises((SiteSpiderError, RuntimeError)) as refused:  # Scrapy's own: the engine had begun
             engine.crawl(tmp_path, [], SITE_STARTUP_WAIT_SECONDS=0, **given)
