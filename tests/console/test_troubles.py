@@ -8,6 +8,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.console.planted import GONE
 from tools.console.scene import SLOW_HOST, Scene, scene
 
@@ -43,6 +45,7 @@ def healthy(made: Scene, **variables: str) -> str:
     return address
 
 
+@pytest.mark.nightly
 def test_a_sink_that_is_away_is_named(tmp_path: Path) -> None:
     with scene(tmp_path) as made:
         made.produce(5000)
@@ -58,6 +61,7 @@ def test_a_sink_that_is_away_is_named(tmp_path: Path) -> None:
             time.sleep(0.5)
 
 
+@pytest.mark.nightly
 def test_one_slow_host_with_most_of_the_seeds_is_named(tmp_path: Path) -> None:
     with scene(tmp_path) as made:
         made.produce(100)

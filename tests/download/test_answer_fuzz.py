@@ -11,7 +11,7 @@ from tests.download.fuzz_answers import Pairs, compare
 
 def test_three_readers_agree_on_what_ours_takes_however_it_is_cut() -> None:
     async def main() -> None:
-        for seed in range(700):
+        for seed in range(150):
             compare(seed)
             if seed % 50 == 0:
                 await asyncio.sleep(0)
@@ -23,10 +23,10 @@ def test_three_readers_agree_on_what_ours_takes_however_it_is_cut() -> None:
 def test_no_byte_reaches_another_request_on_the_same_connection() -> None:
     async def main() -> int:
         pairs = Pairs()
-        for seed in range(300):
+        for seed in range(90):
             await pairs.exchange(seed)
         pairs.close()
         return pairs.asked_again
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        assert runner.run(main()) > 20
+        assert runner.run(main()) > 5
