@@ -184,11 +184,6 @@ def _last_hold_overlooked(right: Wrong, self: Ledger, entry: Any) -> Any:
     return right(self, entry) if entry.holds else False
 
 
-def _leaves_believed(right: Wrong, self: OffsetCommits, *args: Any) -> None:
-    self._wanted = self._wanted._replace(leaves=self._leaves)
-    right(self, *args)
-
-
 def _refusal_is_yes(
     right: Wrong, self: OffsetCommits, positions: Any, first: Any, leaves: int, _no: Any
 ) -> None:
@@ -207,11 +202,6 @@ def _never_resumes(right: Wrong, self: Intake, consumer: Any, room: int) -> None
     right(self, consumer, room)
     if before:
         consumer.pause(list(before))
-
-
-def _dropped_when_full(right: Wrong, self: WaitingRoom, request: Any) -> None:
-    if not self.load.is_full:
-        right(self, request)
 
 
 def _spill_dropped(is_link: bool) -> Wrong:
@@ -360,7 +350,6 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
     "the last hold but one completes a seed": (Ledger, "release", _last_hold_overlooked),
     "a request that ends gives two holds back": (Completion, "ended", _ends_with_request),
     "a link that waits does not hold its seed": (Completion, "accept_link", _no_hold_for_links),
-    "a request that is broken off completes its seed": (Completion, "broken_off", _nothing),
     "a partition that leaves is committed as done": (Completion, "positions", _revoked_commits_all),
     "what waits for a lost partition is kept": (Completion, "lost", _forgotten_at_loss),
     "an assignment begins one too far": (Completion, "assigned", _assigned_behind),
@@ -368,7 +357,6 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
     "the last message of a batch is dropped": (Intake, "_hand_over", _last_message_dropped),
     "a partition that was paused stays so": (Intake, "_pause_or_resume", _never_resumes),
     "partitions that leave are not counted": (OffsetCommits, "forget", _leaves_uncounted),
-    "a leave that is not heard of is no matter": (OffsetCommits, "look", _leaves_believed),
     "a refused commit counts as done": (OffsetCommits, "_answered", _refusal_is_yes),
     "a commit without an answer is waited for": (OffsetCommits, "_answered", _silence_for_ever),
     "what waits for a commit never begins": (OffsetCommits, "commit_first", _nothing),
@@ -376,7 +364,6 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
     "sessions do not end": (Group, "lost_sight", _no_session),
     # the frontier and the spill
     "a retry is dropped": (WaitingRoom, "put_request", _dropped_retry),
-    "a request that finds the memory full is dropped": (WaitingRoom, "put_request", _dropped_when_full),
     "a host's place is not given back": (WaitingRoom, "came_back", _nothing),
     "the limit of a host is one too high": (politeness, "HostPolicy", _one_more_at_a_host),
     "a spilled link is done before it is durable": (Spill, "_begin_to_send", _durable_at_once),

@@ -261,12 +261,17 @@ class Truth:
                 yield "no end", task_id
             elif len({_figures(event) for event in told if event["generation"] == 1}) > 1:
                 yield "two ends", f"{task_id}: {told}"
-            elif told[-1]["pages"] != pages[task_id]:
+            elif not self._has_all_pages(task_id, told[-1], pages[task_id]):
                 yield "a wrong end", f"{task_id}: {told[-1]} but {pages[task_id]} were answered"
             elif not self._has_all_seeds(task_id, told[-1]):
                 yield "a wrong end", f"{task_id}: {told[-1]} but {self.produced[task_id]} seeds were produced"
             elif told[-1]["partial"]:
                 yield "a partial end", f"{task_id}: {told[-1]}"
+
+    def _has_all_pages(self, task_id: str, event: Mapping[str, Any], answered: int) -> bool:
+        """What a dead process had stored and not counted ends as cancelled, if its task is by then."""
+        is_partly = task_id in self.cancelled and self.world.deaths > 0
+        return bool(event["pages"] <= answered if is_partly else event["pages"] == answered)
 
     def _has_all_seeds(self, task_id: str, event: Mapping[str, Any]) -> bool:
         """Seeds that were moved may have come twice (docs/tasks.md)."""
