@@ -145,9 +145,9 @@ def test_a_deleted_task_is_not_known_any_more(project: Project) -> None:
 def test_the_help_explains_the_end_of_tasks(project: Project) -> None:
     said = " ".join(project.scrapy("task", "--help").stdout.split())
     for part in (
-        "close says",
-        "wait returns",
-        "notify sends",
+        "close: ",
+        "wait: ",
+        "notify: ",
         "task close spring --again",
         "task notify spring",
     ):
