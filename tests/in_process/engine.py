@@ -108,8 +108,11 @@ def crawl(
 ) -> Crawled:
     """Crawl the seeds until all are committed, or until `until` says so, and stop gracefully.
 
-    In virtual time: nobody waits for a timer while nothing else happens. Tests of uvloop give `asyncio.run`.
+    In virtual time: nobody waits for a timer while nothing else happens. Tests of uvloop give `asyncio.run`;
+    and crawls over a real Kafka have it, because nobody sees what its client waits for.
     """
+    if overrides.get("SITE_KAFKA_BROKERS"):
+        run = asyncio.run
     return run(_crawl(settings_for(folder, **overrides), seeds, spider, until, timeout_seconds))
 
 
