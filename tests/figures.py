@@ -89,7 +89,9 @@ class Figures:
                 terminalreporter.write_line(line)
 
     def _total_cpu_seconds(self) -> float:
-        return _cpu_seconds() + self._workers_cpu_seconds
+        """Workers are children, too: where there are some, these tell what they and their children took."""
+        own, children = sum(os.times()[:2]), sum(os.times()[2:4])
+        return own + (self._workers_cpu_seconds or children)
 
     def _table(self) -> Iterator[str]:
         minutes = (time.monotonic() - self._began) / 60
