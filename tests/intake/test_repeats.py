@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -271,32 +271,43 @@ def test_a_download_that_outlasts_the_grace_is_left_to_the_next_owner(tmp_path: 
 
 @pytest.mark.parametrize("grace_seconds", [0, 10])
 def test_partitions_that_come_back_before_the_loop_has_answered_are_taken(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, grace_seconds: float
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, grace_seconds: float
 ) -> None:
     """The event loop is so late that the intake went on: twice, and with something under way."""
     paths = ["/slow", *(f"/{number}" for number in range(10))]
     site = Site(*paths, slow=frozenset({"/slow"}))
 
-    def wait_for_answers(seconds: float) -> Callable[[SeedService], bool]:
-        def step(service: SeedService) -> bool:
-            service.parts.intake._revoke_wait_seconds = seconds
-            return True
+    def answers_come_late(service: SeedService) -> bool:
+        intake, in_time = service.parts.intake, service.parts.intake._receiver.revoked
 
-        return step
+        async def late(answer: Awaitable[Any]) -> Any:
+            found = await answer
+            await asyncio.sleep(0.1)
+            while len(ScriptedConsumer.revoked) < 2:
+                await asyncio.sleep(0.1)
+            return found
+
+        intake._revoke_wait_seconds = 0
+        monkeypatch.setattr(intake._receiver, "revoked", lambda partitions: late(in_time(partitions)))
+        return True
+
+    def answers_come_in_time(service: SeedService) -> bool:
+        service.parts.intake._revoke_wait_seconds = 10
+        return True
 
     def revoked(times: int) -> Callable[[SeedService], bool]:
         return lambda _service: len(ScriptedConsumer.revoked) == times
 
     steps = [
         lambda _s: site.asked["/slow"] == 1,
-        wait_for_answers(0),
+        answers_come_late,
         do(revoke),
         revoked(1),
         taken_all_again,
         do(revoke),
         revoked(2),
         taken_all_again,
-        wait_for_answers(10),
+        answers_come_in_time,
         do(site.let_go),
     ]
     found = run(tmp_path, paths, steps, CONCURRENT_REQUESTS=1, SITE_REVOKE_GRACE_SECONDS=grace_seconds)
