@@ -37,8 +37,11 @@ class Ending:
     def refuse_to_start(self, error: Exception) -> NoReturn:
         """Say why, in one line if a setting or a server is to blame, and close.
 
-        For handlers of spider_opened.
+        For handlers of spider_opened. A crawl that has failed meanwhile is closing: what the start then does
+        not find is no reason of its own.
         """
+        if self._closing is not None:
+            raise CloseSpider("failed") from error
         code = exit_code.of(error, exit_code.SETUP)
         reason = repr(error) if code == exit_code.SETUP else str(error)
         logger.error("Cannot start: %s", reason, exc_info=error if code == exit_code.SETUP else None)

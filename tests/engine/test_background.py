@@ -133,6 +133,19 @@ def test_the_statistics(
     assert_failed(crawl_until_it_ends(tmp_path), caplog)
 
 
+def test_what_fails_while_the_crawl_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the start then does not find is no reason of its own."""
+
+    def build(*arguments: Any) -> None:
+        arguments[-1].fail(Bug("in the background"))
+        raise AttributeError("the engine is gone")
+
+    monkeypatch.setattr("site_spider.service.service.build", build)
+    assert_failed(crawl_until_it_ends(tmp_path), caplog)
+
+
 def test_what_follows_the_file_of_proxies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
