@@ -18,7 +18,7 @@ from site_spider.secrets import without_secrets
 # CONFWARN: consumer options given to a producer and the reverse, since SITE_KAFKA_OPTIONS serves all.
 # GETPID: a producer's first attempt comes before its first connection. TXNERR: what made a transaction
 # fail, which the adapter deals with, or says itself.
-_NOISE = ("FAIL ", "ERROR ", "CONFWARN ", "GETPID ", "TXNERR ")
+_NOISE = ("FAIL ", "ERROR ", "CONFWARN ", "GETPID ", "TXNERR ", "METADATAUPDATE ")
 
 _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
