@@ -17,7 +17,7 @@ from site_spider.secrets import without_secrets
 # The client reports every failed attempt to connect, several a second; BrokerHealth says it once instead.
 # CONFWARN: consumer options given to a producer and the reverse, since SITE_KAFKA_OPTIONS serves all.
 # GETPID: a producer's first attempt comes before its first connection. TXNERR: what made a transaction
-# fail, which the adapter deals with, or says itself.
+# fail, which the adapter deals with, or says itself. METADATAUPDATE: a starting broker names leaders early.
 _NOISE = ("FAIL ", "ERROR ", "CONFWARN ", "GETPID ", "TXNERR ", "METADATAUPDATE ")
 
 _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")

@@ -207,7 +207,7 @@ class KafkaConsumer:
     def was_committed(self, positions: Mapping[Partition, Position]) -> bool:
         """See `site_spider.contracts.seed_log.TransactionalConsumer`."""
         assert self._transactions is not None
-        return self._transactions.was_committed(self._ids.signed(positions))
+        return self._transactions.was_committed(positions)
 
     def _check(self, positions: Mapping[Partition, Position]) -> None:
         """Raises LogUnavailable when a commit cannot be, without waiting for servers that are away."""

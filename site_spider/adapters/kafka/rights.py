@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -17,7 +16,7 @@ from site_spider.contracts.seed_log import Granted, Right
 _CREATE = "Create"
 _OF_GROUPS = frozenset({"READ", "DESCRIBE", "DELETE"})
 _STEP_SECONDS = 0.5
-_GROUP_SECONDS = 3.0  # servers on their first day have no coordinator yet, which this client waits for
+_GROUP_SECONDS = 8.0  # servers on their first day have no coordinator yet, which this client waits for
 _REFUSED = frozenset({
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -59,9 +58,12 @@ def _of_group(config: KafkaConfig, group: str, topic: str, seconds: float) -> _A
     give_up = runtime.monotonic() + min(seconds, _GROUP_SECONDS)
     try:
         while runtime.monotonic() < give_up:
-            with suppress(KafkaException):
+            try:
                 client.committed([TopicPartition(topic, 0)], timeout=_STEP_SECONDS)
                 return _Authorized(_OF_GROUPS)
+            except KafkaException as refusal:
+                if refusal.args[0].code() in _REFUSED:
+                    return _Authorized(frozenset())
             # who is refused hears it from the client, not as the answer to the question
             said = client.poll(0)
             if said is not None and (error := said.error()) and error.code() in _REFUSED:

@@ -32,6 +32,7 @@ from site_spider.adapters.kafka.items import (
     shorter,
     values_of,
 )
+from site_spider.adapters.kafka.topic_ids import to_position
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
 from site_spider.results.exactly_once.held import Item, Link
@@ -95,9 +96,7 @@ class KafkaTransactions:
         if errors := [answer.error for answer in found if answer.error]:
             raise LogUnavailable(f"Kafka did not say what is committed: {errors[0]}")
         self._in_doubt = False
-        committed = {
-            Partition(one.topic, one.partition): Position(one.offset, one.metadata or "") for one in found
-        }
+        committed = {Partition(one.topic, one.partition): to_position(one, "") for one in found}
         return bool(positions) and committed == positions
 
     def close(self) -> None:

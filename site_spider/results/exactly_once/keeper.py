@@ -76,6 +76,7 @@ class ExactlyOnce(SeedListener):
         self._commit_at = 0.0
         self._tally = CommitTally()
         self._hurried = False
+        self._is_settling = False
 
     # --- what is kept -------------------------------------------------------------------------
 
@@ -181,7 +182,7 @@ class ExactlyOnce(SeedListener):
 
     def _look(self) -> None:
         now = self._loop.time()
-        if self._held.under_way is not None or now < self._not_before:
+        if self._is_settling or self._held.under_way is not None or now < self._not_before:
             return
         at_once = self._hurried or self._is_urgent()
         with_trees = self._held.ready_count > 0 and (at_once or self._held.is_due(now))
@@ -203,12 +204,18 @@ class ExactlyOnce(SeedListener):
         return [first for first in self._firsts if first[0] & mine]
 
     def _settled(self, outcome: TransactionOutcome) -> None:
-        if outcome.committed:
-            self._tally.succeeded()
-            self._committed()
-        else:
-            self._tally.failed()
-            self._not_committed(outcome)
+        # the end of one seed may let others begin, which asks for a commit: not while the ledger knows of
+        # some of a transaction's seeds only, or the next position would undo the others
+        self._is_settling = True
+        try:
+            if outcome.committed:
+                self._tally.succeeded()
+                self._committed()
+            else:
+                self._tally.failed()
+                self._not_committed(outcome)
+        finally:
+            self._is_settling = False
         self._tell_availability(outcome)
         self._look()
         self._on_change()

@@ -254,6 +254,7 @@ def test_after_a_silent_commit_the_positions_tell_what_became_of_it(
         member.commit_with([page(1)], positions)
     with pytest.raises(LogUnavailable):
         member.commit({scene.at: Position(9)})
+    member._ids.forget()  # a commit may have been signed with an id, or without, that is another one now
     assert member.was_committed(positions) is carries_out
     assert scene.committed() == Position(2 if carries_out else 1)
     assert scene.stored() == (["1"] if carries_out else [])

@@ -15,7 +15,7 @@ from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.entry import Entry, Outcome
 from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.lifecycle import Lifecycle
+from site_spider.ledger.lifecycle import Lifecycle, SeedListener
 from site_spider.ledger.lineage import Root, job_of
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member
@@ -159,7 +159,7 @@ class Crawl:
     """Everything but the engine: seeds are taken, results kept, and the thread runs when it is told to."""
 
     def __init__(self, *answers: Exception | Mapping[int, str] | bool, backlog_bytes: int = 10_000) -> None:
-        lifecycle = Lifecycle()
+        self.lifecycle = lifecycle = Lifecycle()
         self.completion = Completion(Ledger(), lifecycle)
         self.given_up: list[str] = []
         limits = CommitLimits(BatchLimits(age_seconds=0.0), backlog_bytes)
@@ -255,6 +255,36 @@ def test_a_commit_that_something_waits_for_never_undoes_the_transaction_before_i
         assert not done
         crawl.run()
         assert (crawl.committed, done) == ([1, 1], [True])
+
+    in_a_loop(scenario)
+
+
+class BeginsTheNext(SeedListener):
+    """Each seed that is complete lets another begin, and that has to be committed first."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self.crawl = crawl
+
+    def ended(self, entry: Entry) -> None:
+        self.crawl.together.commit_first(self.crawl.completion.positions(), lambda: None)
+
+
+def test_what_begins_when_one_seed_of_a_transaction_is_complete_does_not_undo_the_others() -> None:
+    """Positions never go back, or a kill at that moment would have the others done twice."""
+
+    def scenario() -> None:
+        crawl = Crawl()
+        crawl.lifecycle.add(BeginsTheNext(crawl))
+        roots = [crawl.begin(offset) for offset in range(4)]
+        crawl.together.commit_first(crawl.completion.positions(), lambda: None)  # occupies the thread
+        for root in roots:
+            crawl.together.keep(root, record(str(root.entry.offset)))
+            crawl.end(root.entry)
+        for _ in range(4):
+            crawl.run()
+        assert crawl.thread.consumer.stored[1] == ["0", "1", "2", "3"]
+        assert crawl.committed[0] == 0
+        assert set(crawl.committed[1:]) == {4}
 
     in_a_loop(scenario)
 
