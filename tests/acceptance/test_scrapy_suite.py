@@ -64,6 +64,7 @@ def run(suite: Path, left_out: list[str]) -> str:
         name: value for name, value in os.environ.items() if not name.startswith(("SITE_", "PYTEST_"))
     }
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (suite.parent / "packages", PLUGIN, ROOT)))
+    environment["TMPDIR"] = str(suite.parent)  # some leave files there
     # hypothesis is a plugin of ours that Scrapy's tests know nothing of
     arguments = [
         "-p",

@@ -334,6 +334,11 @@ def _tree_committed_before(right: Wrong, self: HeldResults, **how: Any) -> Any:
     return found
 
 
+def _looks_anyway(right: Wrong, self: ExactlyOnce) -> None:
+    self._is_settling = False
+    right(self)
+
+
 def _replayed_twice(right: Wrong, self: PutBack, offset: object) -> bool:
     return right(self, offset) or offset == self.below
 
@@ -385,6 +390,7 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
     "a transaction in doubt counts as committed": (TransactionCommits, "_clear_up", _doubt_is_yes),
     "a kept result does not hold its seed": (ExactlyOnce, "_keep", _kept_without_hold),
     "the last tree of a transaction is left out": (HeldResults, "commit", _tree_committed_before),
+    "a commit is put together while another is settled": (ExactlyOnce, "_look", _looks_anyway),
     # tasks
     "a partition is passed one too early": (Counting, "passed", _one_more),
     "the end comes one partition early": (TaskEnding, "is_passed", _one_partition_less),

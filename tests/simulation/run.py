@@ -25,6 +25,7 @@ TROUBLE_SECONDS = 3_000.0  # after that a trouble does not end
 DONE_SECONDS = 900.0  # from the last trouble on
 OWNED_SECONDS = 30.0  # from the last trouble of the group until each partition has an owner
 MOST_VIOLATIONS = 20
+SHRINK_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,18 @@ def run(number: int, troubles: Sequence[Trouble] | None = None, *, keeps_trace: 
 
 
 def shrunk(number: int, troubles: Sequence[Trouble]) -> list[Trouble]:
-    """As few as still have a violation of the same kinds: halves are left out, then single ones."""
+    """As few as still have a violation of the same kinds: halves are left out, then single ones.
+
+    Within SHRINK_SECONDS of CPU time; what is left then fails as well.
+    """
     kinds = run(number, troubles).kinds
+    until = virtual.cpu_seconds() + SHRINK_SECONDS
     left, size = list(troubles), max(1, len(troubles) // 2)
     while kinds:
         begin = 0
         while begin < len(left):
+            if virtual.cpu_seconds() > until:
+                return left
             without = left[:begin] + left[begin + size :]
             if run(number, without).kinds & kinds:
                 left = without
@@ -129,7 +136,7 @@ async def _story(world: World, troubles: Sequence[Trouble]) -> None:
 
 def _is_done(world: World) -> bool:
     ends = all(map(world.truth.has_ended, world.task_ids)) or not world.tells_ends
-    return ends and not world.lag() and not world.truth.parked
+    return ends and not world.lag() and not world.truth.parked_for_good()
 
 
 async def _supervised(world: World, seconds: float, is_over: Callable[[], bool]) -> bool:

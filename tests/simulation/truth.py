@@ -278,6 +278,10 @@ class Truth:
         too_many = event["seeds"].get("total", 0) - self.produced[task_id]
         return 0 <= too_many <= event["moved"].get("returned", 0)
 
+    def parked_for_good(self) -> list[str]:
+        """Who has lost a partition may park a seed once more that its next owner has done."""
+        return [url for url in sorted(self.parked) if not self._is_stored(url)]
+
     def has_ended(self, task_id: str) -> bool:
         return bool(self.events[task_id])
 

@@ -34,6 +34,7 @@ cpu_seconds = time.process_time
 wall_seconds = time.perf_counter
 EPOCH = 1_790_000_000.0
 TURN_SECONDS = 2e-6
+MOST_STEPS = 3_000_000  # of a run: what does not end is told, and not waited for
 
 PROCESS: contextvars.ContextVar[Any] = contextvars.ContextVar("PROCESS", default=None)
 NETWORK = contextvars.Context()  # of what is under way between processes
@@ -385,6 +386,8 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
             if self._is_held(process, handle):
                 return
             self.steps += 1
+            if self.steps > MOST_STEPS:
+                raise RuntimeError("a run without end")
             while self._at_steps and self._at_steps[0][0] <= self.steps:
                 heapq.heappop(self._at_steps)[2]()
                 if self._is_held(process, handle):

@@ -302,7 +302,7 @@ class World:
             process.is_dead = True
             for consumer in process.consumers:
                 consumer.forget()
-                if consumer.number in consumer.group.members and not process.is_stopping:
+                if consumer.number in consumer.group.members:  # it did not leave in time
                     consumer.group.lost_sight(consumer)
 
 
