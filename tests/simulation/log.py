@@ -271,6 +271,8 @@ class SimConsumer(_Polled):
         self.poke()
 
     def _note_assignment(self, generation: int, assignment: frozenset[Partition]) -> None:
+        if generation < self.generation:
+            return  # overtaken by a later one; on a connection it could not be
         self.is_joining = False
         self.generation = generation  # of what is committed from now on, as the client's own thread does it
         self._assignment = assignment
