@@ -43,6 +43,10 @@ class SeenMarks(SeedListener):
         else:
             self._seen.forget(entry)  # what did not end well may be sent, or put back, and is wanted then
 
+    def leaves(self, entry: Entry) -> None:
+        """As in SeedListener: what comes back is no duplicate of it."""
+        self._seen.forget(entry)
+
     def fenced(self, entry: Entry) -> None:
         """As in SeedListener."""
         self._seen.forget(entry)

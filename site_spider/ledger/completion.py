@@ -171,6 +171,10 @@ class Completion:
         self.ledger.decide(entry, outcome)
         self.release(entry)
 
+    def leaves(self, entry: Entry) -> None:
+        """A copy of its message is about to go to a topic; it then ends as spilled."""
+        self._lifecycle.leaves(entry)
+
     # --- the assignment (see contracts.seed_log.Listener) ----------------------------------------
 
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:

@@ -39,6 +39,9 @@ class SeedListener:
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """The document of one of its pages goes to the sinks."""
 
+    def leaves(self, entry: Entry) -> None:
+        """A copy of its message goes to a topic, and may come back before it has ended as spilled."""
+
     def last_hold(self, entry: Entry) -> None:
         """One thing is left that has to end."""
 
@@ -56,7 +59,7 @@ _EVENTS = tuple(name for name in vars(SeedListener) if not name.startswith("_"))
 
 
 class Lifecycle(SeedListener):
-    """Tells those listeners that override what is told, which is one or two of nine."""
+    """Tells those listeners that override what is told, which is one or two of ten."""
 
     def __init__(self) -> None:
         self._told: dict[str, list[Any]] = {event: [] for event in _EVENTS}
@@ -91,6 +94,11 @@ class Lifecycle(SeedListener):
         """As in SeedListener."""
         for tell in self._told["written"]:
             tell(job, document)
+
+    def leaves(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        for tell in self._told["leaves"]:
+            tell(entry)
 
     def last_hold(self, entry: Entry) -> None:
         """As in SeedListener."""

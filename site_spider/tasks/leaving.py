@@ -82,6 +82,7 @@ class Leaving:
     def _park_seed(self, waiting: Waiting, task_id: str) -> None:
         message = waiting.message
         key = message.key if message.key is not None else host_of(waiting.seed.url).encode() or None
+        self._completion.leaves(waiting.entry)
         future = self._parking.send(task_id, message.partition.topic, key, message.value or b"")
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(self._parked), done, waiting)

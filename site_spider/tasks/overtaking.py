@@ -262,6 +262,7 @@ class Overtaking:
         message, key = waiting.message, waiting.message.key
         if key is None:
             key = host_of(waiting.seed.url).encode() or None
+        self._completion.leaves(waiting.entry)
         sent = self._producer.send(message.partition.topic, key, message.value, MOVED)
         guarded = self._background.guarded(self._sent)
         sent.add_done_callback(lambda done: self._loop.call_soon_threadsafe(guarded, done, waiting))

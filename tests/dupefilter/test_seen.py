@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from site_spider.contracts.seed_log import Partition
 from site_spider.dupefilter import seen as seen_module
+from site_spider.dupefilter.dupefilter import SeenMarks
 from site_spider.dupefilter.seen import Seen
+from site_spider.ledger.entry import Entry, Outcome
+from site_spider.ledger.lifecycle import Lifecycle
 
 steps = st.lists(
     st.tuples(
@@ -69,6 +73,19 @@ def test_a_seed_that_is_replayed_meets_its_pages_anew() -> None:
     assert seen.begin(b"page", "seed in its first epoch")
     seen.forget("seed in its first epoch")
     assert seen.begin(b"page", "seed in its second epoch")
+
+
+def test_a_seed_whose_message_leaves_may_come_back_before_it_has_ended() -> None:
+    """A paused task may go on at any moment: what comes back is no duplicate of what is about to end."""
+    seen, lifecycle = Seen(), Lifecycle()
+    lifecycle.add(SeenMarks(seen))
+    parked, put_back = Entry(Partition("seeds", 0), 0, 1), Entry(Partition("seeds", 0), 1, 1)
+    assert seen.begin(b"page", parked)
+    lifecycle.leaves(parked)
+    assert seen.begin(b"page", put_back)
+    parked.outcome = Outcome.SPILLED
+    lifecycle.ended(parked)
+    assert seen.knows(b"page")
 
 
 def test_a_request_without_a_seed_is_done_at_once() -> None:
