@@ -453,6 +453,8 @@ class SimConsumer(_Polled):
     ) -> Mapping[int, str]:
         """As in TransactionalConsumer."""
         self._check(positions)
+        if self._doubtful is not None and not self._doubtful.items:
+            self._end_doubt()
         if self._doubtful is not None:
             raise LogUnavailable("the end of an earlier transaction is not known")
         commit = self._send(positions, items)

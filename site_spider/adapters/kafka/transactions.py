@@ -79,7 +79,7 @@ class KafkaTransactions:
             client = self._begun()
             failed = self._sent(client, items, values, halvings)
             if not failed:
-                self._finish(client, positions)
+                self._finish(client, items, positions)
                 break
             self._abort(client)
             refused = self._after_refusal(items, values, halvings, failed)
@@ -194,7 +194,9 @@ class KafkaTransactions:
 
     # --- beginning and ending -------------------------------------------------------------------
 
-    def _finish(self, client: Producer, positions: Mapping[Partition, Position]) -> None:
+    def _finish(
+        self, client: Producer, items: Sequence[Item], positions: Mapping[Partition, Position]
+    ) -> None:
         offsets = [TopicPartition(*partition, *position) for partition, position in positions.items()]
         try:
             if offsets:
@@ -208,7 +210,7 @@ class KafkaTransactions:
         try:
             client.commit_transaction(ANSWER_SECONDS)
         except KafkaException as error:
-            self._in_doubt = True
+            self._in_doubt = bool(items)  # else nobody asks: what comes next ends it, and says more
             self._throw_away()
             raise CommitInDoubt(self._unavailable("commit", error)) from error
 

@@ -262,6 +262,17 @@ def test_after_a_silent_commit_the_positions_tell_what_became_of_it(
     assert scene.stored() == (["1", "2"] if carries_out else ["2"])
 
 
+def test_nobody_has_to_ask_what_became_of_positions_alone(scene: Scene) -> None:
+    """As when partitions leave: nothing waits for the answer, and the next transaction ends this one."""
+    member = scene.member(0)
+    transactions = transactions_of(member)
+    transactions._client = Saboteur(transactions._client, carries_out=False)
+    with pytest.raises(CommitInDoubt):
+        member.commit({scene.at: Position(1)})
+    assert member.commit_with([page(1)], {scene.at: Position(2)}) == {}
+    assert (scene.stored(), scene.committed()) == (["1"], Position(2))
+
+
 def test_what_a_dead_process_left_open_is_ended_by_its_successor(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
