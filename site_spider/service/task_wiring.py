@@ -117,7 +117,7 @@ def build_tasks(
 ) -> Tasks:
     """All of it, to be opened and driven."""
     topics, board = records.topics, records.board
-    watch = ReturnWatch(log, topics, board, partitions, records.background)
+    watch = ReturnWatch(log, topics, board, partitions, records.control.endings, records.background)
     group_rates = GroupRates(board, rates, records.states.process, records.send)
     has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
     limits = TimeLimits(board, records.clock, topics.tasks, records.producer, has_first, records.background)

@@ -137,7 +137,8 @@ class Board:
 
     def was_parked(self, task_id: str) -> bool:
         """Whether a message may be in the parked topic, put back or not."""
-        return task_id in self._returned or self.waiting(task_id) > 0
+        total = self._totals.get(task_id)
+        return task_id in self._returned or (total is not None and total.used.parked > 0)
 
     def has_parked(self, task_id: str) -> bool:
         """Whether messages were parked that nobody has looked for."""

@@ -305,6 +305,10 @@ class Endings:
         self.deleted.add(task_id)
         return task_id
 
+    def waiting_for(self, topic: str) -> list[str]:
+        """Tasks that are closed, and whose end waits for positions of this topic."""
+        return [task_id for task_id in self.unfinished if self._endings[task_id].is_waiting_for(topic)]
+
     def take_all(self, messages: Iterable[Message]) -> None:
         """One after the other; what cannot be read is skipped."""
         for message in messages:

@@ -192,6 +192,14 @@ class TaskEnding:
         """Whether all that is known of it is complete and committed."""
         return all(self.passed(partition) >= high for partition, high in self.highs.items())
 
+    def is_waiting_for(self, topic: str) -> bool:
+        """Whether something of this topic is not complete and committed."""
+        return not self.is_told and any(
+            self.passed(partition) < high
+            for partition, high in self.highs.items()
+            if partition.topic == topic
+        )
+
     def passed(self, partition: Partition) -> int:
         """Everything of the task below this position is complete and committed."""
         counted = self.tallies[partition].passed if partition in self.tallies else 0

@@ -1,4 +1,8 @@
-"""Puts parked messages back where no command does: their task has expired, or the command was killed."""
+"""Puts parked messages back where no command does: their task has expired, or the command was killed.
+
+The same where the end of a task waits for the parked topic although nothing of it waits there: who closed the
+task saw a message that its process had parked, and not yet that the process sent it on.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from site_spider.contracts.seed_log import Partition, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SiteSpiderError
 from site_spider.tasks.board import Board
+from site_spider.tasks.control_log import Endings
 from site_spider.tasks.returning import put_back
 from site_spider.tasks.topics import TaskTopics
 
@@ -28,12 +33,15 @@ class ReturnWatch:
         topics: TaskTopics,
         board: Board,
         partitions: Callable[[], Collection[Partition]],
+        endings: Endings,
         background: Background,
     ) -> None:
         self._log = log
         self._topics = topics
         self._board = board
         self._partitions = partitions  # that this process has
+        self._endings = endings
+        self._look_at = 0.0
         self._background = background
         self._news: dict[str, float] = {}  # when something was heard of a task that has parked messages
         self._work: asyncio.Task[None] | None = None
@@ -49,11 +57,16 @@ class ReturnWatch:
 
     def look(self) -> None:
         """To be called now and then."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._look_at:
+            self._look_at = now + _QUIET_SECONDS
+            for task_id in self._endings.waiting_for(self._topics.parked):
+                self._news.setdefault(task_id, now)
         if not self._news or (self._work is not None and not self._work.done()):
             return
         if Partition(self._topics.seeds, 0) not in self._partitions():
             return
-        before = asyncio.get_running_loop().time() - _QUIET_SECONDS
+        before = now - _QUIET_SECONDS
         quiet = (task_id for task_id, heard in self._news.items() if heard < before)
         due = [task_id for task_id in quiet if self._board.phase(task_id).name != "paused"]
         if due:

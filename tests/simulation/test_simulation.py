@@ -16,6 +16,7 @@ FIXED = range(1, 89, 11)  # the first numbers of shares of eleven: some 90 s of 
 NEW_MINUTES = 1 / 3  # of CPU, three times
 FOUND = (
     275214009,  # a seed that was put back was taken for a duplicate of itself, which was about to leave
+    644848858,  # an end waited for a parked message that its process had sent on
     644848725,  # a commit in doubt, as partitions left, kept back all later transactions
 )
 PATIENCE_SECONDS = 1_800
@@ -43,7 +44,7 @@ def test_what_a_storm_has_found_is_mended(number: int) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.nightly  # until a search of 30 minutes finds nothing: run 644848858 is open (no end of a task)
+@pytest.mark.nightly  # until a search of 30 minutes finds nothing
 @pytest.mark.parametrize("share", range(3))
 def test_no_storm_of_a_new_number_loses_or_spoils_anything(share: int) -> None:
     """Other numbers each time; they are printed."""

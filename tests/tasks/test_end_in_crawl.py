@@ -19,13 +19,15 @@ from site_spider.contracts.seed_log import TopicReader
 from site_spider.dead_letters.replay import Replay
 from site_spider.errors import ConfigError, LogUnavailable, SeedError
 from site_spider.service.seed_producer import SeedProducer
+from site_spider.tasks import return_watch
 from site_spider.tasks.changes import declared, in_state
 from site_spider.tasks.closing import TaskProducer, make_control_log, read_endings
 from site_spider.tasks.control_follower import ControlFollower
+from site_spider.tasks.counts import MOVED
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.ends import OverTasks
 from site_spider.tasks.put_back import PutBackTasks
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.topics import ORIGIN_HEADER, TASK_HEADER, TaskTopics
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.tasks.test_control import _BrokenLog, declare
 
@@ -177,6 +179,25 @@ def test_a_paused_task_does_not_end_before_its_parked_seeds_are_done(tmp_path: P
     crawl(tmp_path, [], until=told(tmp_path))
     [event] = events(tmp_path)
     assert (event["seeds"], event["moved"]) == ({"result": 5, "total": 5}, {"spilled": 5, "returned": 5})
+
+
+def test_an_end_does_not_wait_for_a_parked_message_that_was_sent_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who closed the task knew that its process had parked it, and not yet that the process sent it on."""
+    monkeypatch.setattr(return_watch, "_QUIET_SECONDS", 0.1)
+    declare(tmp_path)
+    log = LocalSeedLog(tmp_path)
+    log.make_topic(TOPICS.parked, 1, compacted=False)
+    with closing(log.producer()) as producer:
+        seed = json.dumps(seeds(1)[0]).encode()
+        headers = [(TASK_HEADER, b"t"), (ORIGIN_HEADER, b"seeds")]
+        producer.send(TOPICS.parked, None, seed, headers).result()
+        producer.send(TOPICS.tasks, b"t\x1fits process", b'{"parked":1}').result()
+        TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: True)
+        producer.send(TOPICS.tasks, b"t\x1fits process", b'{"parked":1,"sent_on":1}').result()
+        producer.send("seeds", None, seed, MOVED).result()
+    assert len(crawl(tmp_path, [], until=told(tmp_path)).documents) == 1
 
 
 @pytest.mark.xfail(
