@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import scrapy
+
+from site_spider.errors import ConfigError
+
 _PACKAGE: Final = Path(__file__).resolve().parent
 _FOLDERS: Final = (_PACKAGE / "_resources", _PACKAGE.parent / "resources")
 
@@ -12,3 +16,19 @@ _FOLDERS: Final = (_PACKAGE / "_resources", _PACKAGE.parent / "resources")
 def resource(name: str) -> Path:
     """The folder or file of this name, as `elasticsearch`; its place in the package when there is none."""
     return next((folder / name for folder in _FOLDERS if (folder / name).exists()), _FOLDERS[0] / name)
+
+
+# --- scrapy version --------------------------------------------------------------------------------------
+# The one version of Scrapy that site_spider works with.
+
+
+NEEDED = "2.19.0"  # as in requirements.txt; tests/test_scrapy_version.py compares them
+
+
+def check() -> None:
+    """Raise ConfigError when another one is installed."""
+    if scrapy.__version__ != NEEDED:
+        raise ConfigError(
+            f"Scrapy {scrapy.__version__} is installed, but site_spider works with Scrapy {NEEDED} only; "
+            "install it with: pip install -r requirements.txt"
+        )

@@ -8,14 +8,7 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.escape import (
-    LONGEST_LINE,
-    LONGEST_TEXT,
-    escaped,
-    escaped_json,
-    escaped_lines,
-    for_log,
-)
+from site_spider.text import LONGEST_LINE, LONGEST_TEXT, escaped, escaped_json, escaped_lines, for_log
 from tests.growth import CONSTANT, assert_grows
 
 # CSI, OSC, C1, DEL, bidi override and isolate, line and paragraph separator, tag, half a surrogate pair

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from site_spider.spoken import up_to
+from site_spider.text import up_to
 
 
 def test_no_bound_is_not_said() -> None:

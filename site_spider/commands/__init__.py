@@ -6,13 +6,13 @@ With another version of Scrapy than the one needed, all of them end with one lin
 
 import sys
 
-from site_spider import scrapy_version
+from site_spider import resources
 from site_spider.errors import ConfigError
 
 # Here, and not in the command: Scrapy loads the modules of all commands first, and parts of Scrapy that they
 # import may be missing in another version.
 try:
-    scrapy_version.check()
+    resources.check()
 except ConfigError as error:
     print(f"scrapy: {error}", file=sys.stderr)
     sys.exit(78)  # service.exit_code.CONFIG, which cannot be imported then

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn, Self, cast
 
 from site_spider.commands.output import add_format_option, print_json, show
 from site_spider.contracts.reader import ResultReader, StatusFilter
-from site_spider.escape import cut, escaped
+from site_spider.text import cut, escaped
 
 SHOWN_CHARACTERS = 300  # of a field, when one document is shown
 _DEFAULT_LIMIT = 1000

@@ -16,7 +16,7 @@ from urllib3.filepost import encode_multipart_formdata
 
 from site_spider import runtime
 from site_spider.errors import SinkUnavailable
-from site_spider.escape import cut
+from site_spider.text import cut
 
 OLDEST: Final = (8, 9)  # the objects are of this version
 _NAME: Final = "site_spider.ndjson"

@@ -18,7 +18,7 @@ from site_spider import runtime
 from site_spider.commands.table import Column, render
 from site_spider.engine import log_record
 from site_spider.errors import SiteSpiderError
-from site_spider.escape import escaped, escaped_json, escaped_lines, for_log
+from site_spider.text import escaped, escaped_json, escaped_lines, for_log
 
 FORMATS = ("table", "json")
 

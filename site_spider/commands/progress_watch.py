@@ -17,8 +17,8 @@ from site_spider import runtime
 from site_spider.commands.progress_report import Report, line, without_owner
 from site_spider.contracts.seed_log import Partition
 from site_spider.errors import LogUnavailable
-from site_spider.escape import cut
 from site_spider.observe.progress import Rate
+from site_spider.text import cut
 
 _LOOK_SECONDS = 0.5
 _OWNER_SECONDS = 15.0  # between two questions which partitions nobody has

@@ -17,13 +17,13 @@ from site_spider.commands.seed_lines import seed_lines
 from site_spider.commands.seeding import Seeding
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import MessagePlace, SeedLog
-from site_spider.escape import for_log
 from site_spider.intake import own_requests
 from site_spider.observe.lag import LagGate, group_gate
 from site_spider.service import plugins as parts
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.topics import TaskTopics
+from site_spider.text import for_log
 
 _CHECK_SECONDS = 10.0
 _LAST_CHANCE_SECONDS = 1.0  # for what is under way when the log is given up

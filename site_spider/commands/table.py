@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from site_spider.escape import cut, escaped
+from site_spider.text import cut, escaped
 
 GAP = "  "
 NARROWEST = 12  # a column that may shrink stays this wide

@@ -15,8 +15,8 @@ from site_spider.commands.output import add_format_option, print_json, show
 from site_spider.commands.site_command import SiteCommand
 from site_spider.console.pages.overview import overview
 from site_spider.console.watch import FleetWatch
-from site_spider.escape import cut, escaped
 from site_spider.service import plugins
+from site_spider.text import cut, escaped
 
 _DEFAULT_SECONDS = 2.0
 _LEAST_SECONDS = 0.5

@@ -14,8 +14,8 @@ from site_spider.console.model.fleet import MOST_PROCESSES, WINDOW_SECONDS
 from site_spider.console.model.reading import OddSnapshot, checked, parsed, state_of
 from site_spider.console.model.state import ProcessState
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
-from site_spider.escape import for_log
 from site_spider.observe.stats_topic import LARGEST_BYTES
+from site_spider.text import for_log
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import ClassVar
 
-from site_spider.escape import for_log
+from site_spider.text import for_log
 
 _OURS = "site_spider"
 

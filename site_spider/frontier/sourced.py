@@ -10,10 +10,10 @@ from scrapy import Request
 from site_spider.frontier.host_queue import HostPolicy
 from site_spider.ledger.lineage import Job, job_of
 from site_spider.page.url import host_of
-from site_spider.reason import refused, shown
 from site_spider.seed.seed import Seed
 from site_spider.sources.library import Library
 from site_spider.sources.model import Source
+from site_spider.text import refused, shown
 
 KEY = "source"  # of a seed's meta
 _MENTIONED = b'"source"'

@@ -17,7 +17,7 @@ import idna
 from w3lib.url import canonicalize_url
 
 from site_spider.errors import SeedError
-from site_spider.reason import refused, shown
+from site_spider.text import refused, shown
 
 if TYPE_CHECKING:
     from tldextract import TLDExtract

@@ -7,7 +7,7 @@ import logging
 
 from site_spider.contracts.sink import Sink
 from site_spider.errors import SinkUnavailable
-from site_spider.spoken import up_to
+from site_spider.text import up_to
 
 logger = logging.getLogger(__name__)
 

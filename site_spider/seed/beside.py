@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from site_spider.reason import refused, shown
 from site_spider.seed import fields as check
+from site_spider.text import refused, shown
 
 FIELDS: Final = {
     "task_id": check.optional_identifier,

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from site_spider.reason import kind, refused, shown
+from site_spider.text import kind, refused, shown
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 MAX_HEADERS_BYTES = 65536  # of headers, and again of cookies

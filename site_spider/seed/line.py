@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from site_spider.page.url import host_of
-from site_spider.reason import refused
 from site_spider.seed import beside
 from site_spider.seed.seed import parse_seed
 from site_spider.seed.strict_json import read_object
+from site_spider.text import refused
 
 _BLANKS = " \t\r\n\ufeff"  # a byte order mark may open a file
 

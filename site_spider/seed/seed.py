@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from site_spider.page.url import check_url, url_id
-from site_spider.reason import refused, shown
 from site_spider.seed import beside, signature, spilled
 from site_spider.seed import fields as check
 from site_spider.seed.spilled import Spilled
 from site_spider.seed.strict_json import read_object
+from site_spider.text import refused, shown
 
 MAX_RETRY_TIMES: Final = 100
 MAX_TIMEOUT_SECONDS: Final = 3600

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Self
 
 from site_spider.page.url import check_url, host_of, same_scope
-from site_spider.reason import refused, shown
 from site_spider.seed import fields as check
+from site_spider.text import refused, shown
 
 KEY: Final = "site_moved"  # in a message's meta
 HOPS: Final = "site_hops"  # of a message, beside the URL

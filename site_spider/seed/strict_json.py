@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Any
 
 from site_spider.errors import SeedError
-from site_spider.reason import refused, shown
+from site_spider.text import refused, shown
 
 MAX_MESSAGE_BYTES = 1_000_000  # this many are refused; Kafka's own default limit is 1,048,588
 MAX_NESTING = 32  # objects and lists within each other, the message itself included

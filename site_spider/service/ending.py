@@ -12,9 +12,9 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 
 from site_spider.engine.background import Background
-from site_spider.escape import for_log
 from site_spider.secrets import Redaction, secrets_of
 from site_spider.service import exit_code
+from site_spider.text import for_log
 
 logger = logging.getLogger(__name__)
 

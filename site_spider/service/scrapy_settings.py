@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scrapy.settings import BaseSettings, default_settings
 
-from site_spider import options, scrapy_version
+from site_spider import options, resources
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
 
@@ -14,7 +14,7 @@ _LOWEST = -(10**9)
 
 def check_scrapy_settings(settings: BaseSettings) -> None:
     """Raise ConfigError for the first number, or true or false, that is none; and for another Scrapy."""
-    scrapy_version.check()
+    resources.check()
     if settings.get("SITE_SEED_TOPIC") is None:
         raise ConfigError(
             "The settings of site_spider are missing in this project: add "

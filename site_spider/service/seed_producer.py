@@ -16,13 +16,13 @@ from site_spider import options
 from site_spider.contracts.seed_log import MessagePlace
 from site_spider.errors import ConfigError
 from site_spider.observe.lag import LagGate, group_gate
-from site_spider.reason import refused
 from site_spider.seed.line import seed_message
 from site_spider.service import plugins
 from site_spider.service.config import check_ends_are_told
 from site_spider.service.environment import apply_environment
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.topics import TaskTopics
+from site_spider.text import refused
 
 _MOST_UNDER_WAY = 5_000
 _MOST_BYTES_UNDER_WAY = 32_000_000

@@ -47,7 +47,7 @@ from site_spider.service.watchdog import Watchdog
 from site_spider.service.wiring import build
 from site_spider.service.workers import start_workers
 from site_spider.sources.library import SourceFolder
-from site_spider.spoken import up_to
+from site_spider.text import up_to
 
 logger = logging.getLogger(__name__)
 

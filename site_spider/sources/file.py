@@ -18,9 +18,9 @@ from pydantic_core import ErrorDetails
 
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.page.url import check_url, host_of
-from site_spider.reason import shown
 from site_spider.sources import model
 from site_spider.sources.patterns import sound
+from site_spider.text import shown
 
 MAX_FILE_BYTES = 262_144
 _MAX_NODES = 20_000  # with those that aliases repeat

@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from site_spider.reason import shown
 from site_spider.sources import patterns, selectors
+from site_spider.text import shown
 
 MOST = 100  # of anything that a file lists
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.commands.table import Column, render
-from site_spider.escape import cut
+from site_spider.text import cut
 
 COLUMNS = (
     Column("ID"),

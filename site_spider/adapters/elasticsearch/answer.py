@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 from elasticsearch import ApiError, TransportError
 
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Verdict
-from site_spider.escape import cut, escaped
+from site_spider.text import cut, escaped
 
 K = TypeVar("K")
 

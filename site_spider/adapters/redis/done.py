@@ -20,8 +20,8 @@ from site_spider import options, runtime
 from site_spider.adapters.redis.client import address_of, client_of
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable, bloom_limits
 from site_spider.errors import ConfigError
-from site_spider.escape import cut, escaped
 from site_spider.options import SettingsView
+from site_spider.text import cut, escaped
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from site_spider import options, runtime
 from site_spider.adapters.redis.client import address_of, client_of
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
-from site_spider.escape import cut, escaped
 from site_spider.options import SettingsView
 from site_spider.results.document import encode
+from site_spider.text import cut, escaped
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from site_spider.dead_letters.chosen import ChosenReplay
 from site_spider.dead_letters.letters import Letter, newest
 from site_spider.dead_letters.sending import TasksOf
 from site_spider.errors import LogUnavailable
-from site_spider.spoken import plural
+from site_spider.text import plural
 
 _MOST = 200
 _FRESH_SECONDS = 5.0

@@ -10,8 +10,8 @@ from aiohttp import web
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from site_spider.console.model.pace import duration
-from site_spider.escape import escaped
 from site_spider.resources import resource
+from site_spider.text import escaped
 
 _CLOCK = len("2026-01-02 03:04:05")
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
