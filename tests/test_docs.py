@@ -20,7 +20,7 @@ from site_spider import settings
 from site_spider.adapters.elasticsearch.template import TEXT
 from site_spider.results.nulls import MARK
 from site_spider.results.result import Result
-from site_spider.seed.topics import CrawlTopics
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import supervisor
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.tasks.topics import TaskTopics

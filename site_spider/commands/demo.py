@@ -10,7 +10,7 @@ from contextlib import closing
 from site_spider.commands.demo_server import serving
 from site_spider.commands.demo_site import BAD_MESSAGES, seeds
 from site_spider.commands.site_command import SiteCommand
-from site_spider.seed.line import seed_message
+from site_spider.seed.seed import seed_message
 from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins as parts
 

@@ -9,7 +9,7 @@ from scrapy.settings import BaseSettings
 from site_spider import options
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import SeedLog
-from site_spider.seed.topics import CrawlTopics
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.topics import TaskTopics
 
 

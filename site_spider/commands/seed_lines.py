@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from site_spider.seed.strict_json import MAX_MESSAGE_BYTES
+from site_spider.seed.fields import MAX_MESSAGE_BYTES
 from site_spider.text import refused
 
 _BLANKS = b" \t\r\n"

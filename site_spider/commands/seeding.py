@@ -11,7 +11,7 @@ from typing import NamedTuple
 from site_spider.commands.seed_lines import Line
 from site_spider.contracts.seed_log import MessagePlace, Producer
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
-from site_spider.seed.line import seed_message
+from site_spider.seed.seed import seed_message
 
 MOST_UNDER_WAY = 5_000
 MOST_BYTES_UNDER_WAY = 32_000_000

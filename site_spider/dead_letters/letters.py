@@ -11,7 +11,7 @@ from site_spider import options
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.dead_letters.put_back import Copies, PutBack, group_of, put_back
 from site_spider.errors import TopicMissing
-from site_spider.seed.topics import CrawlTopics
+from site_spider.seed.tiers import CrawlTopics
 
 SUFFIX = ".dead-letters"
 

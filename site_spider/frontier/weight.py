@@ -8,7 +8,7 @@ from __future__ import annotations
 from scrapy import Request
 
 from site_spider.frontier.waiting_link import WaitingLink
-from site_spider.seed.weight import TEXT_BYTES, text_bytes
+from site_spider.seed.seed import TEXT_BYTES, text_bytes
 
 _LINK_BYTES = 330  # with its place in the frontier
 _REQUEST_BYTES = 1_850  # likewise

@@ -12,7 +12,7 @@ process whose whole memory is links of open seeds makes progress.
 
 from __future__ import annotations
 
-from site_spider.seed.strict_json import MAX_MESSAGE_BYTES
+from site_spider.seed.fields import MAX_MESSAGE_BYTES
 
 MAX_SEED_BYTES = 3 * MAX_MESSAGE_BYTES  # a message, and its body in an encoding that takes twice as much
 

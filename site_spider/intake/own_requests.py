@@ -15,8 +15,8 @@ from scrapy import Request, Spider
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import SeedError
 from site_spider.page.url import check_url
+from site_spider.seed.fields import read_object
 from site_spider.seed.seed import Seed
-from site_spider.seed.strict_json import read_object
 from site_spider.text import refused, shown
 
 METHOD = "request_from_seed"

@@ -7,8 +7,7 @@ from site_spider.errors import SeedError
 from site_spider.intake.load import Load
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lifecycle import SeedListener
-from site_spider.seed.seed import Seed
-from site_spider.seed.weight import seed_bytes
+from site_spider.seed.seed import Seed, seed_bytes
 
 
 class SeedWeights(SeedListener):

@@ -25,7 +25,7 @@ from site_spider.results.failure_name import failure_name
 from site_spider.results.fields import Fields, written
 from site_spider.results.items import refusal_of
 from site_spider.results.result import Result
-from site_spider.seed.weight import object_bytes
+from site_spider.seed.seed import object_bytes
 
 logger = logging.getLogger(__name__)
 _LONG = 50_000  # characters of a body that is weighed

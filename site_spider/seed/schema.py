@@ -11,7 +11,8 @@ from typing import Any
 
 from site_spider.page.url import MAX_URL_BYTES
 from site_spider.seed import fields as check
-from site_spider.seed import seed, signature, spilled
+from site_spider.seed import seed, spilled
+from site_spider.seed import spilled as signature
 
 # In Python $ also stands before a line feed at the end; what follows it here excludes that.
 _NO_CONTROL = "^[^\\x00-\\x1f\\x7f-\\x9f]*$(?!\\n)"
@@ -88,12 +89,12 @@ _META_FIELDS: dict[str, Any] = {
         "anyOf": [_NULL, {"type": "number", "exclusiveMinimum": 0, "maximum": seed.MAX_TIMEOUT_SECONDS}]
     },
     spilled.KEY: {"type": ["object", "null"], "description": "written by processes of the group only"},
-    signature.KEY: {"description": "written by processes of the group only"},
+    signature.SIGNATURE_KEY: {"description": "written by processes of the group only"},
 }
 
 
 def _meta() -> dict[str, Any]:
-    own = "|".join(key.removeprefix("site_") for key in (spilled.KEY, signature.KEY))
+    own = "|".join(key.removeprefix("site_") for key in (spilled.KEY, signature.SIGNATURE_KEY))
     return {
         "type": ["object", "null"],
         "description": "what the task and the document need; other keys are kept as data",

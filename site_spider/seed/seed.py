@@ -11,14 +11,47 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import Any, Final
 
-from site_spider.page.url import check_url, url_id
-from site_spider.seed import beside, signature, spilled
+from site_spider.contracts.seed_log import Message
+from site_spider.errors import SeedError
+from site_spider.page.url import check_url, host_of, url_id
 from site_spider.seed import fields as check
+from site_spider.seed import spilled
+from site_spider.seed import spilled as signature
+from site_spider.seed.fields import read_object
 from site_spider.seed.spilled import Spilled
-from site_spider.seed.strict_json import read_object
 from site_spider.text import refused, shown
+
+# --- beside ----------------------------------------------------------------------------------------------
+# Fields of a seed's meta that producers put beside the URL instead: taken as if they stood in meta.
+
+
+FIELDS: Final = {
+    "task_id": check.optional_identifier,
+    "url_id": check.identifier,
+    "NotExtract": check.flag,
+    "depth": check.depth,
+}
+
+
+def gathered_fields(message: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
+    """The meta, with what stands beside the URL. Raises SeedError for a contradiction."""
+    names = FIELDS.keys() & message.keys()
+    if not names:
+        return meta
+    return meta | {name: _agreed(name, message[name], meta.get(name)) for name in sorted(names)}
+
+
+def _agreed(name: str, beside: object, inside: object) -> object:
+    if beside is None or inside is None:
+        return inside if beside is None else beside
+    read = FIELDS[name]
+    if read(name, beside) != read(f"meta.{name}", inside):
+        raise refused(name, f"{shown(beside)}, but meta.{name} is {shown(inside)}; leave one of them out")
+    return inside
+
 
 MAX_RETRY_TIMES: Final = 100
 MAX_TIMEOUT_SECONDS: Final = 3600
@@ -37,10 +70,19 @@ _LONGEST_UNKNOWN: Final = 80  # characters of such a name
 _FIELDS: Final = frozenset({
     "url", "meta", "method", "_encoding", "headers", "cookies", "body", "priority", "dont_filter", "callback",
 })  # fmt: skip
-_KNOWN: Final = _FIELDS | beside.FIELDS.keys() | {spilled.HOPS}
+_KNOWN: Final = _FIELDS | FIELDS.keys() | {spilled.HOPS}
 _MUST_BE_EMPTY: Final = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
 _META: Final = frozenset(
-    {"url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", spilled.KEY, signature.KEY}
+    {
+        "url_id",
+        "NotExtract",
+        "task_id",
+        "depth",
+        "parent_url_id",
+        "seed_url_id",
+        spilled.KEY,
+        signature.SIGNATURE_KEY,
+    }
 )
 
 
@@ -105,7 +147,7 @@ def parse_seed(
     meta = check.mapping("meta", get("meta"))
     unknown: tuple[str, ...] = ()
     if not fields.keys() <= _FIELDS:
-        unknown, meta = _unknown_fields(fields), beside.gathered(fields, meta)
+        unknown, meta = _unknown_fields(fields), gathered_fields(fields, meta)
     directives, extra = _split_meta(meta)
     encoding = check.encoding(get("_encoding"))
     task_id = check.optional_identifier("meta.task_id", meta.get("task_id"))
@@ -229,3 +271,115 @@ _DIRECTIVES: Final[dict[str, Callable[[str, object], bool | float]]] = {
     "download_timeout": _timeout,
 }
 DIRECTIVES: Final = frozenset(_DIRECTIVES)
+
+
+# --- line ------------------------------------------------------------------------------------------------
+# A line of a seed file, a URL or a JSON seed, as a message.
+
+
+_BLANKS = " \t\r\n\ufeff"  # a byte order mark may open a file
+
+
+def seed_message(
+    line: str,
+    *,
+    task_id: str | None = None,
+    method: str | None = None,
+    not_extract: bool = False,
+    moved: Callable[[list[str]], None] = lambda _names: None,
+    needs_url: bool = True,
+) -> tuple[bytes, bytes]:
+    """Key (the host, or the id of a seed without a URL) and value (JSON) of the message for a line, checked
+    as the crawler will.
+
+    The options fill in where the line says nothing. Fields of meta that stand beside the URL go into meta;
+    `moved` hears their names. Raises SeedError.
+    """
+    text = line.strip(_BLANKS)
+    if not text:
+        raise refused("line", "empty")
+    document: dict[str, Any] = read_object(_utf8(text)) if text.startswith("{") else {"url": text}
+    if method is not None and document.get("method") is None:
+        document["method"] = method
+    meta = document.get("meta")
+    names = [name for name in document if name in FIELDS]
+    if meta is None or isinstance(meta, dict):  # anything else is for parse_seed to refuse
+        gathered = gathered_fields(document, meta or {})
+        document = {name: value for name, value in document.items() if name not in names}
+        document.update(_with_options(gathered, task_id, not_extract))
+    value = _utf8(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+    seed = parse_seed(value, needs_url=needs_url)
+    if names:
+        moved(names)
+    return (host_of(seed.url) or seed.url_id).encode(), value
+
+
+def _with_options(meta: dict[str, Any], task_id: str | None, not_extract: bool) -> dict[str, Any]:
+    """The field `meta` with what the options add; nothing when it is empty even so."""
+    filled = dict(meta)
+    if task_id is not None and filled.get("task_id") is None:
+        filled["task_id"] = task_id
+    if not_extract and filled.get("NotExtract") is None:
+        filled["NotExtract"] = True
+    return {"meta": filled} if filled else {}
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise refused("line", "not UTF-8") from None
+
+
+# --- weight ----------------------------------------------------------------------------------------------
+# Estimates the memory of a seed; tests/frontier/test_weight.py measures it.
+#
+# Besides the texts, the numbers are those of tools/measure/frontier_memory.py.
+
+
+TEXT_BYTES = 60  # a string or bytes besides what is in them, with their place in a list
+_SEED_BYTES = 1_400  # in flight: with its entry in the ledger and its place in the frontier
+_PAIR_BYTES = 200  # name and value of a seed's header or cookie
+
+
+def seed_bytes(message: Message, seed: Seed | SeedError) -> int:
+    """The weight of a seed in flight: its message, and what was made of it."""
+    size = _SEED_BYTES + len(message.value or b"") + len(message.key or b"")
+    if message.headers:
+        size += sum(_PAIR_BYTES + len(name) + len(value) for name, value in message.headers)
+    if isinstance(seed, SeedError):
+        return size
+    size += len(seed.url) + len(seed.extra_json) + len(seed.body or b"")
+    if seed.headers:
+        size += sum(_PAIR_BYTES + len(name) + len(value) for name, value in seed.headers)
+    if seed.cookies:
+        size += object_bytes(seed.cookies)
+    return size if seed.spilled is None else size + _spilled_bytes(seed.spilled)
+
+
+def _spilled_bytes(spilled: Spilled) -> int:
+    return (
+        _SEED_BYTES // 4
+        + len(spilled.url)
+        + text_bytes(spilled.redirect_urls)
+        + text_bytes(spilled.retry_reasons)
+    )
+
+
+def text_bytes(texts: tuple[str, ...] | list[str]) -> int:
+    """What a list of strings takes."""
+    return sum(TEXT_BYTES + len(text) for text in texts)
+
+
+def object_bytes(value: object) -> int:
+    """What JSON objects take, those within them included."""
+    size, left = 0, [value]
+    while left:
+        value = left.pop()
+        size += getsizeof(value)
+        if isinstance(value, dict):
+            left += value.keys()
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
+    return size

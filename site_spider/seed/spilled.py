@@ -15,7 +15,9 @@ group during an upgrade. So a further value stands beside the URL, where it is i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hmac
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Self
 
@@ -143,3 +145,34 @@ def _url(_field: str, value: object) -> str:
 
 def _status_or_reason(field: str, value: object) -> str | int:
     return _reason(field, value) if isinstance(value, str) else check.integer(field, value or 0, *_STATUSES)
+
+
+# --- signature -------------------------------------------------------------------------------------------
+# Signs and verifies messages of spilled requests (SITE_SPILL_KEY).
+#
+# HMAC-SHA256 over the whole message but for the signature itself, as JSON with sorted keys: so what is said
+# of one seed cannot be said of another.
+
+
+SIGNATURE_KEY: Final = "site_signature"  # in a message's meta
+
+Message = dict[str, Any]
+
+
+def signed(message: Mapping[str, Any], key: bytes) -> Message:
+    """The message, which has a `meta`, with its signature."""
+    return {**message, "meta": {**message["meta"], SIGNATURE_KEY: _signature(message, key)}}
+
+
+def is_signed(message: Mapping[str, Any], keys: Sequence[bytes]) -> bool:
+    """Whether the signature in `meta` was made with one of the keys."""
+    given = message["meta"].get(SIGNATURE_KEY)
+    if not isinstance(given, str) or not given.isascii():
+        return False
+    return any(hmac.compare_digest(given, _signature(message, key)) for key in keys)
+
+
+def _signature(message: Mapping[str, Any], key: bytes) -> str:
+    meta = {name: value for name, value in message["meta"].items() if name != SIGNATURE_KEY}
+    text = json.dumps({**message, "meta": meta}, sort_keys=True, separators=(",", ":"))
+    return hmac.new(key, text.encode(), "sha256").hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
 from typing import Final, NamedTuple, Self
@@ -101,3 +102,123 @@ def _is_chosen(settings: SettingsView, topic: str) -> bool:
     priority_of = getattr(settings, "getpriority", None)
     priority = priority_of(TOPIC) if priority_of is not None else None
     return topic != _USUAL or (priority or 0) > _PROJECT
+
+
+# --- topics ----------------------------------------------------------------------------------------------
+# All topics of a crawl, under one name each for crawls and commands alike. No two may be the same.
+
+
+DEAD_LETTERS: Final = "SITE_DEAD_LETTER_TOPIC"
+STATISTICS: Final = "SITE_STATS_TOPIC"
+TASKS: Final = "SITE_TASK_TOPIC"
+EVENTS: Final = "SITE_TASK_EVENTS_TOPIC"
+_OF_SINKS: Final = ("SITE_RESULTS_TOPIC", "SITE_ITEMS_TOPIC")
+
+
+class CrawlTopics(NamedTuple):
+    """`seeds` is where seeds go that name no topic; the other names are derived from it."""
+
+    seeds: str
+    tiers: tuple[str, ...]  # all seed topics
+    dead_letters: str
+    statistics: str
+    tasks: str
+    events: str
+
+    @property
+    def parked(self) -> str:
+        """Of seeds that wait until their task goes on."""
+        return f"{self.seeds}.parked"
+
+    @property
+    def control(self) -> str:
+        """Of the log that tells the end of tasks."""
+        return f"{self.tasks}.control"
+
+    @property
+    def clock(self) -> str:
+        """Of records that tell the broker's time."""
+        return f"{self.tasks}.clock"
+
+    @property
+    def pages(self) -> str:
+        """Of the pages that the end of a task counts."""
+        return f"{self.tasks}.pages"
+
+    @classmethod
+    def of(cls, settings: SettingsView) -> Self:
+        """Raises ConfigError, also when two settings name one topic."""
+        tiers = Tiers.of(settings)
+        seeds = tiers.main
+        found = cls(
+            seeds,
+            tiers.topics,
+            options.topic(settings, DEAD_LETTERS, f"{seeds}.dead-letters"),
+            options.topic(settings, STATISTICS, f"{seeds}.stats"),
+            options.topic(settings, TASKS, f"{seeds}.tasks"),
+            options.topic(settings, EVENTS, f"{seeds}.task-events"),
+        )
+        found._check(settings)
+        return found
+
+    @classmethod
+    def beside(cls, settings: SettingsView, seeds: str | None) -> Self:
+        """Of the crawl that reads `seeds`: this one, or another with the same settings else."""
+        if seeds is None or seeds in Tiers.of(settings).topics:
+            return cls.of(settings)
+        known = {name: settings.get(name) for name in (DEAD_LETTERS, STATISTICS, TASKS, EVENTS, *_OF_SINKS)}
+        return cls.of(known | {TOPIC: seeds})
+
+    def _check(self, settings: SettingsView) -> None:
+        known: dict[str, str] = {}  # topic: the setting that it comes from
+        for setting, topic in self._named(settings):
+            if topic in known:
+                raise ConfigError(
+                    f"{setting} is {topic!r}, as {known[topic]} is: what is written for one would be read "
+                    "as the other. Name another topic."
+                )
+            known[topic] = setting
+
+    def _named(self, settings: SettingsView) -> Iterator[tuple[str, str]]:
+        of_seeds = TOPICS if settings.get(TOPICS) else TOPIC
+        yield from ((of_seeds, topic) for topic in self.tiers)
+        yield f"the topic of parked seeds of {of_seeds}", self.parked
+        yield TASKS, self.tasks
+        yield f"the control topic of {TASKS}", self.control
+        yield f"the topic of pages of {TASKS}", self.pages
+        yield f"the topic of the time of {TASKS}", self.clock
+        yield EVENTS, self.events
+        yield DEAD_LETTERS, self.dead_letters
+        yield STATISTICS, self.statistics
+        for setting in _OF_SINKS:
+            if topic := options.text(settings, setting):
+                yield setting, topic
+
+
+# --- partitions ------------------------------------------------------------------------------------------
+# The partition of a key, as Kafka's Java client computes it (murmur2).
+
+
+_SEED = 0x9747B28C
+_FACTOR = 0x5BD1E995
+_WORD = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit hash, unsigned (Java shows the same bits as a signed number)."""
+    length = len(data)
+    result = (_SEED ^ length) & _WORD
+    whole = length & ~3
+    for index in range(0, whole, 4):
+        word = int.from_bytes(data[index : index + 4], "little") * _FACTOR & _WORD
+        word = (word ^ word >> 24) * _FACTOR & _WORD
+        result = (result * _FACTOR & _WORD) ^ word
+    if whole < length:
+        result = (result ^ int.from_bytes(data[whole:], "little")) * _FACTOR & _WORD
+    result = (result ^ result >> 13) * _FACTOR & _WORD
+    return result ^ result >> 15
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The number of the partition where messages with this key go."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -13,8 +13,7 @@ from site_spider.options import SettingsView
 from site_spider.results.batch import BatchLimits
 from site_spider.results.exactly_once.held import LONGEST_SPAN_OFFSETS
 from site_spider.seed.seed import FORBIDDEN_META
-from site_spider.seed.tiers import Tiers
-from site_spider.seed.topics import CrawlTopics
+from site_spider.seed.tiers import CrawlTopics, Tiers
 from site_spider.tasks.topics import TaskTopics
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"

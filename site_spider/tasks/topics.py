@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 from site_spider.options import SettingsView
-from site_spider.seed.topics import CrawlTopics
+from site_spider.seed.tiers import CrawlTopics
 
 TASK_HEADER = "task_id"  # of a parked message
 ORIGIN_HEADER = "origin_topic"  # of a parked message: the seed topic that it comes back to

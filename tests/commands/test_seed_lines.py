@@ -8,7 +8,7 @@ import pytest
 
 from site_spider.commands.seed_lines import seed_lines
 from site_spider.errors import SeedError
-from site_spider.seed.strict_json import MAX_MESSAGE_BYTES
+from site_spider.seed.fields import MAX_MESSAGE_BYTES
 
 
 def test_blank_lines_and_comments_are_skipped_but_counted() -> None:

@@ -16,7 +16,7 @@ import pytest
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.errors import LogUnavailable
 from site_spider.resources import resource
-from site_spider.seed.line import seed_message
+from site_spider.seed.seed import seed_message
 from tests.console.consoles import PAGES, Client, Console, form_token
 from tests.console.snapshots import host, iso, seeds, sink, snapshot, task
 

@@ -20,8 +20,7 @@ from site_spider.frontier.weight import size_bytes
 from site_spider.intake.load import MAX_SEED_BYTES
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.ledger import Ledger
-from site_spider.seed.seed import parse_seed
-from site_spider.seed.weight import object_bytes, seed_bytes
+from site_spider.seed.seed import object_bytes, parse_seed, seed_bytes
 from tools.measure.rooms import bare_room
 
 PARTITION = Partition("seeds", 0)

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.errors import SeedError
-from site_spider.seed.line import seed_message
-from site_spider.seed.seed import parse_seed
+from site_spider.seed.seed import parse_seed, seed_message
 from tests.seed.seed_messages import URL
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.seed.partitions import murmur2, partition_of
+from site_spider.seed.tiers import murmur2, partition_of
 
 # from org.apache.kafka.common.utils.UtilsTest
 VECTORS = {

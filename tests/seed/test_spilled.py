@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.errors import SeedError
-from site_spider.seed import signature
+from site_spider.seed import spilled as signature
 from site_spider.seed.fields import MAX_PRIORITY
 from site_spider.seed.seed import parse_seed
 from site_spider.seed.spilled import HOPS, KEY, MOST_HOPS, Spilled
@@ -154,8 +154,11 @@ SIGNED = signature.signed(message(), NEW)
         {**SIGNED, "meta": {**SIGNED["meta"], "url_id": "1"}},
         {**SIGNED, "meta": {**SIGNED["meta"], "colour": "red"}},
         {**SIGNED, "meta": {**SIGNED["meta"], KEY: {"anchor_host": "i.test"}}},
-        {**SIGNED, "meta": {**SIGNED["meta"], signature.KEY: SIGNED["meta"][signature.KEY][:-1]}},
-        *(message(**{signature.KEY: bad}) for bad in (None, "", 1, [], "é", "0" * 64)),
+        {
+            **SIGNED,
+            "meta": {**SIGNED["meta"], signature.SIGNATURE_KEY: SIGNED["meta"][signature.SIGNATURE_KEY][:-1]},
+        },
+        *(message(**{signature.SIGNATURE_KEY: bad}) for bad in (None, "", 1, [], "é", "0" * 64)),
     ],
 )
 def test_with_a_key_what_is_not_signed_is_refused(forged: dict[str, Any]) -> None:

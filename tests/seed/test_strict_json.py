@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from site_spider.errors import SeedError
+from site_spider.seed.fields import MAX_MESSAGE_BYTES, MAX_VALUES
 from site_spider.seed.seed import parse_seed
-from site_spider.seed.strict_json import MAX_MESSAGE_BYTES, MAX_VALUES
 from tests.growth import assert_grows
 from tests.seed.seed_messages import message, parsed, reason_of
 

@@ -16,8 +16,8 @@ from site_spider.adapters.local.log_producer import MESSAGE_LIMIT_BYTES
 from site_spider.errors import ConfigError
 from site_spider.frontier.spill.hosts import Ownership
 from site_spider.page.url import url_id
+from site_spider.seed.fields import MAX_VALUES
 from site_spider.seed.spilled import MOST_HOPS
-from site_spider.seed.strict_json import MAX_VALUES
 from site_spider.service.config import ServiceSettings
 from tests.frontier.spill.test_spill import messages
 from tests.in_process import engine

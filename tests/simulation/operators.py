@@ -17,7 +17,7 @@ from tests.simulation.world import Process
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters.replay import Replay
 from site_spider.errors import LogUnavailable
-from site_spider.seed.line import seed_message
+from site_spider.seed.seed import seed_message
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.orders import TaskOrders

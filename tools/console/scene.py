@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.seed.line import seed_message
+from site_spider.seed.seed import seed_message
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = "<script>window.owned=1</script>"

@@ -17,7 +17,7 @@ from site_spider import runtime
 from site_spider.adapters.local.log_file import LogFile, may_pass, message_id
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.errors import LogUnavailable, SinkRejected
-from site_spider.seed.partitions import partition_of
+from site_spider.seed.tiers import partition_of
 
 logger = logging.getLogger(__name__)
 

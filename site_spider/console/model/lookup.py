@@ -10,8 +10,8 @@ from site_spider.contracts.seed_log import Message, Partition, PartitionProgress
 from site_spider.errors import SeedError
 from site_spider.ledger.metadata import decode
 from site_spider.page.url import canonical_url, host_of, url_id
-from site_spider.seed.line import seed_message
-from site_spider.seed.partitions import partition_of
+from site_spider.seed.seed import seed_message
+from site_spider.seed.tiers import partition_of
 
 _MOST_FOUND = 20
 

@@ -18,8 +18,7 @@ from site_spider.ledger.lineage import Job
 from site_spider.page.url import host_of
 from site_spider.seed import spilled
 from site_spider.seed.seed import DIRECTIVES, parse_seed
-from site_spider.seed.signature import signed
-from site_spider.seed.spilled import Spilled
+from site_spider.seed.spilled import Spilled, signed
 
 CookiesOf = Callable[[Request, Entry], dict[str, str]]
 

@@ -25,7 +25,7 @@ from site_spider.frontier.spill.hosts import Ownership
 from site_spider.frontier.spill.writer import SeedWriter
 from site_spider.frontier.waiting_room import build_load
 from site_spider.page.url import url_id
-from site_spider.seed.partitions import partition_of
+from site_spider.seed.tiers import partition_of
 from site_spider.service.config import ServiceSettings
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
