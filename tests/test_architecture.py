@@ -53,7 +53,7 @@ SET_FROM_OUTSIDE = {
     "frontier/spill/spill.py": {"root": _RECORDS, "job": _RECORDS},
     "ledger/completion.py": {"root": _RECORDS, "job": _RECORDS},
     "ledger/ledger.py": {"entry": _RECORDS, "books": _RECORDS},
-    "page/codec.py": {"decoder": "Python's decoders change how they take errors only so"},
+    "page/decode.py": {"decoder": "Python's decoders change how they take errors only so"},
     "results/dead_letters.py": {"job.root": _RECORDS},
     "results/mishaps.py": {"job": _RECORDS},
     "results/pipeline.py": {"job": _RECORDS},

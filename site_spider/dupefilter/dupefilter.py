@@ -24,7 +24,7 @@ from site_spider.errors import ConfigError
 from site_spider.ledger.entry import Entry, Outcome
 from site_spider.ledger.lifecycle import SeedListener
 from site_spider.ledger.lineage import Job, current_job, first_request, job_of
-from site_spider.page.fingerprint import page_fingerprint, scoped
+from site_spider.page.url import page_fingerprint, scoped
 
 MEMORY = "memory"
 _MARKS_LIMIT = 1_000_000  # that wait for a store that is away: about 150 MB

@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 
 from site_spider.engine.guard import CallbackCancelled, is_being_cancelled
 from site_spider.engine.parts import takes_seeds
-from site_spider.page.plain_url import plain_url
+from site_spider.page.url import plain_url
 
 _NO_LIMIT = 1_000_000  # downloads of a host at a time: the frontier has the say
 

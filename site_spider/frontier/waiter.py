@@ -13,8 +13,7 @@ from site_spider.frontier.waiting_link import WaitingLink
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger import lineage
 from site_spider.ledger.entry import Entry
-from site_spider.page.plain_url import plain_url
-from site_spider.page.url import host_of
+from site_spider.page.url import host_of, plain_url
 
 Waiter = Request | Waiting | WaitingLink
 

@@ -18,7 +18,7 @@ from site_spider.engine.requests import quick_request
 from site_spider.intake.own_requests import OwnRequests
 from site_spider.ledger.entry import Entry
 from site_spider.ledger.lineage import Root
-from site_spider.page.plain_url import is_safe
+from site_spider.page.url import is_safe
 from site_spider.seed.seed import Seed
 
 

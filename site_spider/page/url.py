@@ -7,11 +7,12 @@ UTS 46), IPv6 compressed and without brackets, no port and no final dot.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from ipaddress import IPv6Address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import idna
 from w3lib.url import canonicalize_url
@@ -21,6 +22,7 @@ from site_spider.text import refused, shown
 
 if TYPE_CHECKING:
     from tldextract import TLDExtract
+
 
 MAX_URL_BYTES = 8192
 MAX_HOST_CHARACTERS = 253
@@ -281,3 +283,57 @@ def _with_short_labels(host: str) -> str:
     if any(len(label) > MAX_LABEL_CHARACTERS for label in _LABEL_ENDS.split(host)):
         raise UnicodeError("a label is too long")
     return host
+
+
+# --- plain url -------------------------------------------------------------------------------------------
+# What there is to know of a URL in its usual form, without parsing it.
+
+
+_USUAL = re.compile(r"https?://([a-z0-9._-]+)(?::[0-9]+)?(/[^;?#]*(?:\?[^#]+)?)")
+_SAFE = re.compile(
+    rf"https?://[a-z0-9_-]+(?:\.[a-z0-9_-]+)*{USUAL_PORT}/[A-Za-z0-9/_.~-]*(?:\?[A-Za-z0-9_.~&=-]+)?"
+)
+
+
+class PlainUrl(NamedTuple):
+    """What `urlparse` says of it too."""
+
+    host: str  # its `hostname`
+    target: str  # path and query, as they stand
+
+
+def plain_url(url: str) -> PlainUrl | None:
+    """None for a URL of another form: with a user, a fragment, parameters, capitals in the host, ..."""
+    found = _USUAL.fullmatch(url)
+    return None if found is None else PlainUrl(found[1], found[2])
+
+
+def is_safe(url: str) -> bool:
+    """Whether it is sure that Request leaves a URL as it is, in the encoding UTF-8."""
+    return _SAFE.fullmatch(url) is not None
+
+
+# --- fingerprint -----------------------------------------------------------------------------------------
+# The fingerprint of a page, for a plain GET of a URL.
+#
+# The same bytes as those of Scrapy's own fingerprinter for such a request, so that both can be mixed, at a
+# fraction of its time: no Request is needed, and links repeat, so the last ones are kept. Within a scope,
+# such as a task, the same page has a fingerprint of its own.
+
+
+_KEPT = 16_384  # fingerprints by URL: about 5 MB
+
+
+@lru_cache(maxsize=_KEPT)
+def page_fingerprint(url: str, scope: str | None = None) -> bytes:
+    """The fingerprint of a GET of `url` without a body. Raises ValueError as `canonical_url` does."""
+    described = f'{{"body": "", "headers": {{}}, "method": "GET", "url": {json.dumps(canonical_url(url))}}}'
+    return scoped(hashlib.sha1(described.encode(), usedforsecurity=False).digest(), scope)
+
+
+def scoped(fingerprint: bytes, scope: str | None) -> bytes:
+    """The fingerprint within a scope; itself without one, so that those of earlier versions still hold."""
+    if scope is None:
+        return fingerprint
+    prefix = scope.encode("utf-8", "replace")
+    return hashlib.sha1(b"%b\n%b" % (prefix, fingerprint), usedforsecurity=False).digest()

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 from lxml import etree
 
 from site_spider.page.decode import python_codec
-from site_spider.page.link_base import LinkBase
-from site_spider.page.links import MAX_LINKS, extract_links
+from site_spider.page.links import MAX_LINKS, LinkBase, extract_links
 from site_spider.sources import selectors
 from site_spider.sources.model import ItemField, ItemRule, LinkRule, Selection, Source
 from site_spider.sources.patterns import any_matches, sound

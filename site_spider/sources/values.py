@@ -9,7 +9,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from site_spider.page.link_base import LinkBase, trimmed
+from site_spider.page.links import LinkBase, trimmed
 from site_spider.sources.model import ItemField, ValueStep
 from site_spider.sources.patterns import compiled, sound
 

@@ -13,8 +13,8 @@ import socket
 import sys
 from typing import Any
 
-from site_spider.page.body import BodyLimits
-from site_spider.page.reading import read_text
+from site_spider.page.decode import BodyLimits
+from site_spider.page.links import read_text
 from site_spider.sources.extraction import MAX_PAGE_CHARS, SourcePage, extract
 from site_spider.sources.frames import read_frame, write_frame
 from site_spider.sources.model import Source

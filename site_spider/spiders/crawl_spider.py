@@ -29,10 +29,9 @@ from site_spider.frontier.retry.descriptions import describe_exception, describe
 from site_spider.frontier.sourced import source_of
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.lineage import Job, job_of
-from site_spider.page.body import BodyLimits
-from site_spider.page.plain_url import is_safe
-from site_spider.page.reading import Page, read_page
-from site_spider.page.url import SCOPES, host_of, in_scope, site_of
+from site_spider.page.decode import BodyLimits
+from site_spider.page.links import Page, read_page
+from site_spider.page.url import SCOPES, host_of, in_scope, is_safe, site_of
 from site_spider.results.callbacks import gives_page_result
 from site_spider.results.page_of import page_of
 from site_spider.results.result import Result

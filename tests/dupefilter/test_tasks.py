@@ -12,8 +12,7 @@ from scrapy.utils.request import fingerprint
 
 from site_spider import settings as settings_module
 from site_spider.errors import ConfigError
-from site_spider.page.fingerprint import page_fingerprint
-from site_spider.page.url import url_id
+from site_spider.page.url import page_fingerprint, url_id
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
 from tests.in_process.engine import Crawled, crawl

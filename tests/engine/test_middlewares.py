@@ -27,7 +27,7 @@ from site_spider.engine.log_format import PageLogFormatter
 from site_spider.engine.middlewares import LeanCookies, LeanDownloaderStats, LeanOffsite, request_bytes
 from site_spider.engine.stats import QuickStatsCollector
 from site_spider.engine.unchecked import unchecked
-from site_spider.page.plain_url import plain_url
+from site_spider.page.url import plain_url
 
 URLS = st.builds(
     "http://{}{}".format,

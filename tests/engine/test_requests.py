@@ -13,7 +13,7 @@ from scrapy.http import Headers
 from scrapy.spidermiddlewares.referer import DefaultReferrerPolicy
 
 from site_spider.engine.requests import _SPELLED, QuickHeaders, QuickReferrerPolicy, quick_request
-from site_spider.page.plain_url import is_safe
+from site_spider.page.url import is_safe
 
 NAMES = st.sampled_from(
     ["Content-Type", b"Content-Type", "content-type", b"cookie", "SET-COOKIE", "User-Agent", "x-é", b"X", ""]

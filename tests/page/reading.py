@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
-from site_spider.page import reading as page
-from site_spider.page.body import BodyLimits
-from site_spider.page.codec import Decoding
-from site_spider.page.decode import Decoded, decode_small, find_encoding
+from site_spider.page import links as page
+from site_spider.page.decode import BodyLimits, Decoded, Decoding, decode_small, find_encoding
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from base64 import b64decode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.page.body import BodyLimits, keep_binary, keep_text
+from site_spider.page.decode import BodyLimits, keep_binary, keep_text
 from tests.page.reading import run
 
 

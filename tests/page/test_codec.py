@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.page import codec
-from site_spider.page.codec import MAX_FAULTS, SLICE_BYTES, Decoding
+from site_spider.page import decode
+from site_spider.page.decode import MAX_FAULTS, SLICE_BYTES, Decoding
 from tests.growth import assert_grows
 
 CODECS = {
@@ -48,8 +48,8 @@ def test_slices_give_what_one_call_gives(encoding: str, data: st.DataObject) -> 
     size = data.draw(st.integers(17, 24) if encoding == "iso-2022-jp" else st.integers(1, 9))
     body = b"".join(parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "SLICE_BYTES", size)
-        patch.setattr(codec, "_MENDED_SLICE_BYTES", size)
+        patch.setattr(decode, "SLICE_BYTES", size)
+        patch.setattr(decode, "_MENDED_SLICE_BYTES", size)
         decoding = Decoding(body, encoding)
         text = "".join(decoding.pieces())
     handler = "site_spider.mend" if encoding in ("gb18030", "euc-jp") else "replace"

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.utils.request import fingerprint
 
-from site_spider.page.fingerprint import page_fingerprint
 from site_spider.page.links import extract_links
+from site_spider.page.url import page_fingerprint
 
 HREFS = st.text("ab./?=&%+,:;@!$*()-_~2eE#'\"\\\\[]|é中 ", min_size=1, max_size=20)
 

@@ -7,8 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from lxml import etree
 
-from site_spider.page.link_base import LinkBase, trimmed
-from site_spider.page.links import Links, extract_links
+from site_spider.page.links import LinkBase, Links, extract_links, trimmed
 from site_spider.page.url import MAX_URL_BYTES, check_url
 from tests.page.found_links import BASE, urls
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scrapy import Request
 
-from site_spider.page.plain_url import is_safe
+from site_spider.page.url import is_safe
 
 ODD = r"https?://[a-z0-9._~-]{0,9}(:[0-9]{0,5})?[/?#]?[A-Za-z0-9/._~%&=?# \t'\[\]|{}<>\"^`\\;,+é-]{0,20}"
 FORM = r"https?://[a-z0-9._-]{1,9}(:[1-9][0-9]{0,4})?/[A-Za-z0-9/_.~-]{0,9}(\?[A-Za-z0-9_.~&=-]{1,9})?"

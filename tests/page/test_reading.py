@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.page import codec
-from site_spider.page import reading as page
-from site_spider.page.body import BodyLimits, keep_text
+from site_spider.page import decode
+from site_spider.page import links as page
+from site_spider.page.decode import BodyLimits, keep_text
 from tests.page.reading import run
 
 SIZE = 1_000_000
@@ -18,8 +18,8 @@ SIZE = 1_000_000
 def test_a_large_body_keeps_what_a_small_one_keeps(text: str, max_bytes: int, read_chars: int) -> None:
     limits, body = BodyLimits(max_bytes), text.encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "AT_ONCE_BYTES", -1)
-        patch.setattr(codec, "SLICE_BYTES", 3)
+        patch.setattr(decode, "AT_ONCE_BYTES", -1)
+        patch.setattr(decode, "SLICE_BYTES", 3)
         patch.setattr(page, "_BLOCK_CHARS", 5)
         found = run(page.read_text(body, "text/html; charset=utf-8", limits, read_chars))
     assert found.kept == keep_text(text, limits)

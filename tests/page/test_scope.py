@@ -6,12 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.page.url import (
-    host_of,
-    in_scope,
-    same_scope,
-    site_of,
-)
+from site_spider.page.url import host_of, in_scope, same_scope, site_of
 from tests.page.urls import NEARLY_URLS, SIMPLE_URLS
 
 

@@ -8,13 +8,7 @@ from hypothesis import strategies as st
 from w3lib.url import canonicalize_url
 
 from site_spider.errors import SeedError
-from site_spider.page.url import (
-    MAX_URL_BYTES,
-    canonical_url,
-    check_url,
-    host_of,
-    url_id,
-)
+from site_spider.page.url import MAX_URL_BYTES, canonical_url, check_url, host_of, url_id
 from tests.page.urls import NEARLY_URLS, SIMPLE_URLS
 
 
