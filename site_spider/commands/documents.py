@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple, NoReturn, Self, cast
 
 from site_spider.commands.output import add_format_option, print_json, show
-from site_spider.contracts.reader import ResultReader, StatusFilter
+from site_spider.contracts.sink import ResultReader, StatusFilter
 from site_spider.text import cut, escaped
 
 SHOWN_CHARACTERS = 300  # of a field, when one document is shown

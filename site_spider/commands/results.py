@@ -11,7 +11,7 @@ from site_spider.commands.documents import DocumentFilters, add_filter_options, 
 from site_spider.commands.output import print_table
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.commands.table import Column
-from site_spider.contracts.reader import ResultReader, StatusFilter
+from site_spider.contracts.sink import ResultReader, StatusFilter
 from site_spider.service import plugins as parts
 
 _STATUS, _URL, _ID = Column("STATUS"), Column("URL", shrinks=True), Column("URL_ID", optional=True)

@@ -7,9 +7,10 @@ for all of them, by the delivery.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 Kind = Literal["result", "item"]
@@ -63,6 +64,91 @@ class Sink(Protocol):
     async def open(self) -> None:
         """Connect and create what is missing (index, table). Raises SinkUnavailable, naming
         the setting and the address, or ConfigError."""
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        """Write a batch; one verdict for each record, in order.
+
+        Raises SinkUnavailable when the batch as a whole has to be tried again.
+        """
+
+    async def close(self) -> None:
+        """Release the connection. Never raises."""
+
+
+# --- reader ----------------------------------------------------------------------------------------------
+# The contract of reading results and items back from a store.
+
+
+StatusFilter = int | Literal["none", "failed"] | None
+"""An HTTP status, or "none" (same as "failed") for results without an answer; None: any."""
+
+Fields = Mapping[str, str]
+"""What a document's page must have: `spider`, `host` or `url`."""
+
+ANY: Fields = MappingProxyType({})
+
+
+class ResultReader(Protocol):
+    """Reads from a store of results, or of items. Its methods may block.
+
+    Documents come back as they were written, with their key as `url_id` if they have
+    no such field of their own; items with their key as `_id`. All methods raise
+    SinkUnavailable, which names the setting and the address. A store that does not exist yet is an empty one.
+    """
+
+    address: str  # what a person would recognise: URLs, or the file's path
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Self:
+        """Build from Scrapy settings, without connecting. Raises ConfigError."""
+
+    @classmethod
+    def for_items(cls, settings: Any) -> Self:
+        """The same for items. Raises ConfigError."""
+
+    def get(self, url_id: str) -> dict[str, Any] | None:
+        """One document."""
+
+    def search(
+        self,
+        status: StatusFilter = None,
+        task_id: str | None = None,
+        limit: int | None = 1000,
+        fields: Fields = ANY,
+    ) -> Iterator[dict[str, Any]]:
+        """At most `limit` documents (None: all), in no order to rely on; those just written included."""
+
+    def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
+        """How many documents `search` would find without a limit."""
+
+    def close(self) -> None:
+        """Release the connection."""
+
+
+# --- statistics store ------------------------------------------------------------------------------------
+# The contract of a store of statistics, which everything that SITE_STATS_TO may name fulfils.
+#
+# It is that of a sink (contracts.sink), made by another class method. So a sink with that method is a store
+# of statistics, too. The statistics of a crawl call it, with retries, pauses and a bounded backlog: a store
+# only knows how to write.
+
+
+class StatisticsStore(Protocol):
+    """Takes statistics documents. Its methods never block the event loop.
+
+    A record's `key` is the document's id. Writing a record twice leaves one document. docs/observability.md
+    has the fields of a document; others may be added. That a store is away never slows the crawl.
+    """
+
+    name: str
+
+    @classmethod
+    def for_statistics(cls, settings: Any) -> Self:
+        """Build from Scrapy settings, without connecting. Raises ConfigError."""
+
+    async def open(self) -> None:
+        """Connect and create what is missing. Raises SinkUnavailable, naming the setting and the
+        address, or ConfigError."""
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write a batch; one verdict for each record, in order.

@@ -7,8 +7,7 @@ from typing import cast
 
 from site_spider import options
 from site_spider.contracts.seed_log import LogName, SeedLog
-from site_spider.contracts.sink import Sink
-from site_spider.contracts.statistics_store import StatisticsStore
+from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.errors import ConfigError
 from site_spider.observe.document import MOMENTS
 from site_spider.observe.metrics.measurements import Measurements

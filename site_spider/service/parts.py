@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from scrapy.dupefilters import BaseDupeFilter
 
 from site_spider.contracts.seed_log import LogName, Producer, SeedLog
-from site_spider.contracts.sink import Sink
-from site_spider.contracts.statistics_store import StatisticsStore
+from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.download.bodies import Bodies
 from site_spider.frontier.dispatcher import Dispatcher
 from site_spider.frontier.queues import Queues

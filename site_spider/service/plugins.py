@@ -7,10 +7,8 @@ from typing import Any, cast
 from scrapy.settings import BaseSettings
 
 from site_spider import options
-from site_spider.contracts.reader import ResultReader
 from site_spider.contracts.seed_log import SeedLog
-from site_spider.contracts.sink import Sink
-from site_spider.contracts.statistics_store import StatisticsStore
+from site_spider.contracts.sink import ResultReader, Sink, StatisticsStore
 from site_spider.engine.loading import load_class
 from site_spider.errors import ConfigError
 from site_spider.results.on_demand import OnDemand

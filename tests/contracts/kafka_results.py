@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.adapters.local.store import merged
-from site_spider.contracts.reader import ANY, Fields, StatusFilter
+from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.errors import LogUnavailable, SinkUnavailable, TopicMissing
 
 
 class KafkaResults:
-    """Fulfils `site_spider.contracts.reader.ResultReader` by reading the whole topic."""
+    """Fulfils `site_spider.contracts.sink.ResultReader` by reading the whole topic."""
 
     def __init__(self, settings: dict[str, Any], topic: str = "SITE_RESULTS_TOPIC") -> None:
         self.address = settings["SITE_KAFKA_BROKERS"]

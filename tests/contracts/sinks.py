@@ -24,8 +24,7 @@ from site_spider.adapters.hbase.sink import HBaseSink
 from site_spider.adapters.kafka.config import KafkaConfig
 from site_spider.adapters.kafka.sink import KafkaSink
 from site_spider.adapters.local.results import LocalResults, LocalSink
-from site_spider.contracts.reader import ResultReader
-from site_spider.contracts.sink import Record, Sink
+from site_spider.contracts.sink import Record, ResultReader, Sink
 from tests.contracts.kafka_results import KafkaResults
 
 NOBODY = "http://127.0.0.1:9"  # the discard port: nobody listens

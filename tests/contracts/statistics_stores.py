@@ -20,7 +20,7 @@ from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.adapters.local.results import LocalSink
 from site_spider.adapters.local.store import FILE_NAME
 from site_spider.adapters.redis.statistics import RedisStatistics
-from site_spider.contracts.statistics_store import StatisticsStore
+from site_spider.contracts.sink import StatisticsStore
 from site_spider.errors import TopicMissing
 from tests.contracts.sinks import NOBODY
 

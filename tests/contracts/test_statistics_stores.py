@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.contracts.sink import Answer, Record, Verdict
-from site_spider.contracts.statistics_store import StatisticsStore
+from site_spider.contracts.sink import Answer, Record, StatisticsStore, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts.statistics_stores import NAN, StoreCase, case, store_case
 from tests.in_process import engine

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from warcio.archiveiterator import ArchiveIterator
 
 from site_spider.adapters.local.store import merged, unavailable
-from site_spider.contracts.reader import StatusFilter
+from site_spider.contracts.sink import StatusFilter
 from site_spider.options import SettingsView, text
 
 

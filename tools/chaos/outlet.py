@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from site_spider.contracts.reader import ResultReader
+from site_spider.contracts.sink import ResultReader
 from site_spider.errors import TopicMissing
 from site_spider.service import plugins as parts
 from tools.deployment.deployment import Deployment

@@ -19,8 +19,8 @@ from elasticsearch import Elasticsearch
 from scrapy.settings import Settings
 
 from site_spider.adapters.elasticsearch.options import ElasticsearchOptions
-from site_spider.contracts.reader import ResultReader
 from site_spider.contracts.seed_log import Message, SeedLog
+from site_spider.contracts.sink import ResultReader
 from site_spider.errors import LogUnavailable, TopicMissing
 from site_spider.service import plugins as parts
 

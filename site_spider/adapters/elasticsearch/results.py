@@ -13,7 +13,7 @@ from site_spider.adapters.elasticsearch.node import AnswerTooLarge, BoundedNode
 from site_spider.adapters.elasticsearch.options import ElasticsearchOptions, index_name, items_index
 from site_spider.adapters.elasticsearch.query import query
 from site_spider.adapters.elasticsearch.template import TEXT
-from site_spider.contracts.reader import ANY, Fields, StatusFilter
+from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.options import SettingsView
 from site_spider.results.nulls import without_mark
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from site_spider.adapters.local.store import ITEMS, Table
-from site_spider.contracts.reader import Fields, StatusFilter
+from site_spider.contracts.sink import Fields, StatusFilter
 from site_spider.page.url import beginnings_of
 
 # a document may be somebody else's text

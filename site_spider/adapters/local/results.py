@@ -25,8 +25,7 @@ from site_spider.adapters.local.store import (
     keep_seconds,
     unavailable,
 )
-from site_spider.contracts.reader import ANY, Fields, StatusFilter
-from site_spider.contracts.sink import Record, Verdict
+from site_spider.contracts.sink import ANY, Fields, Record, StatusFilter, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView, text
 from site_spider.results.nulls import without_mark
