@@ -49,7 +49,7 @@ from site_spider.engine.http_bounds import OversizedAnswer
 from site_spider.engine.parts import part_of, provide
 from site_spider.engine.signals import is_heard
 from site_spider.frontier.waiting_room import WaitingRoom
-from site_spider.ledger.lineage import Unattributed
+from site_spider.ledger.completion import Unattributed
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from scrapy.crawler import Crawler
 from site_spider.download.address import is_address, is_metadata_name
 from site_spider.download.resolver import addresses_of
 from site_spider.engine.parts import part_of, provide
-from site_spider.ledger.lineage import Unattributed
+from site_spider.ledger.completion import Unattributed
 
 _AHEAD_SECONDS = 10.0  # what was found counts for so long for who comes next
 _LOOKUP_SECONDS = 30.0  # a resolver that has no thread says nothing at all

@@ -21,9 +21,8 @@ from site_spider.engine.bases import DupeFilterBase
 from site_spider.engine.loading import load_class
 from site_spider.engine.parts import takes_seeds
 from site_spider.errors import ConfigError
-from site_spider.ledger.entry import Entry, Outcome
-from site_spider.ledger.lifecycle import SeedListener
-from site_spider.ledger.lineage import Job, current_job, first_request, job_of
+from site_spider.ledger.completion import Job, SeedListener, current_job, first_request, job_of
+from site_spider.ledger.ledger import Entry, Outcome
 from site_spider.page.url import page_fingerprint, scoped
 
 MEMORY = "memory"

@@ -22,9 +22,9 @@ from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError
 from site_spider.intake.seed_queue import SeedQueue, Waiting, seed_request
-from site_spider.ledger import lineage
+from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Outcome
+from site_spider.ledger.ledger import Outcome
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 
 from site_spider import meta_keys
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lifecycle import SeedListener
+from site_spider.ledger.completion import SeedListener
+from site_spider.ledger.ledger import Entry
 
 
 def use_jar_of(request: Request, entry: Entry) -> None:

@@ -21,7 +21,7 @@ from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider import meta_keys
 from site_spider.engine.cookie_jar import Jars, bounded
-from site_spider.ledger.entry import Entry
+from site_spider.ledger.ledger import Entry
 from site_spider.page.url import is_public_suffix, plain_url
 
 ROBOTS_COUNTED = "robotstxt/"  # stands before Scrapy's name where what is robots.txt is counted again

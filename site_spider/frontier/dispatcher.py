@@ -17,9 +17,8 @@ from site_spider.frontier.queues import Queues
 from site_spider.frontier.waiting_link import WaitingLink, as_request
 from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.seed_queue import Waiting, seed_request
-from site_spider.ledger import lineage
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.lineage import Job
+from site_spider.ledger import completion as lineage
+from site_spider.ledger.completion import Completion, Job
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.results import Results
 

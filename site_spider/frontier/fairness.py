@@ -11,7 +11,7 @@ from site_spider.bounded_dict import BoundedDict
 from site_spider.frontier.waiter import Waiter
 from site_spider.frontier.waiting_link import WaitingLink
 from site_spider.intake.seed_queue import Waiting
-from site_spider.ledger import lineage
+from site_spider.ledger import completion
 
 WeightOf = Callable[[str | None], float]  # of a task; None: of what has none
 RateOf = Callable[[str | None], float | None]  # requests a second over the whole group; None: no limit
@@ -33,7 +33,7 @@ def flow_of(waiter: Waiter) -> TaskFlow | None:
     """None for what no seed stands behind."""
     if isinstance(waiter, Waiting):
         return TaskFlow(waiter.seed.task_id, waiter.entry.partition.topic)
-    job = waiter.parent if isinstance(waiter, WaitingLink) else lineage.job_of(waiter)
+    job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
     if job is None:
         return None
     root = job.root

@@ -9,7 +9,7 @@ from scrapy import Request
 from site_spider import meta_keys
 from site_spider.engine.cookies import use_jar_of
 from site_spider.frontier.sourced import SeedHeaders, prepare
-from site_spider.ledger.lineage import Job
+from site_spider.ledger.completion import Job
 from site_spider.results.callbacks import Callbacks
 from site_spider.sources.library import Library
 

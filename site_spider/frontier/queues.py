@@ -13,9 +13,8 @@ from site_spider.frontier.spill.spill import Spill
 from site_spider.frontier.waiter import Waiter
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.seed_queue import SeedQueue, Waiting
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lineage import Job
+from site_spider.ledger.completion import Completion, Job
+from site_spider.ledger.ledger import Entry
 from site_spider.results.dead_letters import DeadLetters
 
 logger = logging.getLogger(__name__)

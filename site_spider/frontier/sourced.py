@@ -8,7 +8,7 @@ from typing import Any
 from scrapy import Request
 
 from site_spider.frontier.host_queue import HostPolicy
-from site_spider.ledger.lineage import Job, job_of
+from site_spider.ledger.completion import Job, job_of
 from site_spider.page.url import host_of
 from site_spider.seed.seed import Seed
 from site_spider.sources.library import Library

@@ -11,8 +11,8 @@ from scrapy.utils.httpobj import urlparse_cached
 from site_spider import meta_keys
 from site_spider.frontier.waiting_link import WaitingLink
 from site_spider.intake.seed_queue import Waiting
-from site_spider.ledger import lineage
-from site_spider.ledger.entry import Entry
+from site_spider.ledger import completion
+from site_spider.ledger.ledger import Entry
 from site_spider.page.url import host_of, plain_url
 
 Waiter = Request | Waiting | WaitingLink
@@ -32,7 +32,7 @@ def seed_entry(waiter: Waiter) -> Entry | None:
     """The seed that it waits for; None when there is none."""
     if isinstance(waiter, Waiting):
         return waiter.entry
-    job = waiter.parent if isinstance(waiter, WaitingLink) else lineage.job_of(waiter)
+    job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
     return None if job is None else job.entry
 
 

@@ -14,7 +14,7 @@ from scrapy import Request
 
 from site_spider import meta_keys
 from site_spider.engine.requests import quick_request
-from site_spider.ledger.lineage import Job
+from site_spider.ledger.completion import Job
 
 _REFERER = "Referer"
 _META = frozenset({"depth", meta_keys.JOB})

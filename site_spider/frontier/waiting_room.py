@@ -23,9 +23,8 @@ from site_spider.frontier.waiting_link import WaitingLink, as_link
 from site_spider.frontier.weight import size_bytes
 from site_spider.intake.load import Load
 from site_spider.intake.seed_queue import Waiting
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lineage import Job, job_of
+from site_spider.ledger.completion import Completion, Job, job_of
+from site_spider.ledger.ledger import Entry
 
 _MOST_PASSED = 300  # of what cannot begin now, before others have the event loop
 

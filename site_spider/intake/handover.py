@@ -16,7 +16,7 @@ from scrapy.core.engine import ExecutionEngine
 
 from site_spider.contracts.seed_log import Partition
 from site_spider.engine import hooks as engine_hooks
-from site_spider.ledger import lineage
+from site_spider.ledger import completion
 from site_spider.results.sinks import Sinks
 
 SINK_SECONDS = 30.0  # for sinks to take results; one that needs longer is as good as away
@@ -69,5 +69,5 @@ class Handover:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _is_downloading(self, partitions: Collection[Partition]) -> bool:
-        jobs = map(lineage.job_of, engine_hooks.requests_in_progress(self._engine))
+        jobs = map(completion.job_of, engine_hooks.requests_in_progress(self._engine))
         return any(job is not None and job.entry.live and job.entry.partition in partitions for job in jobs)

@@ -16,8 +16,8 @@ from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message
 from site_spider.engine.requests import quick_request
 from site_spider.intake.own_requests import OwnRequests
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lineage import Root
+from site_spider.ledger.completion import Root
+from site_spider.ledger.ledger import Entry
 from site_spider.page.url import is_safe
 from site_spider.seed.seed import Seed
 

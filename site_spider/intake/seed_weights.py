@@ -5,8 +5,8 @@ from __future__ import annotations
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import SeedError
 from site_spider.intake.load import Load
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lifecycle import SeedListener
+from site_spider.ledger.completion import SeedListener
+from site_spider.ledger.ledger import Entry
 from site_spider.seed.seed import Seed, seed_bytes
 
 

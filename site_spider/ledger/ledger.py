@@ -27,13 +27,148 @@ knows the time, Kafka or Scrapy; one thread uses it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from enum import Enum
+from heapq import heappop, heappush
+from typing import NamedTuple
 
-from site_spider.contracts.seed_log import Partition, Position
+from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import LedgerError
-from site_spider.ledger.books import NOTHING, Books
-from site_spider.ledger.entry import Entry, Outcome
-from site_spider.ledger.suspicion import Suspicion
+from site_spider.ledger import metadata as commit_metadata
+from site_spider.ledger.metadata import NO_SUSPICION, Ahead, Run, Suspicion
+
+# --- entry -----------------------------------------------------------------------------------------------
+# The entry of one seed in flight, and the outcomes of a seed.
+
+
+class Outcome(Enum):
+    """How a seed ended."""
+
+    RESULT = "result"  # its page was fetched and the result acknowledged
+    FAILURE = "failure"  # a failure result with a description was acknowledged
+    FILTERED = "filtered"  # it had been done before
+    DEAD_LETTER = "dead_letter"  # set aside with a reason
+    SPILLED = "spilled"  # handed on to the log as other seeds
+    CANCELLED = "cancelled"  # it had not begun when its task was cancelled or expired
+
+
+class Entry:
+    """One seed in flight: where it came from, its open holds and, once known, its outcome."""
+
+    __slots__ = ("epoch", "holds", "live", "offset", "outcome", "partition")
+
+    def __init__(self, partition: Partition, offset: int, epoch: int) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.epoch = epoch
+        self.holds = 1
+        self.live = True  # False once its partition was revoked
+        self.outcome: Outcome | None = None
+
+    @property
+    def position(self) -> str:
+        """Where it stands in the log, for people."""
+        return f"{self.partition.topic}/{self.partition.number}@{self.offset}"
+
+    def __repr__(self) -> str:
+        state = "live" if self.live else "fenced"
+        return f"<seed {self.position} {state} {self.holds} holds>"
+
+
+# --- books -----------------------------------------------------------------------------------------------
+# The books of one partition: seeds taken, seeds in flight, and the position to commit.
+
+
+NOTHING: frozenset[int] = frozenset()
+
+
+class Books:
+    """One partition during one epoch.
+
+    `besides` names offsets that are open and are to be counted as complete: those whose completion
+    is part of what is about to be committed.
+    """
+
+    __slots__ = ("admitted", "done_ahead", "epoch", "next", "open", "order", "suspicion")
+
+    def __init__(self, epoch: int, committed: Position | None, owner: str) -> None:
+        self.epoch = epoch
+        self.next: int | None = None  # no offset below it will be taken any more; None: not known yet
+        self.open: dict[int, Entry] = {}
+        self.order: deque[int] = deque()  # offsets as taken, ascending; complete ones leave lazily
+        self.done_ahead: deque[Run] = deque()  # runs that an earlier owner completed
+        self.suspicion = NO_SUSPICION
+        self.admitted: set[int] = (
+            set()
+        )  # of the open ones that care is taken with: those that may be under way
+        if committed is not None:
+            self._restore(committed.offset, commit_metadata.decode(*committed), owner)
+
+    def _restore(self, watermark: int, ahead: Ahead, owner: str) -> None:
+        self.next = watermark
+        self.done_ahead.extend(ahead.complete)
+        self.suspicion = ahead.suspicion
+        if ahead.owner and ahead.owner != owner:
+            self.suspicion = ahead.suspicion.after_death(ahead.position, ahead.admitted)
+
+    def watermark(self, besides: Collection[int] = NOTHING) -> int | None:
+        """The first incomplete offset; None while none is known."""
+        while self.order and self.order[0] not in self.open:
+            self.order.popleft()
+        first = next(self._incomplete(besides), None)
+        if first is not None or self.next is None:
+            return first
+        watermark = self.next
+        for start, end in self.done_ahead:  # not handed out again yet, and complete all the same
+            watermark = max(watermark, end) if start <= watermark else watermark
+        return watermark
+
+    def is_done(self, offset: int) -> bool:
+        """Whether an earlier owner completed it; to be asked in ascending order."""
+        while self.done_ahead and self.done_ahead[0][1] <= offset:
+            self.done_ahead.popleft()
+        return bool(self.done_ahead) and self.done_ahead[0][0] <= offset
+
+    def position(self, owner: str, besides: Collection[int] = NOTHING) -> Position | None:
+        """What is safe to commit; `owner` is empty when the partition is left in good order."""
+        watermark = self.watermark(besides)
+        if watermark is None or self.next is None:
+            return None
+        runs = tuple(run for run in self._complete_runs(besides) if run[1] > watermark)
+        suspicion = self.suspicion.without(besides) if besides else self.suspicion
+        admitted = tuple(sorted(self.admitted.difference(besides))) if owner else ()
+        ahead = Ahead(max(self.next, watermark), runs, owner, suspicion, admitted)
+        return Position(watermark, commit_metadata.encode(watermark, ahead))
+
+    def ended(self, offset: int) -> None:
+        """A seed is complete."""
+        del self.open[offset]
+        self.admitted.discard(offset)
+        if self.suspicion is not NO_SUSPICION:
+            self.suspicion = self.suspicion.without((offset,))
+
+    def is_told_by(self, position: Position, besides: Collection[int] = NOTHING) -> bool:
+        """Whether the text of a position had room for all that is complete."""
+        told = commit_metadata.decode(*position).complete
+        farthest = max((end for _, end in self._complete_runs(besides)), default=0)
+        return farthest <= max(position.offset, told[-1][1] if told else 0)
+
+    def _incomplete(self, besides: Collection[int]) -> Iterator[int]:
+        return (offset for offset in self.order if offset in self.open and offset not in besides)
+
+    def _complete_runs(self, besides: Collection[int]) -> Iterator[Run]:
+        """What is complete above the watermark, ascending."""
+        assert self.next is not None
+        after = None
+        for offset in self._incomplete(besides):
+            if after is not None and offset > after:
+                yield after, offset
+            after = offset + 1
+        if after is not None and self.next > after:
+            yield after, self.next
+        yield from ((max(start, self.next), end) for start, end in self.done_ahead if end > self.next)
+
 
 _FINAL = (Outcome.DEAD_LETTER, Outcome.CANCELLED)
 
@@ -238,3 +373,137 @@ class Ledger:
             return self._assigned[partition]
         except KeyError:
             raise LedgerError(f"{partition} is not assigned") from None
+
+
+# --- repeats ---------------------------------------------------------------------------------------------
+# Completes a repeated seed by what this process already did for it.
+#
+# Theory of operation. A partition can leave this process and come back to it: an outage of the broker that
+# outlasts the session takes it away, and the group gives it back. Its next epoch begins at the offset that
+# was committed, so seeds are polled again that were complete here when no commit was possible, or whose
+# work still goes on. Both are facts about the seed, not about an epoch:
+#
+# - An entry that ended (no hold is left) with an outcome, and of which no work was dropped, was
+#   done. `ended` notes it, whether it was live or fenced by then.
+# - An entry that was fenced and has not ended is still under way. Its repeat waits until it
+#   ends, and is done only when the earlier one turned out to be broken: some of its work was dropped.
+#
+# A message is known again by its place and its mark (time and bytes), so that a topic made anew is none of
+# our memory. What lies below a committed offset never comes again, and is forgotten. Nothing here completes
+# a seed or commits: that is the ledger's, in the epoch of the repeat.
+
+
+MOST_KEPT = 100_000  # seeds that are done, of partitions that left; each takes about 300 bytes
+
+Then = Callable[[Outcome | None], None]
+
+
+class Mark(NamedTuple):
+    """What tells a message from another one at the same offset."""
+
+    timestamp_ms: int
+    content: int
+
+
+class _EndedSeeds:
+    """Seeds of one partition that ended, by offset."""
+
+    __slots__ = ("by_offset", "offsets")
+
+    def __init__(self) -> None:
+        self.by_offset: dict[int, tuple[Mark, Outcome]] = {}
+        self.offsets: list[int] = []  # heap
+
+    def add(self, offset: int, mark: Mark, outcome: Outcome) -> None:
+        if offset not in self.by_offset:
+            heappush(self.offsets, offset)
+        self.by_offset[offset] = mark, outcome
+
+    def forget_below(self, offset: int) -> None:
+        while self.offsets and self.offsets[0] < offset:
+            del self.by_offset[heappop(self.offsets)]
+
+
+class Repeats:
+    """The memory of one process; one thread uses it."""
+
+    def __init__(self) -> None:
+        self._marks: dict[Entry, Mark] = {}  # of entries that have not ended
+        self._fenced: dict[tuple[Partition, int], Entry] = {}  # of these, those that go on without an epoch
+        self._waiting: dict[Entry, Then] = {}
+        self._done: dict[Partition, _EndedSeeds] = {}
+
+    def opened(self, entry: Entry, message: Message) -> None:
+        """A seed was taken."""
+        self._marks[entry] = mark_of(message)
+
+    def fenced(self, entry: Entry) -> None:
+        """The partition of a seed was taken away, while its work goes on."""
+        if entry in self._marks:
+            self._fenced[entry.partition, entry.offset] = entry
+
+    def broken(self, entry: Entry) -> None:
+        """Some of a seed's work was dropped, so it is not done, however it ends."""
+        if self._marks.pop(entry, None) is not None:
+            self._unfence(entry)
+            self._tell(entry, None)
+
+    def ended(self, entry: Entry) -> None:
+        """No hold is left on a seed."""
+        mark = self._marks.pop(entry, None)
+        if mark is None:
+            return
+        self._unfence(entry)
+        if entry.outcome is not None:
+            self._done.setdefault(entry.partition, _EndedSeeds()).add(entry.offset, mark, entry.outcome)
+        self._tell(entry, entry.outcome)
+
+    def committed(self, partition: Partition, offset: int) -> None:
+        """What lies below `offset` never comes again."""
+        done = self._done.get(partition)
+        if done is not None:
+            done.forget_below(offset)
+            if not done.offsets:
+                del self._done[partition]
+
+    def left(self, partition: Partition) -> None:
+        """A partition went away; when too much is remembered, what is done of others goes first."""
+        if sum(len(done.offsets) for done in self._done.values()) > MOST_KEPT:
+            self._done = {partition: done} if (done := self._done.get(partition)) is not None else {}
+
+    def outcome(self, message: Message) -> Outcome | None:
+        """How this message ended here before; None when it did not, or nothing is known."""
+        done = self._done.get(message.partition)
+        known = done.by_offset.get(message.offset) if done is not None else None
+        return known[1] if known is not None and known[0] == mark_of(message) else None
+
+    def wait(self, message: Message, then: Then) -> bool:
+        """Whether its work still goes on from before; `then` is called with its outcome when it ends.
+
+        The outcome is None when it has to be done after all. It replaces an earlier `then`.
+        """
+        entry = self._fenced.get((message.partition, message.offset))
+        if entry is None or self._marks[entry] != mark_of(message):
+            return False
+        self._waiting[entry] = then
+        return True
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the repeat of a seed waits for work that goes on from before."""
+        return bool(self._waiting)
+
+    def _unfence(self, entry: Entry) -> None:
+        place = entry.partition, entry.offset
+        if self._fenced.get(place) is entry:
+            del self._fenced[place]
+
+    def _tell(self, entry: Entry, outcome: Outcome | None) -> None:
+        then = self._waiting.pop(entry, None)
+        if then is not None:
+            then(outcome)
+
+
+def mark_of(message: Message) -> Mark:
+    """What a message is known by."""
+    return Mark(message.timestamp_ms, hash((message.key, message.value)))

@@ -23,11 +23,184 @@ import base64
 import binascii
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from site_spider.ledger import suspicion, varints
-from site_spider.ledger.suspicion import NO_SUSPICION, Suspicion
+# --- varints ---------------------------------------------------------------------------------------------
+# Variable-length integers: LEB128, as in Protocol Buffers.
+
+
+_MOST_BITS = 63  # as offsets have
+LARGEST = 2**_MOST_BITS - 1
+
+
+def encode_varints(number: int) -> bytes:
+    """One number, not negative."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def decode_varints(raw: bytes) -> Iterator[int]:
+    """All numbers. Raises ValueError when the last one is cut off, or one has more than 63 bits."""
+    number = shift = 0
+    for byte in raw:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if shift > _MOST_BITS:
+            raise ValueError("a number is too large")
+        if byte < 0x80:
+            yield number
+            number = shift = 0
+    if shift:
+        raise ValueError("a number is cut off")
+
+
+def ascending_to_text(numbers: Iterable[int], start: int) -> str:
+    """Base64 of the steps from `start` to each number; those below `start` are left out."""
+    data, at = bytearray(), start
+    for number in numbers:
+        if number >= start:
+            data += encode_varints(number - at)
+            at = number
+    return base64.b64encode(data).decode()
+
+
+def ascending_from_text(text: str, start: int) -> Iterator[int]:
+    """The inverse of `ascending_to_text`. Raises ValueError for what is none."""
+    at = start
+    for step in decode_varints(base64.b64decode(text, validate=True)):
+        at += step
+        yield at
+
+
+# --- suspicion -------------------------------------------------------------------------------------------
+# Which seeds may have killed their process, and in how many deaths each took part.
+#
+# Theory. A process that dies leaves commits that say "alive"; the next owner of the partition then knows of
+# a death. It counts one for every seed below the committed position that is not complete: that much may
+# have been under way. From then on care is taken with these (`is_careful`): few of them are admitted at a
+# time, and which ones is committed before they begin, so a further death counts for those that were
+# admitted and for no other.
+#
+# A seed at DEATHS_TO_ISOLATE is a suspect. Suspects are done one by one, with nothing else under way in the
+# process; which one is alone is committed before it begins, and that it has ended before anything else
+# begins. A seed that was alone at DEATHS_ALONE deaths is the culprit. More than one, because an operator's
+# kill -9 can hit any seed; twice the same one alone hardly ever.
+
+
+DEATHS_TO_ISOLATE = 3
+DEATHS_ALONE = 2
+
+# The position that was committed last may be older than what was begun at the death.
+CAREFUL_OFFSETS = 2_000
+_MOST_NAMED = 64  # seeds of two deaths, and of three: what is named has to fit into a commit
+
+
+class Suspicion(NamedTuple):
+    """What is known of one partition. Offsets are absolute, and those in tuples ascend.
+
+    `alone` is the offset of the seed that was last done alone and has not ended (-1: none), and
+    `alone_deaths` how many deaths it was alone at. It is alone now if it is among the admitted.
+    """
+
+    below: int = 0  # what is incomplete below it took part in a death; 0: nothing did
+    twice: tuple[int, ...] = ()  # took part in two
+    thrice: tuple[int, ...] = ()  # in DEATHS_TO_ISOLATE or more
+    alone: int = -1
+    alone_deaths: int = 0
+
+    def after_death(self, position: int, admitted: Collection[int]) -> Suspicion:
+        """One more death: of those that care is taken with, the `admitted` were under way."""
+        if self.alone in admitted:
+            # nothing else was under way in the process: this one alone took part
+            return self._replace(alone_deaths=self.alone_deaths + 1)
+        known = {*self.twice, *self.thrice}
+        twice = {*self.twice, *(offset for offset in admitted if offset < self.below)}
+        thrice = {*self.thrice, *known.intersection(admitted)}
+        return self._replace(
+            below=max(self.below, position), twice=_lowest(twice - thrice), thrice=_lowest(thrice)
+        )
+
+    def deaths(self, offset: int) -> int:
+        """How many deaths an incomplete seed has taken part in, at most DEATHS_TO_ISOLATE."""
+        if offset in self.thrice:
+            return DEATHS_TO_ISOLATE
+        return 2 if offset in self.twice else int(offset < self.below)
+
+    def is_careful(self, offset: int) -> bool:
+        """Whether a seed is to be admitted, and committed, before it begins."""
+        return self.below > 0 and offset < self.below + CAREFUL_OFFSETS
+
+    def is_suspect(self, offset: int) -> bool:
+        """Whether a seed has to be done alone."""
+        return offset in self.thrice
+
+    def is_culprit(self, offset: int) -> bool:
+        """Whether a seed is to be set aside."""
+        return offset == self.alone and self.alone_deaths >= DEATHS_ALONE
+
+    def isolating(self, offset: int) -> Suspicion:
+        """A suspect is about to be done alone."""
+        return self if offset == self.alone else self._replace(alone=offset, alone_deaths=0)
+
+    def acquitted(self) -> Suspicion:
+        """The culprit was found: the others were there by chance, but for suspects, which are few."""
+        return self._replace(below=0, twice=())
+
+    def without(self, offsets: Collection[int]) -> Suspicion:
+        """These have ended."""
+        alone = (-1, 0) if self.alone in offsets else (self.alone, self.alone_deaths)
+        twice = tuple(offset for offset in self.twice if offset not in offsets)
+        thrice = tuple(offset for offset in self.thrice if offset not in offsets)
+        return Suspicion(self.below, twice, thrice, *alone)
+
+    def is_empty(self, watermark: int) -> bool:
+        """Whether nothing incomplete is under suspicion."""
+        return max(self.below - 1, self.alone, *self.twice, *self.thrice) < watermark
+
+
+NO_SUSPICION = Suspicion()
+
+
+def _lowest(offsets: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(offsets)[:_MOST_NAMED])
+
+
+def encode_suspicion(suspicion: Suspicion, watermark: int) -> str:
+    """Numbers relative to the watermark; empty when nothing incomplete is under suspicion."""
+    if suspicion.is_empty(watermark):
+        return ""
+    numbers = (
+        max(0, suspicion.below - watermark),
+        max(-1, suspicion.alone - watermark),
+        suspicion.alone_deaths,
+    )
+    named = (ascending_to_text(each, watermark) for each in (suspicion.twice, suspicion.thrice))
+    return ",".join((*map(str, numbers), *named))
+
+
+def decode_suspicion(text: str, watermark: int) -> Suspicion:
+    """The inverse of `encode`. Raises ValueError for a text that is not one."""
+    if not text:
+        return NO_SUSPICION
+    *numbers, twice, thrice = text.split(",")
+    below, alone, alone_deaths = map(int, numbers)
+    if min(below, alone + 1, alone_deaths) < 0:
+        raise ValueError(f"not a suspicion: {text!r}")
+    if max(below, alone, alone_deaths) > LARGEST:
+        raise ValueError(f"not a suspicion: {text!r}")
+    return Suspicion(
+        watermark + below if below else 0,
+        _lowest(ascending_from_text(twice, watermark)),
+        _lowest(ascending_from_text(thrice, watermark)),
+        watermark + alone if alone >= 0 else -1,
+        alone_deaths if alone >= 0 else 0,
+    )
+
 
 Run = tuple[int, int]  # first offset, and the one after the last
 
@@ -89,19 +262,16 @@ def _read(watermark: int, text: str) -> Ahead:
         raise ValueError(f"not a text of version {_VERSION}")
     runs = _runs_of_varints(watermark, raw) if kind == "r" else _runs_of_bitmap(watermark, raw)
     ahead = Ahead(watermark + max(0, int(position)), tuple(runs), *_read_state(watermark, state))
-    if (
-        max([ahead.position, *(end for _, end in ahead.complete[-1:]), *ahead.admitted[-1:]])
-        > varints.LARGEST
-    ):
+    if max([ahead.position, *(end for _, end in ahead.complete[-1:]), *ahead.admitted[-1:]]) > LARGEST:
         raise ValueError("an offset is too large")
     return ahead
 
 
 def _state(watermark: int, ahead: Ahead) -> str:
-    numbers = suspicion.encode(ahead.suspicion, watermark)
+    numbers = encode_suspicion(ahead.suspicion, watermark)
     if not ahead.owner and not numbers:
         return ""
-    return f"{ahead.owner or '-'}:{numbers}:{varints.ascending_to_text(ahead.admitted, watermark)}"
+    return f"{ahead.owner or '-'}:{numbers}:{ascending_to_text(ahead.admitted, watermark)}"
 
 
 def _read_state(watermark: int, state: str) -> tuple[str, Suspicion, tuple[int, ...]]:
@@ -110,8 +280,8 @@ def _read_state(watermark: int, state: str) -> tuple[str, Suspicion, tuple[int, 
     owner, numbers, admitted = state.split(":")
     return (
         "" if owner == "-" else owner,
-        suspicion.decode(numbers, watermark),
-        tuple(varints.ascending_from_text(admitted, watermark)),
+        decode_suspicion(numbers, watermark),
+        tuple(ascending_from_text(admitted, watermark)),
     )
 
 
@@ -131,7 +301,7 @@ def _runs_to_bytes(watermark: int, runs: Iterable[Run], room_bytes: int) -> tupl
     data = bytearray()
     at = watermark
     for start, end in runs:
-        pair = varints.encode(start - at) + varints.encode(end - start)
+        pair = encode_varints(start - at) + encode_varints(end - start)
         if len(data) + len(pair) > room_bytes:
             break
         data += pair
@@ -151,7 +321,7 @@ def _bitmap(watermark: int, runs: Iterable[Run], size_bytes: int) -> bytes:
 
 def _runs_of_varints(watermark: int, raw: bytes) -> Iterator[Run]:
     at = watermark
-    numbers = list(varints.decode(raw))
+    numbers = list(decode_varints(raw))
     for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
         start = at + gap
         at = start + length

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from site_spider.histogram import difference
-from site_spider.ledger.entry import Outcome
-from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.observe.counters import counters
 
 MOMENTS: Final = ("interval", "idle", "close")

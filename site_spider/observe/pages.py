@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from site_spider import runtime
 from site_spider.histogram import Histogram
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lineage import Job
+from site_spider.ledger.completion import Job
+from site_spider.ledger.ledger import Entry
 from site_spider.observe.moments import iso
 from site_spider.observe.tasks import TaskCounts, TaskSums
 from site_spider.results.failure_name import failure_name

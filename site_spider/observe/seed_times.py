@@ -8,8 +8,8 @@ from site_spider import runtime
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import SeedError
 from site_spider.histogram import Histogram
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lifecycle import SeedListener
+from site_spider.ledger.completion import SeedListener
+from site_spider.ledger.ledger import Entry
 from site_spider.observe.tasks import TaskSums
 from site_spider.seed.seed import Seed
 

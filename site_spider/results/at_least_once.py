@@ -21,8 +21,7 @@ from site_spider import runtime
 from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, Producer, SeedLog
 from site_spider.contracts.sink import Record
 from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.lineage import Job
+from site_spider.ledger.completion import Completion, Job
 from site_spider.results.commits import Member, Tell, ThreadCommits
 from site_spider.results.silence import Silence
 from site_spider.results.tally import CommitTally

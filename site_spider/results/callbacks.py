@@ -18,7 +18,7 @@ from scrapy import Request, Spider
 
 from site_spider.engine import hooks as engine_hooks
 from site_spider.engine.guard import Callback, guarded, guards
-from site_spider.ledger.lineage import Job, job_of
+from site_spider.ledger.completion import Job, job_of
 from site_spider.results.result import Result
 
 _GIVES_RESULT = "gives_page_result"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, SeedLog
 from site_spider.contracts.sink import Record
-from site_spider.ledger.lineage import Job
+from site_spider.ledger.completion import Job
 from site_spider.results.tally import CommitTally
 
 Tell = Callable[..., None]  # calls on the event loop's thread

@@ -13,9 +13,8 @@ from site_spider import runtime
 from site_spider.contracts.seed_log import Message, MessagePlace, Producer
 from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lineage import Job
+from site_spider.ledger.completion import Completion, Job
+from site_spider.ledger.ledger import Entry
 from site_spider.outage import Outage
 from site_spider.text import escaped
 

@@ -7,7 +7,7 @@ from scrapy.http import Response
 from scrapy.signalmanager import SignalManager
 from twisted.python.failure import Failure
 
-from site_spider.ledger import lineage
+from site_spider.ledger import completion
 from site_spider.results.result import Result
 
 
@@ -42,7 +42,7 @@ def _said(failure: Failure) -> str:
 
 
 def _note(error: str, response: object, item: object = None) -> None:
-    job = lineage.current_job()
+    job = completion.current_job()
     if job is None:
         return
     job.error = error

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from scrapy import Request
 from scrapy.http import Response
 
-from site_spider.ledger.lineage import Job, job_of
+from site_spider.ledger.completion import Job, job_of
 from site_spider.page.url import url_id
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})

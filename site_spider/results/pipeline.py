@@ -13,7 +13,7 @@ from scrapy.exceptions import DropItem, NotConfigured
 from site_spider.engine.cancellation import SafeItemProcessor
 from site_spider.engine.parts import part_of, takes_seeds
 from site_spider.errors import SinkRejected
-from site_spider.ledger import lineage
+from site_spider.ledger import completion
 from site_spider.results.items import item_record, of_page
 from site_spider.results.page_of import page_of
 from site_spider.results.result import Result
@@ -28,7 +28,7 @@ class PlacedItemProcessor(SafeItemProcessor):
 
     def process_item_async(self, item: Any) -> Coroutine[Any, Any, Any]:
         """As Scrapy's."""
-        lineage.take_place(is_item=not isinstance(item, Result))
+        completion.take_place(is_item=not isinstance(item, Result))
         return super().process_item_async(item)
 
 
@@ -55,7 +55,7 @@ class ResultPipeline:
         assert sinks is not None
         document = _result_in(item)
         if document is not None:
-            job = lineage.current_job()
+            job = completion.current_job()
             is_its_page = job is not None and document["url_id"] == job.url_id
             if job is not None and is_its_page:
                 job.page = document  # written again when the callback or a pipeline fails later
@@ -66,7 +66,7 @@ class ResultPipeline:
         return item if sinks.have_room else _later(item, sinks)
 
     def _submit(self, item: Any, results: Results) -> None:
-        request, job = lineage.current_request(), lineage.current_job()
+        request, job = completion.current_request(), completion.current_job()
         if not ItemAdapter.is_item(item):
             raise DropItem(
                 f"{type(item).__qualname__} is no item: give a dict, Item, dataclass, attrs or pydantic"
@@ -75,7 +75,9 @@ class ResultPipeline:
             raise DropItem("the item belongs to no page; give items in callbacks")
         assert self._crawler.spider is not None
         try:
-            record = item_record(item, page_of(request), lineage.current_place(), self._crawler.spider.name)
+            record = item_record(
+                item, page_of(request), completion.current_place(), self._crawler.spider.name
+            )
             results.submit_item(record, job)
         except SinkRejected as error:
             reason = of_page(request.url, f"an item cannot be stored: {error}")
@@ -88,8 +90,8 @@ def _result_in(item: Any) -> dict[str, Any] | None:
     """The document of a page; a pipeline may have made a dict of the Result that the spider gave."""
     if isinstance(item, Result):
         return item.document()
-    is_result = isinstance(item, dict) and item.get("url_id") and lineage.current_job() is not None
-    return item if is_result and lineage.current_place() == 0 else None
+    is_result = isinstance(item, dict) and item.get("url_id") and completion.current_job() is not None
+    return item if is_result and completion.current_place() == 0 else None
 
 
 async def _later(item: Any, sinks: Sinks) -> Any:

@@ -13,10 +13,8 @@ from typing import Any, NamedTuple, Protocol
 from site_spider import runtime
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Outcome
-from site_spider.ledger.lifecycle import SeedListener
-from site_spider.ledger.lineage import Job
+from site_spider.ledger.completion import Completion, Job, SeedListener
+from site_spider.ledger.ledger import Outcome
 from site_spider.page.url import host_of, site_of
 from site_spider.results.commits import Commits
 from site_spider.results.dead_letters import DeadLetters

@@ -43,9 +43,8 @@ from site_spider.intake.seed_weights import SeedWeights
 from site_spider.intake.seeds import Seeds
 from site_spider.intake.soft_limit import SoftLimit
 from site_spider.intake.topic_partitions import TopicPartitions
-from site_spider.ledger.completion import Completion
+from site_spider.ledger.completion import Completion, Lifecycle
 from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.lifecycle import Lifecycle
 from site_spider.observe.identity import Identity
 from site_spider.observe.loop_lag import LoopLag
 from site_spider.observe.memory import rss_bytes

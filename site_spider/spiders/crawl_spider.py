@@ -27,8 +27,7 @@ from site_spider.engine.turns import Turns, run_through
 from site_spider.frontier.links_in_hand import LinksInHand
 from site_spider.frontier.retry.descriptions import describe_exception, describe_retries, describe_status
 from site_spider.frontier.sourced import source_of
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.lineage import Job, job_of
+from site_spider.ledger.completion import Completion, Job, job_of
 from site_spider.page.decode import BodyLimits
 from site_spider.page.links import Page, read_page
 from site_spider.page.url import SCOPES, host_of, in_scope, is_safe, site_of

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SiteSpiderError
-from site_spider.ledger.varints import ascending_from_text, ascending_to_text
+from site_spider.ledger.metadata import ascending_from_text, ascending_to_text
 from site_spider.seed.fields import MAX_ID_BYTES, read_object
 from site_spider.tasks.counts import Counts
 from site_spider.tasks.ending import (

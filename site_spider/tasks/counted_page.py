@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from site_spider.errors import SiteSpiderError
-from site_spider.ledger.lineage import Job, id_of_page
+from site_spider.ledger.completion import Job, id_of_page
 
 _SEPARATOR = "\x1f"
 _BITS = 64  # of the number of a page: two of ten million are equal by a chance of 1 in 400,000

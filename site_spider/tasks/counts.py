@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from site_spider.ledger.entry import Outcome
+from site_spider.ledger.ledger import Outcome
 from site_spider.seed.seed import Seed
 
 _MOVED_HEADER = "moved"

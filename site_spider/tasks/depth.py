@@ -9,7 +9,7 @@ from scrapy.http import Response
 
 from site_spider.engine.parts import part_of
 from site_spider.frontier.depth import PageDepth
-from site_spider.ledger.lineage import job_of
+from site_spider.ledger.completion import job_of
 from site_spider.tasks.states import TaskStates
 
 

@@ -20,8 +20,8 @@ from site_spider.frontier.queues import Queues
 from site_spider.frontier.waiter import Waiter, is_fenced
 from site_spider.frontier.waiting_link import WaitingLink
 from site_spider.intake.seed_queue import Waiting
-from site_spider.ledger import lineage
-from site_spider.ledger.lineage import Job
+from site_spider.ledger import completion
+from site_spider.ledger.completion import Job
 from site_spider.page.url import host_of
 from site_spider.seed.seed import Seed
 from site_spider.tasks.leaving import Leaving
@@ -169,7 +169,7 @@ class TaskGate:
 def _task_id(waiter: Waiter) -> str | None:
     if isinstance(waiter, Waiting):
         return waiter.seed.task_id
-    job = waiter.parent if isinstance(waiter, WaitingLink) else lineage.job_of(waiter)
+    job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
     return None if job is None else job.root.seed.task_id
 
 
@@ -186,7 +186,7 @@ def _is_allowed(state: TaskState, waiter: Waiter) -> bool:
         return _takes_seed(state, waiter.seed)
     if isinstance(waiter, WaitingLink):
         return state.rules.takes_link(waiter.url, waiter.depth)
-    job = lineage.job_of(waiter)
+    job = completion.job_of(waiter)
     if job is None or job is job.root or not _is_first_attempt(waiter):
         return True  # it has begun
     return state.rules.takes_link(waiter.url, job.depth)

@@ -16,9 +16,9 @@ from site_spider.frontier.waiter import Waiter, is_fenced, seed_entry
 from site_spider.frontier.waiting_link import WaitingLink, as_request
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.seed_queue import Waiting, seed_request
-from site_spider.ledger import lineage
+from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Outcome
+from site_spider.ledger.ledger import Outcome
 from site_spider.page.url import host_of
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.results import Results

@@ -35,7 +35,7 @@ from site_spider.frontier.spill.others import Highs
 from site_spider.frontier.waiter import Waiter, is_fenced
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Outcome
+from site_spider.ledger.ledger import Outcome
 from site_spider.page.url import host_of
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import Endings

@@ -8,8 +8,8 @@ from scrapy import Request, Spider
 
 from site_spider import meta_keys
 from site_spider.frontier.dispatcher import Pages
-from site_spider.ledger import lineage
-from site_spider.ledger.lineage import Job
+from site_spider.ledger import completion
+from site_spider.ledger.completion import Job
 from site_spider.page.url import host_of
 from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.state import TaskState
@@ -27,7 +27,7 @@ class TaskPages:
 
     def request_seen(self, request: Request) -> bool:
         """As in Pages; a link that its task does not want is as good as seen, and is not remembered."""
-        job = lineage.job_of(request)
+        job = completion.job_of(request)
         state = (
             self._gate.states.of(job.root.seed.task_id) if job is not None and self._gate.is_needed else None
         )

@@ -14,9 +14,8 @@ from site_spider.contracts.seed_log import Headers, Message
 from site_spider.engine.background import Background
 from site_spider.engine.parts import part_of
 from site_spider.errors import SeedError
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lifecycle import SeedListener
-from site_spider.ledger.lineage import Job, Root
+from site_spider.ledger.completion import Job, Root, SeedListener
+from site_spider.ledger.ledger import Entry
 from site_spider.seed.seed import Seed
 from site_spider.tasks.board import Board, note_key
 from site_spider.tasks.counts import prefix_of

@@ -17,10 +17,8 @@ from site_spider import runtime
 from site_spider.bounded_dict import BoundedDict
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import SeedError
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lifecycle import SeedListener
-from site_spider.ledger.lineage import Job, Root
+from site_spider.ledger.completion import Completion, Job, Root, SeedListener
+from site_spider.ledger.ledger import Entry
 from site_spider.ledger.metadata import decode
 from site_spider.seed.seed import Seed
 from site_spider.tasks.control import Control

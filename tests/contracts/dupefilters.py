@@ -26,8 +26,8 @@ from scrapy.utils.defer import deferred_to_future
 from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lineage import Root
+from site_spider.ledger.completion import Root
+from site_spider.ledger.ledger import Entry
 from site_spider.seed.seed import parse_seed
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process.engine import settings_for

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 from scrapy import Request
 
-from site_spider.ledger import lineage
+from site_spider.ledger import completion
 from tests.download.handler_trials import certificate, handler_of
 from tests.download.raw_answers import Case, RawServer
 
@@ -27,10 +27,10 @@ def _no_collector() -> Iterator[None]:
 
 async def download(handler: Any, url: str) -> weakref.ref[Request]:
     request = Request(url)
-    lineage.work_on(request)
+    completion.work_on(request)
     response = await handler.download_request(request)
     assert response.status == 200
-    assert lineage.current_request() is request  # middlewares and the callback come after this
+    assert completion.current_request() is request  # middlewares and the callback come after this
     return weakref.ref(request)
 
 

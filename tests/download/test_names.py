@@ -14,7 +14,7 @@ from scrapy.utils.test import get_crawler
 
 from site_spider.download import names
 from site_spider.download.names import HostNames
-from site_spider.ledger import lineage
+from site_spider.ledger import completion
 from tests.download.test_many_servers import serving
 from tests.in_process.engine import crawl
 
@@ -97,9 +97,9 @@ def test_a_lookup_keeps_no_request_alive() -> None:
     async def test(made: HostNames, resolver: Resolver) -> None:
         resolver.go.set()
         request = Request("http://a.test/")
-        lineage.work_on(request)
+        completion.work_on(request)
         made.look_ahead("b.test")
-        lineage.work_on(None)
+        completion.work_on(None)
         left = weakref.ref(request)
         del request
         await asyncio.sleep(0.01)

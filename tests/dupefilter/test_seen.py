@@ -10,8 +10,8 @@ from site_spider.contracts.seed_log import Partition
 from site_spider.dupefilter import seen as seen_module
 from site_spider.dupefilter.dupefilter import SeenMarks
 from site_spider.dupefilter.seen import Seen
-from site_spider.ledger.entry import Entry, Outcome
-from site_spider.ledger.lifecycle import Lifecycle
+from site_spider.ledger.completion import Lifecycle
+from site_spider.ledger.ledger import Entry, Outcome
 
 steps = st.lists(
     st.tuples(

@@ -18,7 +18,7 @@ from site_spider.contracts.seed_log import Partition
 from site_spider.engine import cookie_jar
 from site_spider.engine.cookie_jar import Jars
 from site_spider.engine.middlewares import LeanCookies
-from site_spider.ledger.entry import Entry
+from site_spider.ledger.ledger import Entry
 from tests.growth import assert_grows
 
 URL = "http://www.shop.test/a/b"

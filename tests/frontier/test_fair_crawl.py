@@ -13,7 +13,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from site_spider.ledger.entry import Outcome
+from site_spider.ledger.ledger import Outcome
 from site_spider.observe.document import is_conserved
 from site_spider.service.service import SeedService
 from tests.in_process import engine

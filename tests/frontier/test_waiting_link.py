@@ -15,9 +15,9 @@ from site_spider.engine.guard import guarded
 from site_spider.frontier.spill.writer import SeedWriter
 from site_spider.frontier.waiting_link import as_link, as_request
 from site_spider.intake.seed_queue import Waiting, seed_request
-from site_spider.ledger import lineage
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lineage import Job, Root
+from site_spider.ledger import completion
+from site_spider.ledger.completion import Job, Root
+from site_spider.ledger.ledger import Entry
 from site_spider.seed.seed import parse_seed
 from site_spider.seed.spilled import Spilled
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -63,7 +63,7 @@ def test_a_plain_link_comes_out_as_it_went_in(headers: dict[str, str]) -> None:
     assert fingerprint(made) == fingerprint(request)
     assert made.meta.keys() == request.meta.keys()
     assert made.meta["depth"] == 2
-    assert lineage.job_of(made) is its_job
+    assert completion.job_of(made) is its_job
     assert (its_job.parent, its_job.root, its_job.depth) == (job.parent, job.root, job.depth)
 
 
@@ -215,5 +215,5 @@ def test_an_attempt_goes_on_with_its_document_and_its_counts() -> None:
     assert (job.url, job.method, job.url_id) == ("http://h.test/first", "GET", "mine")
     assert seed.not_extract
     assert seed.extra == {"colour": None}
-    first = lineage.first_request(made, job)
+    first = completion.first_request(made, job)
     assert fingerprint(first) == fingerprint(Request("http://h.test/first"))

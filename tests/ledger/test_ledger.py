@@ -13,8 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LedgerError
 from site_spider.ledger import metadata as commit_metadata
-from site_spider.ledger.entry import Entry, Outcome
-from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.ledger import Entry, Ledger, Outcome
 
 PARTITIONS = [Partition("seeds", number) for number in range(3)]
 partitions = st.sampled_from(PARTITIONS)

@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from site_spider.contracts.seed_log import Message, Partition, Position
-from site_spider.ledger import repeats as module
-from site_spider.ledger.entry import Entry, Outcome
-from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.repeats import Repeats
+from site_spider.ledger import ledger as module
+from site_spider.ledger.ledger import Entry, Ledger, Outcome, Repeats
 
 P = Partition("seeds", 0)
 OTHER = Partition("seeds", 1)

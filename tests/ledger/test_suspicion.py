@@ -10,12 +10,18 @@ from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LedgerError
-from site_spider.ledger.entry import Entry, Outcome
-from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.metadata import MAX_BYTES, Ahead
+from site_spider.ledger.ledger import Entry, Ledger, Outcome
+from site_spider.ledger.metadata import (
+    CAREFUL_OFFSETS,
+    MAX_BYTES,
+    NO_SUSPICION,
+    Ahead,
+    Suspicion,
+    decode_suspicion,
+    encode_suspicion,
+)
 from site_spider.ledger.metadata import decode as decode_ahead
 from site_spider.ledger.metadata import encode as encode_ahead
-from site_spider.ledger.suspicion import CAREFUL_OFFSETS, NO_SUSPICION, Suspicion, decode, encode
 
 P = Partition("seeds", 0)
 
@@ -102,7 +108,7 @@ def test_it_survives_the_text_of_a_commit(
         watermark + alone if alone >= 0 else -1,
         deaths if alone >= 0 else 0,
     )
-    assert decode(encode(suspicion, watermark), watermark) == suspicion
+    assert decode_suspicion(encode_suspicion(suspicion, watermark), watermark) == suspicion
 
 
 def test_a_partition_left_in_good_order_tells_of_no_death() -> None:
@@ -225,7 +231,7 @@ def test_dying_alone_is_no_death_of_the_others() -> None:
 def test_a_damaged_text_is_refused(text: str) -> None:
     """The commit metadata as a whole then counts as empty."""
     with pytest.raises(ValueError, match=r"suspicion|invalid|unpack|base64|cut off"):
-        decode(text, 0)
+        decode_suspicion(text, 0)
 
 
 def test_a_process_that_finds_its_own_name_has_not_died() -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 from site_spider.contracts.seed_log import Partition
 from site_spider.frontier.levels import PROXY_LEVEL, queue_lengths
-from site_spider.ledger.entry import Outcome
-from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.observe import document as statistics
 from site_spider.observe.document import Series
 from site_spider.results.name_counts import NameCounts

@@ -11,7 +11,7 @@ import pytest
 
 from site_spider.contracts.seed_log import Partition
 from site_spider.histogram import Histogram
-from site_spider.ledger.entry import Entry, Outcome
+from site_spider.ledger.ledger import Entry, Outcome
 from site_spider.observe.loop_lag import LoopLag
 from site_spider.observe.pages import PageTally
 from site_spider.observe.pauses import CAUSES, Pauses

@@ -10,10 +10,8 @@ import pytest
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import GroupRebalances, LogUnavailable
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Outcome
-from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.lifecycle import SeedListener
+from site_spider.ledger.completion import Completion, SeedListener
+from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.results.at_least_once import OffsetCommits
 from site_spider.results.commits import Member
 

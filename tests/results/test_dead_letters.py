@@ -13,10 +13,8 @@ from site_spider.contracts.seed_log import Headers, Message, Partition
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable, SinkRejected
 from site_spider.intake.seed_queue import Waiting, seed_request
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Entry, Outcome
-from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.lifecycle import Lifecycle, SeedListener
+from site_spider.ledger.completion import Completion, Lifecycle, SeedListener
+from site_spider.ledger.ledger import Entry, Ledger, Outcome
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.seed.seed import parse_seed
 

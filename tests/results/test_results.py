@@ -10,11 +10,8 @@ import pytest
 
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.intake.seed_queue import Waiting, seed_request
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Entry, Outcome
-from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.lifecycle import Lifecycle
-from site_spider.ledger.lineage import Root, job_of
+from site_spider.ledger.completion import Completion, Lifecycle, Root, job_of
+from site_spider.ledger.ledger import Entry, Ledger, Outcome
 from site_spider.observe.watched import Counted
 from site_spider.results.at_least_once import OffsetCommits
 from site_spider.results.batch import BatchLimits

@@ -10,9 +10,8 @@ import pytest
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LogSilent, LogUnavailable
-from site_spider.ledger.completion import Completion
+from site_spider.ledger.completion import Completion, Lifecycle
 from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.lifecycle import Lifecycle
 from site_spider.results.at_least_once import OffsetCommits
 from site_spider.results.commits import Member
 

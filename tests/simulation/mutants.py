@@ -23,9 +23,9 @@ from site_spider.frontier.spill.spill import Spill
 from site_spider.frontier.waiting_link import WaitingLink
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.intake import Intake
-from site_spider.ledger.books import Books
+from site_spider.ledger.ledger import Books
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Outcome
+from site_spider.ledger.ledger import Outcome
 from site_spider.ledger.ledger import Ledger
 from site_spider.results.at_least_once import OffsetCommits
 from site_spider.results.batch import Batcher

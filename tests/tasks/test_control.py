@@ -19,7 +19,7 @@ from scrapy.http import Response
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.engine.parts import part_of
 from site_spider.errors import LogUnavailable
-from site_spider.ledger.entry import Outcome
+from site_spider.ledger.ledger import Outcome
 from site_spider.observe.document import is_conserved
 from site_spider.service.service import SeedService
 from site_spider.tasks import ends, return_watch, returning

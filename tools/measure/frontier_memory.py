@@ -30,9 +30,8 @@ from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.seed_queue import Waiting
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.lineage import Job, Root
+from site_spider.ledger.completion import Job, Root
+from site_spider.ledger.ledger import Entry, Ledger
 from site_spider.seed.seed import parse_seed
 from site_spider.spiders.crawl_spider import SeedSpider
 from tools.measure.rooms import bare_room

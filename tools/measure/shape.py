@@ -26,7 +26,7 @@ _OWN = frozenset(("self", "cls"))
 class Module(NamedTuple):
     """One file of the code."""
 
-    name: str  # below the folder, such as `ledger/entry.py`
+    name: str  # below the folder, such as `ledger/ledger.py`
     text: str
     tree: ast.Module
 

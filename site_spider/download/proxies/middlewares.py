@@ -41,7 +41,7 @@ from site_spider.download.proxies.targets import PublicTargets
 from site_spider.errors import SiteSpiderError
 from site_spider.frontier.levels import PROXY_LEVEL
 from site_spider.frontier.retry.descriptions import describe_status
-from site_spider.ledger.lineage import Job, job_of
+from site_spider.ledger.completion import Job, job_of
 
 _PROXY, _DONT_RETRY, _AUTHORIZATION = "proxy", "dont_retry", b"Proxy-Authorization"  # as in Scrapy
 _PROXY_WANTS_CREDENTIALS = 407

@@ -29,7 +29,7 @@ from site_spider.engine.background import Background
 from site_spider.frontier.retry.descriptions import describe_exception, describe_status, retried_exceptions
 from site_spider.frontier.robots.cache import Look, RobotsCache, RobotsLimits, State
 from site_spider.frontier.robots.text import bounded
-from site_spider.ledger import lineage
+from site_spider.ledger import completion
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class Robots:
             task.cancel()
 
     async def _fetch(self, origin: str) -> None:
-        lineage.work_on(None)
+        completion.work_on(None)
         self._starting -= 1
         self._count("request_count")
         request = Request(

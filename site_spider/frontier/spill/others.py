@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from scrapy import Request
 
 from site_spider.contracts.seed_log import MessagePlace
-from site_spider.ledger.lineage import Job
+from site_spider.ledger.completion import Job
 
 
 @runtime_checkable

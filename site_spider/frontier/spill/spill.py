@@ -43,10 +43,9 @@ from site_spider.frontier.waiting_link import WaitingLink, as_request
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.frontier.weight import size_bytes
 from site_spider.intake.load import Load
-from site_spider.ledger import lineage
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Entry, Outcome
-from site_spider.ledger.lineage import Job
+from site_spider.ledger import completion as lineage
+from site_spider.ledger.completion import Completion, Job
+from site_spider.ledger.ledger import Entry, Outcome
 from site_spider.page.url import host_of
 from site_spider.results.commits import Commits
 

@@ -13,8 +13,8 @@ from site_spider.engine.guard import unguarded
 from site_spider.errors import SeedError
 from site_spider.frontier.sourced import KEY as SOURCE
 from site_spider.frontier.sourced import source_name
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lineage import Job
+from site_spider.ledger.completion import Job
+from site_spider.ledger.ledger import Entry
 from site_spider.page.url import host_of
 from site_spider.seed import spilled
 from site_spider.seed.seed import DIRECTIVES, parse_seed

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.intake.quarantine.fair_line import CarefulLine
 from site_spider.intake.seed_queue import Waiting
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.lifecycle import SeedListener
+from site_spider.ledger.completion import SeedListener
+from site_spider.ledger.ledger import Entry, Ledger
 from site_spider.page.url import host_of
 
 _FEWEST = 16  # under way while some have been at two deaths: so many would be done one by one

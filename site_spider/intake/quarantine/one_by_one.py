@@ -15,10 +15,9 @@ from collections.abc import Callable, Collection
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.intake.quarantine.few_at_a_time import CommitFirst
 from site_spider.intake.seed_queue import Waiting
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.lifecycle import SeedListener
-from site_spider.ledger.suspicion import DEATHS_ALONE, DEATHS_TO_ISOLATE
+from site_spider.ledger.completion import SeedListener
+from site_spider.ledger.ledger import Entry, Ledger
+from site_spider.ledger.metadata import DEATHS_ALONE, DEATHS_TO_ISOLATE
 
 logger = logging.getLogger(__name__)
 

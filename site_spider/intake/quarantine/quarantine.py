@@ -15,7 +15,7 @@ from site_spider.intake.quarantine.few_at_a_time import Care, CommitFirst
 from site_spider.intake.quarantine.one_by_one import Isolation, culprit_reason
 from site_spider.intake.seed_queue import SeedQueue, Waiting
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Entry
+from site_spider.ledger.ledger import Entry
 from site_spider.results.dead_letters import DeadLetters
 
 

@@ -30,9 +30,7 @@ from typing import Any, NamedTuple
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import BatchError
-from site_spider.ledger.books import NOTHING
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.ledger import NOTHING, Entry, Ledger
 from site_spider.results.batch import BatchLimits
 
 # A bitmap of the text of a commit reaches 18,000 offsets and more; the rest is for what is polled meanwhile.

@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Entry
-from site_spider.ledger.lifecycle import SeedListener
-from site_spider.ledger.lineage import Job, Root
+from site_spider.ledger.completion import Completion, Job, Root, SeedListener
+from site_spider.ledger.ledger import Entry
 from site_spider.outage import Outage
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member, Tell

@@ -13,7 +13,7 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 
-from site_spider.ledger import lineage
+from site_spider.ledger import completion
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
 
@@ -26,13 +26,13 @@ class Hosts:
     def __init__(self) -> None:
         self.robots: dict[str, Any] = {}  # host and port -> text, status or exception, or a list of such
         self.asked: list[tuple[float, str, str]] = []  # when, host and port, path
-        self.jobs: list[lineage.Job | None] = []  # for which robots.txt was asked for
+        self.jobs: list[completion.Job | None] = []  # for which robots.txt was asked for
 
     async def answer(self, request: Request) -> Response:
         url = urlsplit(request.url)
         self.asked.append((asyncio.get_running_loop().time(), url.netloc, url.path))
         if url.path == "/robots.txt":
-            self.jobs.append(lineage.current_job())
+            self.jobs.append(completion.current_job())
         else:
             await asyncio.sleep(0.01)
             return page(request, "<a href=/private/link><a href=/public/link>")

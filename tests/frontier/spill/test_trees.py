@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from site_spider.ledger.suspicion import Suspicion
+from site_spider.ledger.metadata import Suspicion
 from tests.frontier.spill.test_spill import messages
 from tests.in_process.engine import crawl
 from tests.in_process.linked_site import Site, seed, site

@@ -17,8 +17,7 @@ from site_spider.contracts.seed_log import Listener, Message, Partition, Positio
 from site_spider.intake.receiver import Arrival
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.metadata import Ahead
-from site_spider.ledger.suspicion import Suspicion
+from site_spider.ledger.metadata import Ahead, Suspicion
 from site_spider.seed.seed import parse_seed
 from site_spider.service import plugins as parts
 from site_spider.service.service import SeedService

@@ -10,8 +10,7 @@ from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import BatchError
 from site_spider.ledger import metadata as commit_metadata
-from site_spider.ledger.entry import Entry, Outcome
-from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.ledger import Entry, Ledger, Outcome
 from site_spider.results.batch import BatchLimits
 from site_spider.results.exactly_once.held import HeldResults, Link
 

@@ -12,11 +12,8 @@ from scrapy import Request
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
-from site_spider.ledger.completion import Completion
-from site_spider.ledger.entry import Entry, Outcome
-from site_spider.ledger.ledger import Ledger
-from site_spider.ledger.lifecycle import Lifecycle, SeedListener
-from site_spider.ledger.lineage import Root, job_of
+from site_spider.ledger.completion import Completion, Lifecycle, Root, SeedListener, job_of
+from site_spider.ledger.ledger import Entry, Ledger, Outcome
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member
 from site_spider.results.exactly_once.commits import TransactionCommits, TransactionOutcome
