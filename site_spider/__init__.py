@@ -9,8 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from site_spider.results.page_of import page_of
-    from site_spider.results.result import Result
+    from site_spider.results.document import Result, page_of
     from site_spider.service.addon import Addon
     from site_spider.service.seed_producer import SeedProducer
     from site_spider.spiders.crawl_spider import SeedSpider, to_topic
@@ -19,10 +18,10 @@ __all__ = ["Addon", "Result", "SeedProducer", "SeedSpider", "page_of", "to_topic
 
 _HOMES = {
     "Addon": "site_spider.service.addon",
-    "Result": "site_spider.results.result",
+    "Result": "site_spider.results.document",
     "SeedProducer": "site_spider.service.seed_producer",
     "SeedSpider": "site_spider.spiders.crawl_spider",
-    "page_of": "site_spider.results.page_of",
+    "page_of": "site_spider.results.document",
     "to_topic": "site_spider.spiders.crawl_spider",
 }
 

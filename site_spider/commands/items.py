@@ -17,7 +17,7 @@ from site_spider.commands.documents import (
 from site_spider.commands.output import print_table
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.commands.table import Column
-from site_spider.results.items import PAGE
+from site_spider.results.document import PAGE
 from site_spider.service import plugins as parts
 
 _COLUMNS = (Column("ID", shrinks=True), Column("ITEM", shrinks=True), Column("PAGE", shrinks=True))

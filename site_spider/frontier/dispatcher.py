@@ -19,8 +19,7 @@ from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.seed_queue import Waiting, seed_request
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job
-from site_spider.results.dead_letters import DeadLetters
-from site_spider.results.results import Results
+from site_spider.results.results import DeadLetters, Results
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from site_spider import meta_keys
 from site_spider.engine.cookies import use_jar_of
 from site_spider.frontier.sourced import SeedHeaders, prepare
 from site_spider.ledger.completion import Job
-from site_spider.results.callbacks import Callbacks
+from site_spider.results.pipeline import Callbacks
 from site_spider.sources.library import Library
 
 

@@ -15,7 +15,7 @@ from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.seed_queue import SeedQueue, Waiting
 from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import Entry
-from site_spider.results.dead_letters import DeadLetters
+from site_spider.results.results import DeadLetters
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from site_spider.intake.handover import Handover
 from site_spider.intake.load import Load
 from site_spider.intake.soft_limit import SoftLimit
 from site_spider.results.commits import Commits
-from site_spider.results.sinks import Sinks
+from site_spider.results.results import Sinks
 
 
 class BackPressure:

@@ -17,7 +17,7 @@ from scrapy.core.engine import ExecutionEngine
 from site_spider.contracts.seed_log import Partition
 from site_spider.engine import hooks as engine_hooks
 from site_spider.ledger import completion
-from site_spider.results.sinks import Sinks
+from site_spider.results.results import Sinks
 
 SINK_SECONDS = 30.0  # for sinks to take results; one that needs longer is as good as away
 COUNT_SECONDS = 3.0  # for the log to take dead letters and counts of tasks; the rest is repeated

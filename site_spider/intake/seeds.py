@@ -15,8 +15,8 @@ from site_spider.intake.receiver import Arrival
 from site_spider.intake.seed_queue import SeedQueue, Waiting
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Entry, Outcome
-from site_spider.results.dead_letters import DeadLetters
-from site_spider.results.name_counts import NameCounts
+from site_spider.results.failures import NameCounts
+from site_spider.results.results import DeadLetters
 from site_spider.seed.seed import Seed
 
 logger = logging.getLogger(__name__)

@@ -12,9 +12,7 @@ from site_spider.ledger.completion import Job
 from site_spider.ledger.ledger import Entry
 from site_spider.observe.moments import iso
 from site_spider.observe.tasks import TaskCounts, TaskSums
-from site_spider.results.failure_name import failure_name
-from site_spider.results.name_counts import NameCounts
-from site_spider.results.reasons import REASONS, reason_of
+from site_spider.results.failures import REASONS, NameCounts, failure_name, reason_of
 
 MOST_NEWEST: Final = 20
 _LONGEST_URL: Final = 500  # characters

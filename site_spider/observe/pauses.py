@@ -9,7 +9,7 @@ from site_spider import runtime
 from site_spider.intake.back_pressure import BackPressure
 from site_spider.intake.quarantine.quarantine import Quarantine
 from site_spider.intake.seeds import Seeds
-from site_spider.results.sinks import Sinks
+from site_spider.results.results import Sinks
 
 CAUSES: Final = ("sink", "frontier", "span", "suspicion", "kafka", "memory", "stop")
 

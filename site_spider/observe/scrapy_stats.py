@@ -12,7 +12,7 @@ from typing import Any, Final
 from site_spider.engine.middlewares import ROBOTS_COUNTED
 from site_spider.frontier.retry.middleware import RETRIES_COUNTED
 from site_spider.observe.document import Totals
-from site_spider.results.reasons import REASONS
+from site_spider.results.failures import REASONS
 
 Stats = Mapping[str, Any]
 

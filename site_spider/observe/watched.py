@@ -18,7 +18,7 @@ from site_spider.observe.pages import PageTally
 from site_spider.observe.pauses import Pauses
 from site_spider.observe.seed_times import SeedTimes
 from site_spider.observe.tasks import TaskSums
-from site_spider.results.sinks import Sinks
+from site_spider.results.results import Sinks
 from site_spider.tasks.clock import BrokerClock
 
 

@@ -7,14 +7,20 @@ and offsets follow, and `exactly_once.keeper`, where Kafka stores both in one tr
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, Self
 
-from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, SeedLog
+from site_spider import runtime
+from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, Producer, SeedLog
 from site_spider.contracts.sink import Record
-from site_spider.ledger.completion import Job
-from site_spider.results.tally import CommitTally
+from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
+from site_spider.ledger.completion import Completion, Job
+from site_spider.results.delivery import Silence
+from site_spider.results.failures import CommitTally
 
 Tell = Callable[..., None]  # calls on the event loop's thread
 
@@ -97,3 +103,238 @@ class Commits(Protocol):
 
     async def close(self, timeout_seconds: float) -> int:
         """Store what is ready; returns how many seeds are left, which are repeated."""
+
+
+# --- at least once ---------------------------------------------------------------------------------------
+# Commits an offset after every sink has acknowledged the results of its seed.
+#
+# A crash in between repeats seeds, which leaves the same documents. One object is both halves of
+# `results.commits`; `is_awaited`, `join`, `look` and `forget` belong to the intake's thread.
+#
+# The loop says what is wanted, and may not have heard yet that partitions have left. One of them can be
+# back by then, and another process may have committed more meanwhile. So both sides count the leaves, and
+# what the loop wanted is committed only when it had heard of all of them.
+
+
+logger = logging.getLogger(__name__)
+
+_COMMIT_SECONDS = 0.15  # from one to the next, if there is news
+_RETRY_SECONDS = 0.5
+_REBALANCE_SECONDS = 30.0  # more than members have to give partitions up
+
+
+class _First(NamedTuple):
+    """A commit that something waits for."""
+
+    partitions: frozenset[Partition]
+    then: Callable[[], None]
+    not_before: float = 0.0  # monotonic
+
+
+class _Wanted(NamedTuple):
+    """Positions that are safe to commit, and how many leaves the loop had heard of."""
+
+    positions: Mapping[Partition, Position]
+    leaves: int
+
+
+class OffsetCommits:
+    """Commits what is wanted and differs from what was committed last, some times a second."""
+
+    def __init__(self, completion: Completion, producer: Producer, member: Member, tell: Tell) -> None:
+        self._completion = completion
+        self._producer = producer
+        self._member = member
+        self._tell = tell
+        self._wanted = _Wanted({}, 0)  # replaced as a whole by the loop
+        self._leaves = 0  # counted by the intake
+        self._committed: dict[Partition, Position] = {}
+        self._silence = Silence()
+        self._failed = False
+        self._refused_since = 0.0  # monotonic; 0: the last commit was none that was refused
+        self._is_under_way = False  # one commit at a time
+        self._firsts: SimpleQueue[_First] = SimpleQueue()
+        self._first: _First | None = None
+        self._commit_at = 0.0
+        self._tally = CommitTally()
+
+    # --- on the event loop's thread ---------------------------------------------------------------
+
+    @property
+    def tally(self) -> CommitTally:
+        """As in Commits."""
+        return self._tally
+
+    @property
+    def thread(self) -> ThreadCommits:
+        """As in Commits."""
+        return self
+
+    def tick(self) -> None:
+        """As in Commits."""
+        self._wanted = _Wanted(self._completion.positions(), self._wanted.leaves)
+
+    def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
+        """As in Commits."""
+        # what is wanted never falls behind it: a commit of an older state would undo this one
+        self._wanted = self._wanted._replace(positions={**self._wanted.positions, **positions})
+        self._firsts.put(_First(frozenset(positions), then))
+
+    def keep(self, job: Job | None, record: Record) -> None:
+        """Nothing: it is stored."""
+
+    def spill(
+        self,
+        job: Job,
+        key: bytes | None,
+        value: bytes,
+        topic: str | None = None,
+    ) -> Future[Any]:
+        """As in Commits: sent at once."""
+        return self._producer.send(topic or job.entry.partition.topic, key, value)
+
+    @property
+    def stores_records(self) -> bool:
+        """As in Commits: sinks do that."""
+        return False
+
+    def is_taking(self) -> bool:
+        """As in Commits: the sinks say that."""
+        return True
+
+    @property
+    def is_cut_off(self) -> bool:
+        """As in Commits."""
+        return self._silence.is_long
+
+    @property
+    def is_crowded(self) -> bool:
+        """As in Commits: results do not wait for their tree."""
+        return False
+
+    async def close(self, timeout_seconds: float) -> int:  # noqa: ARG002
+        """As in Commits: the intake commits when it leaves."""
+        return 0
+
+    # --- on the intake's thread -------------------------------------------------------------------
+
+    @property
+    def is_awaited(self) -> bool:
+        """As in ThreadCommits."""
+        return self._first is not None or self._is_under_way
+
+    def join(self, log: SeedLog, listener: Listener) -> Consumer:
+        """As in ThreadCommits."""
+        consumer = log.consumer(self._member.topics, self._member.group, listener)
+        self._silence.joined(consumer.session_seconds)
+        return consumer
+
+    def look(self, consumer: Consumer, mine: Set[Partition]) -> None:
+        """As in ThreadCommits."""
+        self._silence.look()
+        if self._is_under_way or self._wanted.leaves != self._leaves:
+            return
+        self._commit_firsts(consumer, mine)
+        if not self._is_under_way and runtime.monotonic() >= self._commit_at:
+            self._commit_at = runtime.monotonic() + _COMMIT_SECONDS
+            self._commit(consumer, mine)
+
+    def forget(self, partitions: Sequence[Partition]) -> None:
+        """As in ThreadCommits."""
+        for partition in partitions:
+            self._committed.pop(partition, None)
+        self._leaves += 1
+        self._is_under_way = False  # its answer says nothing of what is ours now
+        self._tell(self._heard)
+
+    def _heard(self) -> None:
+        self._wanted = _Wanted(self._completion.positions(), self._wanted.leaves + 1)
+
+    def _commit_firsts(self, consumer: Consumer, mine: Set[Partition]) -> None:
+        while not self._is_under_way and (self._first is not None or not self._firsts.empty()):
+            first = self._first = self._first or self._firsts.get_nowait()
+            if runtime.monotonic() < first.not_before:
+                return
+            wanted = self._wanted.positions
+            positions = {p: wanted[p] for p in first.partitions if p in mine and p in wanted}
+            self._begin(consumer, positions, first)
+
+    def _commit(self, consumer: Consumer, mine: Set[Partition]) -> None:
+        wanted = self._wanted.positions
+        changed = {p: w for p, w in wanted.items() if p in mine and self._committed.get(p) != w}
+        if changed:
+            self._begin(consumer, changed, None)
+        elif not mine:
+            self._silence.look_without_partitions()
+        else:  # without partitions it may have lost them in the silence, and has yet to hear of others
+            self._silence.over()
+
+    def _begin(
+        self, consumer: Consumer, positions: Mapping[Partition, Position], first: _First | None
+    ) -> None:
+        self._is_under_way = True
+        self._silence.asked()
+        consumer.begin_commit(positions, partial(self._answered, positions, first, self._leaves))
+
+    def _answered(
+        self,
+        positions: Mapping[Partition, Position],
+        first: _First | None,
+        leaves: int,
+        error: LogUnavailable | None,
+    ) -> None:
+        if leaves != self._leaves:
+            return
+        self._is_under_way = False
+        if not isinstance(error, LogSilent):
+            self._silence.over()
+        if error is None:
+            self._note_committed(positions)
+        else:
+            self._say_failed(error)
+        if first is not None and error is None:
+            self._first = None
+            self._tell(first.then)
+        elif first is not None:
+            self._first = first._replace(not_before=runtime.monotonic() + _RETRY_SECONDS)
+
+    def _note_committed(self, positions: Mapping[Partition, Position]) -> None:
+        self._committed.update(positions)
+        self._refused_since = 0.0
+        self._tally.succeeded()
+        self._tell(self._completion.committed, positions)
+        if self._failed:
+            logger.info("Offsets are committed again")
+            self._failed = False
+
+    def _say_failed(self, error: LogUnavailable) -> None:
+        now = runtime.monotonic()
+        self._refused_since = self._refused_since or now
+        # a rebalance is no trouble, unless it does not end
+        if isinstance(error, GroupRebalances) and now - self._refused_since < _REBALANCE_SECONDS:
+            return
+        self._tally.failed()
+        if not self._failed:
+            logger.warning("Offsets cannot be committed for now, trying again: %s", error)
+        self._failed = True
+
+
+# --- urgency ---------------------------------------------------------------------------------------------
+# Whether results are sent at once instead of waiting for a full batch.
+
+
+class Urgency:
+    """True while one of its reasons holds: few seeds are in flight and others wait for them, or a
+    partition is being revoked.
+    """
+
+    def __init__(self) -> None:
+        self._reasons: list[Callable[[], bool]] = []
+
+    def add(self, *reasons: Callable[[], bool]) -> None:
+        """From now on these count, too."""
+        self._reasons += reasons
+
+    def __call__(self) -> bool:
+        """Whether one of the reasons holds."""
+        return any(reason() for reason in self._reasons)

@@ -25,12 +25,165 @@ from site_spider import runtime
 from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.results.batch import Batch, Batcher, BatchLimits
-from site_spider.results.delivery_log import DeliveryLog
-from site_spider.results.hearing import SILENT_SECONDS, Hearing
-from site_spider.results.opening import open_sink
-from site_spider.results.tally import SinkTally
+from site_spider.results.failures import SinkTally
+from site_spider.text import up_to
+
+# --- log limit -------------------------------------------------------------------------------------------
+# Bounds how many similar lines are logged in a minute.
+
+
+class LogLimit:
+    """Lets `count` lines pass in each period of `period_seconds` and counts the rest."""
+
+    def __init__(self, count: int, period_seconds: float) -> None:
+        self._count = count
+        self._period_seconds = period_seconds
+        self._began_at = -inf
+        self._passed = 0
+        self._held_back = 0
+
+    def admit(self, now: float) -> bool:
+        """Whether the event at `now` may have its line."""
+        if now >= self._began_at + self._period_seconds:
+            self._began_at = now
+            self._passed = 0
+        if self._passed >= self._count:
+            self._held_back += 1
+            return False
+        self._passed += 1
+        return True
+
+    def take_held_back(self) -> int:
+        """How many events had no line since this was last asked."""
+        held_back, self._held_back = self._held_back, 0
+        return held_back
+
+
+# --- delivery log ----------------------------------------------------------------------------------------
+# Log lines of a delivery: an outage once, refusals a few at a time.
+
 
 logger = logging.getLogger(__name__)
+
+LONGEST_REASON = 300  # characters
+
+
+class DeliveryLog:
+    """For the sink of this name; `now` is the event loop's time."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._rejections = LogLimit(count=10, period_seconds=60)
+        self._retries = LogLimit(count=1, period_seconds=60)
+
+    def availability(
+        self, before: float | None, since: float | None, waiting: int, now: float, reason: str
+    ) -> None:
+        """The sink is unavailable `since` a moment, and was `before`; one line when that changed."""
+        if since is not None and before is None:
+            logger.warning("Sink %s is away; %d records wait: %s", self._name, waiting, _shortened(reason))
+        elif since is None and before is not None:
+            logger.info(
+                "Sink %s is back after %.1f s; %d records are waiting.", self._name, now - before, waiting
+            )
+
+    def rejected(self, record: Record, verdict: Verdict, now: float) -> None:
+        """The server refuses a record for good."""
+        if self._rejections.admit(now):
+            more = self._rejections.take_held_back()
+            note = f" ({more} more since the last such line)" if more else ""
+            reason = _shortened(verdict.reason)
+            logger.warning("Sink %s rejected %r: %s%s", self._name, record.key, reason, note)
+
+    def retried(self, count: int, reason: str, now: float) -> None:
+        """The server wants some records again later."""
+        if self._retries.admit(now):
+            logger.warning("Sink %s wants %d records again later: %s", self._name, count, _shortened(reason))
+
+
+def _shortened(reason: str) -> str:
+    line = " ".join(reason.split())
+    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
+
+
+# --- hearing ---------------------------------------------------------------------------------------------
+# When a sink was heard of last: one with writes under way and no answer to any of them is silent.
+
+
+SILENT_SECONDS = 10.0
+
+
+class Hearing:
+    """On the event loop's thread only; `on_silence` is called once in each silence."""
+
+    def __init__(self, on_silence: Callable[[], None]) -> None:
+        self.silent_since: float | None = None  # the event loop's time
+        self._on_silence = on_silence
+        self._timer: asyncio.TimerHandle | None = None
+
+    def asked(self) -> None:
+        """A write has begun."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SILENT_SECONDS, self._is_silent)
+
+    def heard(self, *, goes_on: bool) -> None:
+        """A write has ended; with others under way they are given their time from now on."""
+        self.close()
+        if goes_on:
+            self.asked()
+
+    def close(self) -> None:
+        """Nothing is waited for."""
+        self.silent_since = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+    def _is_silent(self) -> None:
+        self.silent_since = asyncio.get_running_loop().time() - SILENT_SECONDS
+        self._on_silence()
+
+
+# --- opening ---------------------------------------------------------------------------------------------
+# Opens a sink, and waits for one that is away.
+
+
+_SHORTEST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 5.0
+_ATTEMPT_SECONDS = 15.0  # what one attempt is granted even when the whole wait is shorter
+
+
+async def open_sink(sink: Sink, wait_seconds: float) -> None:
+    """Raises SinkUnavailable when it stays away for so long, and ConfigError at once."""
+    now = asyncio.get_running_loop().time
+    deadline = now() + wait_seconds
+    pause = _SHORTEST_PAUSE_SECONDS
+    warned = False
+    while True:
+        failure = await _try_open(sink, max(deadline - now(), _ATTEMPT_SECONDS))
+        if failure is None:
+            break
+        if now() + pause >= deadline:
+            raise failure
+        if not warned:
+            logger.warning("Sink %s is away, waiting%s: %s", sink.name, up_to(wait_seconds), failure)
+            warned = True
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+    if warned:
+        logger.info("Sink %s is there.", sink.name)
+
+
+async def _try_open(sink: Sink, timeout_seconds: float) -> SinkUnavailable | None:
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await sink.open()
+    except SinkUnavailable as error:
+        return error
+    except TimeoutError:
+        return SinkUnavailable(f"{sink.name}: no answer within {timeout_seconds:.0f} s.")
+    return None
+
 
 OnVerdict = Callable[[Verdict], None]
 
@@ -286,3 +439,69 @@ class Delivery:
             done(verdict)
         except Exception as error:  # noqa: BLE001 - the other records of the batch still have to hear
             self._on_failure(error)
+
+
+# --- silence ---------------------------------------------------------------------------------------------
+# How long a commit has waited for an answer of the seed log.
+#
+# When a group does not hear of a member for a session's length, others take its partitions over, and the
+# member cannot know. So it begins nothing new from shortly before then: hosts would be asked by two
+# processes, and what it fetched could not be committed.
+
+
+_SAID_SECONDS = 3.0
+_FORGOTTEN_SECONDS = 60.0
+_SHARE = 0.8  # of the session; what begins at its end would still run when others own the partition
+
+
+class Silence:
+    """The intake's thread says what happens; any thread may ask."""
+
+    def __init__(self) -> None:
+        self._limit_seconds = float("inf")
+        self._since: float | None = None
+        self._is_said = False
+
+    def joined(self, session_seconds: float) -> None:
+        """The process is a member from now on."""
+        self._limit_seconds = session_seconds * _SHARE
+
+    @property
+    def is_long(self) -> bool:
+        """Whether others may own our partitions soon, or own them already."""
+        return self.seconds >= self._limit_seconds
+
+    @property
+    def seconds(self) -> float:
+        """Since the log was asked, without an answer."""
+        since = self._since
+        return 0.0 if since is None else runtime.monotonic() - since
+
+    def asked(self) -> None:
+        """A commit was begun, for the first time or again."""
+        if self._since is None:
+            self._since = runtime.monotonic()
+
+    def look(self) -> None:
+        """Say that the log is silent, once."""
+        if not self._is_said and self.seconds >= min(_SAID_SECONDS, self._limit_seconds):
+            self._is_said = True
+            logger.warning(
+                "The seed log has not answered a commit for %.0f s. After %.0f s nothing new begins until it "
+                "answers, because other members may own the partitions then",
+                self.seconds,
+                self._limit_seconds,
+            )
+
+    def look_without_partitions(self) -> None:
+        """Nothing is asked any more that could be answered: others have the partitions, which is no news."""
+        if self.seconds > _FORGOTTEN_SECONDS:
+            self._since = None
+            self._is_said = False
+
+    def over(self) -> None:
+        """It has answered, or nothing waits for an answer any more."""
+        if self._is_said:
+            logger.info("The seed log answers again after %.1f s", self.seconds)
+        self._since = None
+        self._is_said = False

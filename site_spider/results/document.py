@@ -8,15 +8,85 @@ surrogate pair, a number of more than 64 bits, a key that is no text.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from enum import Enum
 from io import BytesIO
 from math import isfinite
-from types import NoneType
-from typing import Any
+from operator import attrgetter
+from pathlib import PurePath
+from types import MappingProxyType, NoneType
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import orjson
+from itemadapter import ItemAdapter
+from scrapy import Request
+from scrapy.http import Response
 
-from site_spider.errors import SinkRejected
+from site_spider import options, runtime
+from site_spider.contracts.sink import Record
+from site_spider.errors import ConfigError, SinkRejected
+from site_spider.ledger.completion import Job, job_of
+from site_spider.options import SettingsView
+from site_spider.page.url import url_id
+
+# --- result ----------------------------------------------------------------------------------------------
+# The result of one URL.
+
+
+@dataclass(slots=True)
+class Result:
+    """One result document; `url_id` is its `_id`.
+
+    The first four fields after it are the contract with existing indices. Every field is written,
+    also as null, so that nothing of an earlier result of the same `url_id` stays; but for `meta`, which
+    holds fields of the producer's own.
+    """
+
+    url_id: str
+    status: int | None = None  # HTTP status; None when nothing answered
+    headers: str | None = None  # response headers: a JSON object of name -> list of values
+    body: str | None = None  # decoded text; None for binary content and when nothing answered
+    description: str | None = None  # why the download failed; None on success
+    url: str | None = None  # as asked for
+    final_url: str | None = None  # as answered, after redirects
+    host: str | None = None  # of `url`
+    registered_domain: str | None = None  # of `host`, by the public suffix list
+    method: str | None = None
+    task_id: str | None = None
+    depth: int | None = None  # hops from the seed
+    parent_url_id: str | None = None  # of a discovered link: the page it was found on
+    seed_url_id: str | None = None  # of a discovered link: the seed it descends from
+    content_type: str | None = None
+    encoding: str | None = None  # that `body` was decoded with
+    body_base64: str | None = None  # binary content, with SITE_KEEP_BINARY
+    body_truncated: bool = False  # True: the beginning, up to SITE_BODY_MAX_BYTES
+    response_size: int | None = None  # bytes of the whole body, decompressed
+    proxy: str | None = None  # that the answer came through, without credentials; None when directly
+    latency_ms: float | None = None  # from sending the request to the end of the answer's head
+    retries: int | None = None
+    redirects: int | None = None
+    reason: str | None = None  # kind of the failure, without host and counts: `HTTP 404`; None on success
+    fetched_at: str | None = None  # ISO 8601, UTC
+    spider: str | None = None
+    meta: dict[str, Any] = field(default_factory=dict)  # extra fields of the seed's meta
+
+    def document(self) -> dict[str, Any]:
+        """The document as it is stored, without `url_id`'s own key being lost: it stays a field."""
+        found = dict(zip(_NAMES, _values(self), strict=True))
+        if not self.meta:
+            del found["meta"]
+        return found
+
+
+_NAMES = tuple(field.name for field in fields(Result))
+_values = attrgetter(*_NAMES)
+
 
 _any = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
@@ -92,3 +162,336 @@ def shortened(document: Mapping[str, Any], halvings: int) -> Mapping[str, Any] |
     if field == "body_base64":
         length -= length % 4  # what can be decoded
     return {**document, field: body[:length], "body_truncated": True}
+
+
+# --- nulls -----------------------------------------------------------------------------------------------
+# Whose a field is that a result has no value for: a producer's value is never replaced by null.
+#
+# A stored document has a field MARK: the names of those that our last result had no value for, with commas
+# between them. What has a value all the same is the producer's; what has one and is not among them was
+# written by us. The fields of the contract are always written.
+
+
+MARK: Final = "absent"
+ALWAYS: Final = frozenset({"url_id", "status", "headers", "body", "description"})
+_OF_EARLIER_VERSIONS: Final = ("latency_ms", "redirects")  # which wrote every field, and no mark
+
+
+def is_marked(document: Mapping[str, Any]) -> bool:
+    """Whether a document gets a mark: it is a result, and has fields beyond those of the contract."""
+    return document.keys() > ALWAYS
+
+
+def absent(document: Mapping[str, Any]) -> list[str]:
+    """The names of the fields without a value that may be a producer's."""
+    return [name for name, value in document.items() if value is None and name not in ALWAYS]
+
+
+def looked_at(names: Iterable[str]) -> list[str]:
+    """What `kept` needs of a stored document."""
+    return [*names, MARK, *_OF_EARLIER_VERSIONS]
+
+
+def kept(stored: Mapping[str, Any], names: Collection[str]) -> set[str]:
+    """Those of the names that have a producer's value in the stored document."""
+    mark = stored.get(MARK)
+    if isinstance(mark, str):
+        names = set(mark.split(",")) & set(names)
+    elif all(name in stored for name in _OF_EARLIER_VERSIONS):
+        return set()
+    return {name for name in names if stored.get(name) is not None}
+
+
+def marked(document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The document of a result as it is stored where there is none yet."""
+    return {**document, MARK: ",".join(names)}
+
+
+def settled(stored: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is written over a stored document: without nulls for what is a producer's, and with the mark."""
+    if not is_marked(document):
+        return document
+    names = absent(document)
+    theirs = kept(stored, names)
+    over = {name: value for name, value in document.items() if name not in theirs} if theirs else document
+    return marked(over, names)
+
+
+def without_mark(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored document as readers see it."""
+    return {name: value for name, value in document.items() if name != MARK}
+
+
+# --- fields ----------------------------------------------------------------------------------------------
+# Which fields of a result are written, and under which names: SITE_RESULT_FIELDS.
+
+
+SETTING: Final = "SITE_RESULT_FIELDS"
+Fields = Mapping[str, str]  # to their names in a document; empty: all as they are
+_CHOICE: Final = tuple(field.name for field in fields(Result) if field.name not in ALWAYS)
+
+_NAME: Final = re.compile(r"[^\W_][\w.-]*")
+_OURS: Final = frozenset(_CHOICE)
+
+
+def result_fields(settings: SettingsView) -> Fields:
+    """The setting: a list of names, or a mapping to other names. Raises ConfigError."""
+    value = settings.get(SETTING)
+    is_mapping = isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
+    chosen = options.mapping(settings, SETTING) if is_mapping else {name: name for name in _names(settings)}
+    if not chosen:
+        return {}
+    for name in sorted(chosen.keys() - ALWAYS - set(_CHOICE)):
+        raise ConfigError(f"{SETTING} names {name!r}, but a result has: {', '.join(_CHOICE)}.")
+    for name, target in chosen.items():
+        _check(name, target)
+    written = {**{name: name for name in ALWAYS}, **chosen}
+    if len(set(written.values())) < len(written):
+        raise ConfigError(f"{SETTING} gives two fields one name; give each a name of its own.")
+    return written
+
+
+def _names(settings: SettingsView) -> list[str]:
+    value = settings.get(SETTING)
+    is_json = isinstance(value, str) and value.lstrip().startswith("[")
+    return options.texts(settings, SETTING) if is_json else options.names(settings, SETTING)
+
+
+def _check(name: str, target: object) -> None:
+    said = f"{SETTING} maps {name} to {target!r}, but"
+    if not isinstance(target, str) or target == MARK or not _NAME.fullmatch(target):
+        raise ConfigError(
+            f"{said} a name has letters, digits, _, - and dots, begins without _, is not {MARK}."
+        )
+    if name in ALWAYS and target != name:
+        raise ConfigError(f"{said} the name of this field is fixed; leave it out.")
+
+
+def written(document: Mapping[str, Any], names: Fields) -> dict[str, Any]:
+    """The fields of a document that are written, under their names; what no result has stays as it is."""
+    if not names:
+        return dict(document)
+    dropped = _OURS - names.keys()
+    return {names.get(name, name): value for name, value in document.items() if name not in dropped}
+
+
+# --- page of ---------------------------------------------------------------------------------------------
+# What is known of a page besides its response: the seed it belongs to, and where it stands in its tree.
+
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class SeedPage(NamedTuple):
+    """A page of a crawl; `meta` holds the fields of the seed's meta that are data."""
+
+    url: str  # as asked for
+    url_id: str  # the `_id` of its result
+    task_id: str | None = None
+    depth: int = 0  # hops from the seed
+    parent_url_id: str | None = None  # the page it was found on
+    seed_url_id: str | None = None  # the seed that it descends from; None for a seed's own page
+    meta: Mapping[str, Any] = _NOTHING
+
+    @property
+    def parent(self) -> str | None:
+        """The same as `parent_url_id`."""
+        return self.parent_url_id
+
+
+def page_of(response: Response | Request) -> SeedPage:
+    """What is known of a response, or of a request. One that descends from no seed has its URL alone."""
+    request = response if isinstance(response, Request) else response.request
+    job = None if request is None else job_of(request)
+    if job is not None:
+        return page_of_job(job)
+    url = response.url if request is None else request.url
+    depth = 0 if request is None else request.meta.get("depth", 0)
+    return SeedPage(url, url_id(url), depth=depth)
+
+
+def page_of_job(job: Job) -> SeedPage:
+    """The page whose document a job writes."""
+    root = job.root
+    seed = root.seed
+    is_seed = job is root
+    return SeedPage(
+        url=job.url,
+        url_id=job.url_id,
+        task_id=seed.task_id,
+        depth=job.depth,
+        parent_url_id=seed.parent_url_id if job.parent is None else job.parent.url_id,
+        seed_url_id=seed.seed_url_id if is_seed else seed.seed_url_id or root.url_id,
+        meta=seed.extra,
+    )
+
+
+# --- json values -----------------------------------------------------------------------------------------
+# What spiders put into items as values that JSON has words for, within bounds.
+#
+# Text, numbers, true, false, null, lists and objects stay as they are. Dates and times become ISO 8601,
+# Decimal and UUID text, sets sorted lists; dataclasses, attrs, pydantic and Scrapy items become objects.
+# Anything else is refused with the name of its field, and so is what is nested without end.
+
+
+MAX_BYTES: Final = 16_000_000  # of one item, about: what a Kafka client takes as one message
+MAX_VALUES: Final = 100_000  # each takes about a microsecond of the event loop
+MAX_NESTING: Final = 64
+_VALUE_BYTES: Final = 8  # a number with its comma; signs around a text or an object
+
+
+_WORDS: Final[dict[type, Callable[[Any], Any]]] = {
+    datetime: datetime.isoformat,
+    date: date.isoformat,
+    time: time.isoformat,
+    Decimal: str,
+    UUID: str,
+    PurePath: str,
+}
+
+
+class JsonValues:
+    """Of one document; `size_bytes` is about what it weighs as JSON."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._values = 0
+
+    def fields(self, item: Mapping[str, Any] | ItemAdapter) -> dict[str, Any]:
+        """The fields of an item. Raises SinkRejected."""
+        return self._object(item, "", 0)
+
+    def _object(self, found: Mapping[Any, Any], where: str, depth: int) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for key, value in found.items():
+            name = _name(key, where)
+            self.size_bytes += len(name) + _VALUE_BYTES
+            made[name] = self._value(value, f"{where}.{name}" if where else name, depth + 1)
+        return made
+
+    def _list(self, found: Iterable[Any], where: str, depth: int) -> list[Any]:
+        return [self._value(value, where, depth + 1) for value in found]
+
+    def _value(self, value: Any, where: str, depth: int) -> Any:
+        self._count(value, where, depth)
+        kind = type(value)
+        if value is None or kind in (str, int, bool):
+            return value
+        if kind is float:
+            return _finite(value, where)
+        if kind is dict:
+            return self._object(value, where, depth)
+        if kind in (list, tuple):
+            return self._list(value, where, depth)
+        return self._other(value, where, depth)
+
+    def _count(self, value: Any, where: str, depth: int) -> None:
+        self._values += 1
+        self.size_bytes += _VALUE_BYTES + (len(value) if isinstance(value, str) else 0)
+        if depth > MAX_NESTING:
+            raise _refused(where, f"is nested deeper than {MAX_NESTING} levels, or holds itself")
+        if self._values > MAX_VALUES:
+            raise SinkRejected(f"the item has more than {MAX_VALUES} values")
+        if self.size_bytes > MAX_BYTES:
+            raise SinkRejected(f"the item has more than {MAX_BYTES} bytes; field {_shown(where)} passes that")
+
+    def _other(self, value: Any, where: str, depth: int) -> Any:
+        """Of another class than those of JSON."""
+        if isinstance(value, Enum):
+            return self._value(value.value, where, depth + 1)
+        for kind, word in _WORDS.items():
+            if isinstance(value, kind):
+                return word(value)
+        if isinstance(value, str | int | float):  # of a class of somebody's own
+            return _base(value, where)
+        if isinstance(value, set | frozenset | list | tuple):
+            found = self._list(value, where, depth)
+            return found if isinstance(value, list | tuple) else sorted(found, key=repr)
+        if isinstance(value, Mapping) or ItemAdapter.is_item(value):
+            return self._object(value if isinstance(value, Mapping) else ItemAdapter(value), where, depth)
+        raise _refused(where, f"is {_class_of(value)}, which JSON has no words for; make it text or a number")
+
+
+def _name(key: object, where: str) -> str:
+    if isinstance(key, str):
+        return key
+    if isinstance(key, int):
+        return str(key)
+    raise _refused(where, f"has a key that is {_class_of(key)}; keys must be text")
+
+
+def _finite(value: float, where: str) -> float:
+    if not math.isfinite(value):
+        raise _refused(where, f"is {value}, which JSON has no words for; use null")
+    return value
+
+
+def _base(value: str | float, where: str) -> str | float:
+    """As the class of JSON that its own class is made of."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    return int(value) if isinstance(value, int) else _finite(float(value), where)
+
+
+def _class_of(value: object) -> str:
+    return f"of the class {type(value).__qualname__}"
+
+
+def _shown(where: str) -> str:
+    return repr(where[:100])
+
+
+def _refused(where: str, why: str) -> SinkRejected:
+    return SinkRejected(f"field {_shown(where)} of the item {why}")
+
+
+# --- items -----------------------------------------------------------------------------------------------
+# Items of spiders on their way to the sinks: each is a document of its own.
+#
+# It is stored under its `item_id`, or else under its page's url_id and its place there, so doing a seed
+# again leaves the same documents. What cannot be stored makes the seed a dead letter that names the page.
+
+
+PAGE = "_page"
+_OVERHEAD_BYTES = 600  # of a record besides its document's text
+_SHOWN_CHARACTERS = 300  # of a URL
+
+
+def item_record(item: Any, page: SeedPage, place: int, spider: str) -> Record:
+    """The record of an item that stands at this place of a page. Raises SinkRejected."""
+    values = JsonValues()
+    document = values.fields(item if isinstance(item, Mapping) else ItemAdapter(item))
+    if PAGE in document:
+        raise SinkRejected(f"the item has a field {PAGE!r} of its own; it stands for the page: rename yours")
+    key = _identity(document.get("item_id")) or f"{page.url_id}-{place}"
+    document[PAGE] = {
+        "url_id": page.url_id,
+        "url": page.url,
+        "task_id": page.task_id,
+        "seed_url_id": page.seed_url_id,
+        "depth": page.depth,
+        "fetched_at": runtime.now(UTC).isoformat(timespec="milliseconds"),
+        "spider": spider,
+    }
+    return Record(key, document, values.size_bytes + _OVERHEAD_BYTES + len(page.url), "item")
+
+
+def refusal_of(record: Record, reason: str) -> str:
+    """Why a record cannot be stored; for an item with its page."""
+    if record.kind == "result":
+        return reason
+    return of_page(record.document[PAGE]["url"], f"item {record.key[:_SHOWN_CHARACTERS]}: {reason}")
+
+
+def of_page(url: str, reason: str) -> str:
+    """A reason with the page it is about."""
+    return f"{reason} (page {url[:_SHOWN_CHARACTERS]})"
+
+
+def _identity(value: Any) -> str:
+    """An `item_id` as text; empty for one that says nothing. Raises SinkRejected."""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise SinkRejected(f"item_id is {str(value)[:80]!r}, but must be text or a whole number")
+    return str(value)

@@ -11,7 +11,7 @@ from site_spider.frontier.spill.others import SpillRules
 from site_spider.intake.poll_room import SeedLimits
 from site_spider.options import SettingsView
 from site_spider.results.batch import BatchLimits
-from site_spider.results.exactly_once.held import LONGEST_SPAN_OFFSETS
+from site_spider.results.held import LONGEST_SPAN_OFFSETS
 from site_spider.seed.seed import FORBIDDEN_META
 from site_spider.seed.tiers import CrawlTopics, Tiers
 from site_spider.tasks.topics import TaskTopics

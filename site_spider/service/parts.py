@@ -24,9 +24,8 @@ from site_spider.observe.metrics.group import GroupWatch
 from site_spider.observe.metrics.measurements import Measurements
 from site_spider.observe.watched import Watched
 from site_spider.results.commits import Commits
-from site_spider.results.mishaps import Mishaps
-from site_spider.results.results import Results
-from site_spider.results.sinks import Sinks
+from site_spider.results.failures import Mishaps
+from site_spider.results.results import Results, Sinks
 from site_spider.service.config import ServiceSettings
 from site_spider.service.observers import Observers
 from site_spider.sources.extractor import Extractor

@@ -11,7 +11,7 @@ from site_spider.contracts.seed_log import SeedLog
 from site_spider.contracts.sink import ResultReader, Sink, StatisticsStore
 from site_spider.engine.loading import load_class
 from site_spider.errors import ConfigError
-from site_spider.results.on_demand import OnDemand
+from site_spider.results.results import OnDemand
 from site_spider.service.config import KAFKA, STATS_TO, exactly_once
 
 

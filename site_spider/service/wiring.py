@@ -52,17 +52,13 @@ from site_spider.observe.metrics.group import GroupWatch
 from site_spider.observe.metrics.measurements import Measurements
 from site_spider.observe.pauses import Pauses
 from site_spider.observe.watched import Counted, Watched
-from site_spider.results.at_least_once import OffsetCommits
-from site_spider.results.callbacks import Callbacks
-from site_spider.results.commits import Commits, Member
-from site_spider.results.dead_letters import DeadLetters
+from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
 from site_spider.results.delivery import Delivery
-from site_spider.results.exactly_once.keeper import CommitLimits, ExactlyOnce
-from site_spider.results.fields import result_fields
-from site_spider.results.mishaps import Mishaps
-from site_spider.results.results import DocumentForm, Results
-from site_spider.results.sinks import Sinks
-from site_spider.results.urgency import Urgency
+from site_spider.results.document import result_fields
+from site_spider.results.exactly_once import CommitLimits, ExactlyOnce
+from site_spider.results.failures import Mishaps
+from site_spider.results.pipeline import Callbacks
+from site_spider.results.results import DeadLetters, DocumentForm, Results, Sinks
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import SEED_HEADERS, ServiceSettings
 from site_spider.service.ending import Ending

@@ -31,9 +31,8 @@ from site_spider.ledger.completion import Completion, Job, job_of
 from site_spider.page.decode import BodyLimits
 from site_spider.page.links import Page, read_page
 from site_spider.page.url import SCOPES, host_of, in_scope, is_safe, site_of
-from site_spider.results.callbacks import gives_page_result
-from site_spider.results.page_of import page_of
-from site_spider.results.result import Result
+from site_spider.results.document import Result, page_of
+from site_spider.results.pipeline import gives_page_result
 from site_spider.results.results import describe_host, describe_job
 from site_spider.service import addon
 from site_spider.service.environment import apply_environment

@@ -13,7 +13,7 @@ from site_spider.download.proxies.middlewares import proxied_by
 from site_spider.frontier.retry.descriptions import describe_retries, describe_status
 from site_spider.page.decode import media_type
 from site_spider.page.links import Page
-from site_spider.results.result import Result
+from site_spider.results.document import Result
 
 _TYPE_BYTES = 1_024  # of a Content-Type; no type is longer
 

@@ -20,8 +20,7 @@ from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Outcome
 from site_spider.page.url import host_of
-from site_spider.results.dead_letters import DeadLetters
-from site_spider.results.results import Results
+from site_spider.results.results import DeadLetters, Results
 from site_spider.tasks.control import Control
 from site_spider.tasks.parking import Parking
 from site_spider.tasks.state import TaskState

@@ -10,8 +10,7 @@ import pytest
 
 from site_spider.adapters.local.store import ITEMS, RESULTS, LocalStore
 from site_spider.contracts.sink import Record
-from site_spider.results.items import item_record
-from site_spider.results.page_of import SeedPage
+from site_spider.results.document import SeedPage, item_record
 from tests.commands.project import ROOT, SCRAPY, Project, environment
 
 

@@ -11,9 +11,8 @@ import pytest
 
 from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import ConfigError
-from site_spider.results.items import item_record
-from site_spider.results.on_demand import OnDemand
-from site_spider.results.page_of import SeedPage
+from site_spider.results.document import SeedPage, item_record
+from site_spider.results.results import OnDemand
 from tests.contracts.sinks import SinkCase, case, record
 
 __all__ = ["case"]

@@ -13,7 +13,7 @@ import pytest
 from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results.delivery import Delivery
-from site_spider.results.result import Result
+from site_spider.results.document import Result
 from tests.contracts.sinks import SinkCase, case, record
 
 __all__ = ["case"]

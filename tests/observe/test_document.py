@@ -9,7 +9,7 @@ from site_spider.frontier.levels import PROXY_LEVEL, queue_lengths
 from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.observe import document as statistics
 from site_spider.observe.document import Series
-from site_spider.results.name_counts import NameCounts
+from site_spider.results.failures import NameCounts
 
 
 def taken(num: int, size: int, asked: int, robots: tuple[int, int, int] = (0, 0, 0)) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.store import FILE_NAME
 from site_spider.observe.metrics.exposition import exposition
 from site_spider.observe.pauses import CAUSES
-from site_spider.results.reasons import REASONS
+from site_spider.results.failures import REASONS
 from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page

@@ -12,8 +12,7 @@ from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import GroupRebalances, LogUnavailable
 from site_spider.ledger.completion import Completion, SeedListener
 from site_spider.ledger.ledger import Ledger, Outcome
-from site_spider.results.at_least_once import OffsetCommits
-from site_spider.results.commits import Member
+from site_spider.results.commits import Member, OffsetCommits
 
 P, Q = Partition("seeds", 0), Partition("seeds", 1)
 
@@ -22,8 +21,8 @@ class Scene:
     """A ledger on the loop, and the intake's thread, whose calls reach the loop when the test lets them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("site_spider.results.at_least_once._COMMIT_SECONDS", 0.0)
-        monkeypatch.setattr("site_spider.results.at_least_once._RETRY_SECONDS", 0.0)
+        monkeypatch.setattr("site_spider.results.commits._COMMIT_SECONDS", 0.0)
+        monkeypatch.setattr("site_spider.results.commits._RETRY_SECONDS", 0.0)
         self.ledger = Ledger()
         self.told: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         tell = lambda call, *arguments: self.told.append((call, arguments))  # noqa: E731
@@ -148,7 +147,7 @@ def test_a_rebalance_is_no_warning_unless_it_does_not_end(
     warnings: int,
 ) -> None:
     """Every start of a process refuses some commits of the others."""
-    monkeypatch.setattr("site_spider.results.at_least_once._REBALANCE_SECONDS", patience)
+    monkeypatch.setattr("site_spider.results.commits._REBALANCE_SECONDS", patience)
     scene.assign(P, 0)
     scene.reach_the_loop()
     scene.do(P, 0)

@@ -15,7 +15,7 @@ from site_spider.errors import LogUnavailable, SinkRejected
 from site_spider.intake.seed_queue import Waiting, seed_request
 from site_spider.ledger.completion import Completion, Lifecycle, SeedListener
 from site_spider.ledger.ledger import Entry, Ledger, Outcome
-from site_spider.results.dead_letters import DeadLetters
+from site_spider.results.results import DeadLetters
 from site_spider.seed.seed import parse_seed
 
 P = Partition("seeds", 0)
@@ -177,8 +177,8 @@ def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However many dead letters wait, and however often they are tried."""
-    caplog.set_level(logging.INFO, "site_spider.results.dead_letters")
-    monkeypatch.setattr("site_spider.results.dead_letters._RETRY_SECONDS", 0.01)
+    caplog.set_level(logging.INFO, "site_spider.results.results")
+    monkeypatch.setattr("site_spider.results.results._RETRY_SECONDS", 0.01)
 
     class Away(NarrowLog):
         refused = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from site_spider.results.failure_name import failure_name
+from site_spider.results.failures import failure_name
 
 
 @pytest.mark.parametrize(

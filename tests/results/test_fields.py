@@ -11,9 +11,7 @@ import pytest
 from site_spider.adapters.local.results import LocalSink
 from site_spider.contracts.sink import Record
 from site_spider.errors import ConfigError
-from site_spider.results.fields import result_fields, written
-from site_spider.results.nulls import ALWAYS
-from site_spider.results.result import Result
+from site_spider.results.document import ALWAYS, Result, result_fields, written
 from tests.in_process.engine import crawl
 
 FULL = Result("a", 200, "{}", "text", None, task_id="t", url="http://a/", meta={"x": 1}).document()

@@ -20,7 +20,7 @@ from scrapy.exceptions import DropItem
 from scrapy.http import Response
 
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
-from site_spider.results.result import Result
+from site_spider.results.document import Result
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -454,7 +454,7 @@ def test_a_page_may_give_more_items_than_memory_takes(tmp_path: Path) -> None:
     class Many(SeedSpider):
         def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
             from site_spider.engine.parts import part_of
-            from site_spider.results.sinks import Sinks
+            from site_spider.results.results import Sinks
 
             sinks = part_of(self.crawler, Sinks)
             assert sinks is not None

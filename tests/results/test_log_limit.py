@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from site_spider.results.log_limit import LogLimit
+from site_spider.results.delivery import LogLimit
 
 
 def test_a_period_has_so_many_lines_and_the_rest_is_counted() -> None:

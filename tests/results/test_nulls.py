@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.results.nulls import MARK, absent, kept, settled, without_mark
-from site_spider.results.result import Result
+from site_spider.results.document import MARK, Result, absent, kept, settled, without_mark
 
 NONE = Result("a", description="no answer").document()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from site_spider.results.reasons import REASONS, reason_of
+from site_spider.results.failures import REASONS, reason_of
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,10 @@ from site_spider.intake.seed_queue import Waiting, seed_request
 from site_spider.ledger.completion import Completion, Lifecycle, Root, job_of
 from site_spider.ledger.ledger import Entry, Ledger, Outcome
 from site_spider.observe.watched import Counted
-from site_spider.results.at_least_once import OffsetCommits
 from site_spider.results.batch import BatchLimits
-from site_spider.results.commits import Member
-from site_spider.results.dead_letters import DeadLetters
+from site_spider.results.commits import Member, OffsetCommits
 from site_spider.results.delivery import Delivery
-from site_spider.results.results import Results
+from site_spider.results.results import DeadLetters, Results
 from site_spider.seed.seed import Seed, parse_seed
 from tests.in_process.scripted_sink import ScriptedSink
 

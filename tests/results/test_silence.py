@@ -12,8 +12,7 @@ from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LogSilent, LogUnavailable
 from site_spider.ledger.completion import Completion, Lifecycle
 from site_spider.ledger.ledger import Ledger
-from site_spider.results.at_least_once import OffsetCommits
-from site_spider.results.commits import Member
+from site_spider.results.commits import Member, OffsetCommits
 
 P = Partition("seeds", 0)
 Answered = Callable[[LogUnavailable | None], None]

@@ -30,7 +30,7 @@ from site_spider.contracts.seed_log import (
 )
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogSilent, LogUnavailable, TopicMissing
-from site_spider.results.exactly_once.held import Item
+from site_spider.results.held import Item
 from site_spider.seed.tiers import partition_of
 
 LOST_ANSWER_SECONDS = 5.0

@@ -27,13 +27,13 @@ from site_spider.ledger.ledger import Books
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Outcome
 from site_spider.ledger.ledger import Ledger
-from site_spider.results.at_least_once import OffsetCommits
+from site_spider.results.commits import OffsetCommits
 from site_spider.results.batch import Batcher
-from site_spider.results.dead_letters import DeadLetters
+from site_spider.results.results import DeadLetters
 from site_spider.results.delivery import Delivery
-from site_spider.results.exactly_once.commits import TransactionCommits, TransactionOutcome
-from site_spider.results.exactly_once.held import HeldResults
-from site_spider.results.exactly_once.keeper import ExactlyOnce
+from site_spider.results.exactly_once import TransactionCommits, TransactionOutcome
+from site_spider.results.held import HeldResults
+from site_spider.results.exactly_once import ExactlyOnce
 from site_spider.results.results import Results, _Pending
 from site_spider.tasks.counting import Counting
 from site_spider.tasks.ending import Tally, TaskEnding

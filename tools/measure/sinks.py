@@ -41,7 +41,7 @@ from site_spider.adapters.local.results import LocalSink
 from site_spider.contracts.sink import Record, Sink
 from site_spider.results.batch import BatchLimits
 from site_spider.results.delivery import Delivery
-from site_spider.results.result import Result
+from site_spider.results.document import Result
 
 BODY_BYTES = 9_300  # with the other fields about 10 KB, and BATCH of them no more than BATCH_BYTES
 BATCH = 500

@@ -15,7 +15,7 @@ from site_spider.adapters.elasticsearch.query import query
 from site_spider.adapters.elasticsearch.template import TEXT
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.options import SettingsView
-from site_spider.results.nulls import without_mark
+from site_spider.results.document import without_mark
 
 PAGE_DOCUMENTS = 100  # a page is held in memory whole, and a body may have megabytes
 KEEP_ALIVE = "2m"  # between two pages

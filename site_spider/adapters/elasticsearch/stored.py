@@ -12,7 +12,7 @@ from elasticsearch import ApiError, AsyncElasticsearch
 
 from site_spider.adapters.elasticsearch.answer import UnexpectedResponse
 from site_spider.contracts.sink import Record
-from site_spider.results.nulls import absent, is_marked, looked_at, settled
+from site_spider.results.document import absent, is_marked, looked_at, settled
 
 _Stored = Mapping[str, Mapping[str, Any]]  # by _id
 

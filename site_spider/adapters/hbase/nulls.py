@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from site_spider.adapters.hbase.row import PREFIX, Row
-from site_spider.results.nulls import ALWAYS, MARK, is_marked, kept, looked_at
+from site_spider.results.document import ALWAYS, MARK, is_marked, kept, looked_at
 
 _MARK = PREFIX + MARK.encode()
 

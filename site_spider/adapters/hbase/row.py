@@ -19,9 +19,7 @@ from urllib.parse import urlsplit
 
 from site_spider.contracts.sink import Record
 from site_spider.errors import SinkRejected
-from site_spider.results.document import encode
-from site_spider.results.nulls import MARK
-from site_spider.results.result import Result
+from site_spider.results.document import MARK, Result, encode
 
 FAMILY = "f"
 LONGEST_KEY_BYTES = 32_767  # HBase's own limit, met with an internal error

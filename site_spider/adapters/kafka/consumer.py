@@ -33,7 +33,7 @@ from site_spider.adapters.kafka.topic_ids import TopicIds
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Transactions
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import LogSilent, LogUnavailable
-from site_spider.results.exactly_once.held import Item
+from site_spider.results.held import Item
 
 logger = logging.getLogger(__name__)
 

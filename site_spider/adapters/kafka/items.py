@@ -10,9 +10,9 @@ from confluent_kafka import KafkaError
 
 from site_spider import runtime
 from site_spider.errors import SinkRejected
+from site_spider.results.delivery import LogLimit
 from site_spider.results.document import encode, shortened
-from site_spider.results.exactly_once.held import Item, Link
-from site_spider.results.log_limit import LogLimit
+from site_spider.results.held import Item, Link
 
 logger = logging.getLogger(__name__)
 

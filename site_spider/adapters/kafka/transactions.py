@@ -35,7 +35,7 @@ from site_spider.adapters.kafka.items import (
 from site_spider.adapters.kafka.topic_ids import to_position
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
-from site_spider.results.exactly_once.held import Item, Link
+from site_spider.results.held import Item, Link
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from site_spider.adapters.local.store import (
 from site_spider.contracts.sink import ANY, Fields, Record, StatusFilter, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView, text
-from site_spider.results.nulls import without_mark
+from site_spider.results.document import without_mark
 
 logger = logging.getLogger(__name__)
 

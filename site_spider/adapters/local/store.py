@@ -19,8 +19,7 @@ from site_spider import options, runtime
 from site_spider.adapters.local.database import create, inode_of, open_database
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
-from site_spider.results.document import encode
-from site_spider.results.nulls import settled
+from site_spider.results.document import encode, settled
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from site_spider.download.proxies.pool import (
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
-from site_spider.results.log_limit import LogLimit
+from site_spider.results.delivery import LogLimit
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from site_spider.engine.parts import part_of
 from site_spider.frontier.retry.descriptions import name_of, name_of_class, retried_exceptions
 from site_spider.frontier.retry.hosts import HostAnswers
 from site_spider.frontier.retry.rules import may_retry, pause_seconds, read_limits, retry_after_seconds
-from site_spider.results.reasons import reason_of
+from site_spider.results.failures import reason_of
 
 _OVERLOADED = frozenset({429, 503})
 _NO_LIMIT = 1_000_000

@@ -16,7 +16,7 @@ from site_spider.intake.quarantine.one_by_one import Isolation, culprit_reason
 from site_spider.intake.seed_queue import SeedQueue, Waiting
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Entry
-from site_spider.results.dead_letters import DeadLetters
+from site_spider.results.results import DeadLetters
 
 
 class Quarantine:

@@ -15,7 +15,7 @@ from site_spider.adapters.elasticsearch.page_text import MOST_CHARACTERS, page_t
 from site_spider.adapters.elasticsearch.sink import TEMPLATES, ElasticsearchSink
 from site_spider.adapters.elasticsearch.template import IndexTemplate
 from site_spider.contracts.sink import Answer
-from site_spider.results.result import Result
+from site_spider.results.document import Result
 from tests.adapters.elasticsearch.sinks import record, settings, write
 from tests.contracts.trials import answers
 from tests.growth import assert_grows

@@ -20,7 +20,7 @@ from site_spider.adapters.kafka.transactions import KafkaTransactions
 from site_spider.contracts.seed_log import Listener, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogUnavailable
-from site_spider.results.exactly_once.held import Link
+from site_spider.results.held import Link
 from tests.contracts.kafka_results import KafkaResults
 from tests.contracts.seed_logs import wait_until
 from tests.contracts.sinks import record

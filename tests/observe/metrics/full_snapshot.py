@@ -9,7 +9,7 @@ from site_spider.observe.histograms import BYTES, LAG_SECONDS
 from site_spider.observe.log_tally import MOST_LOGGERS
 from site_spider.observe.metrics.measurements import Launch, histogram_document
 from site_spider.observe.pauses import CAUSES
-from site_spider.results.reasons import REASONS
+from site_spider.results.failures import REASONS
 
 SINKS = ("local", "elasticsearch", "hbase", "kafka", "one.too.many")
 LONG = {f"name-{number}": number for number in range(200)}

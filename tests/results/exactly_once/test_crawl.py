@@ -20,7 +20,7 @@ from site_spider.contracts.sink import Record
 from site_spider.errors import LogUnavailable
 from site_spider.frontier.spill.spill import Spill
 from site_spider.ledger import metadata as commit_metadata
-from site_spider.results.exactly_once.held import Item, Link
+from site_spider.results.held import Item, Link
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
@@ -135,7 +135,7 @@ def test_each_result_is_stored_once_and_with_its_seed(tmp_path: Path) -> None:
 
 def test_transactions_that_fail_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is lost and nothing doubled."""
-    monkeypatch.setattr("site_spider.results.exactly_once.keeper._RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("site_spider.results.exactly_once._RETRY_SECONDS", 0.05)
     PlayedConsumer.away = 3
     crawled = crawl_trees(tmp_path, 12)
     assert PlayedConsumer.away == 0

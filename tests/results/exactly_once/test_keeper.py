@@ -16,9 +16,8 @@ from site_spider.ledger.completion import Completion, Lifecycle, Root, SeedListe
 from site_spider.ledger.ledger import Entry, Ledger, Outcome
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member
-from site_spider.results.exactly_once.commits import TransactionCommits, TransactionOutcome
-from site_spider.results.exactly_once.held import Transaction
-from site_spider.results.exactly_once.keeper import CommitLimits, ExactlyOnce
+from site_spider.results.exactly_once import CommitLimits, ExactlyOnce, TransactionCommits, TransactionOutcome
+from site_spider.results.held import Transaction
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
 from tests.in_process.engine import settings_for
@@ -133,7 +132,7 @@ def test_a_transaction_in_doubt_is_asked_after_before_anything_else_is_committed
     monkeypatch: pytest.MonkeyPatch, *, committed: bool
 ) -> None:
     """Until there is an answer; of partitions that have left meanwhile nothing is asked."""
-    monkeypatch.setattr("site_spider.results.exactly_once.commits._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("site_spider.results.exactly_once._COMMITS_RETRY_SECONDS", 0.0)
     commits, told, outcomes = commits_and_outcomes()
     consumer = ScriptedConsumer(CommitInDoubt("?"), LogUnavailable("away"), committed)
     thread = Thread(commits, told, consumer, P, Q)
@@ -288,7 +287,7 @@ def test_what_begins_when_one_seed_of_a_transaction_is_complete_does_not_undo_th
 
 def test_an_outage_is_outlasted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing new is to begin meanwhile; then the results go in the next transaction."""
-    monkeypatch.setattr("site_spider.results.exactly_once.keeper._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("site_spider.results.exactly_once._RETRY_SECONDS", 0.0)
 
     def scenario() -> None:
         crawl = Crawl(LogUnavailable("away"))

@@ -1,0 +1,235 @@
+"""The class of reasons a failure belongs to: a short fixed list, for metrics and dashboards.
+
+A description says what happened to one page, with host, numbers and words of others. Its class is one of
+REASONS and never anything from outside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final
+
+from scrapy import signals
+from scrapy.http import Response
+from scrapy.signalmanager import SignalManager
+from twisted.python.failure import Failure
+
+from site_spider import runtime
+from site_spider.contracts.sink import Answer, Verdict
+from site_spider.histogram import Histogram
+from site_spider.ledger import completion
+from site_spider.results.document import Result
+
+REASONS: Final = (
+    "dns", "connect", "tls", "timeout", "reset", "http_protocol", "http_status", "too_large", "robots",
+    "proxy", "redirect_loop", "address_refused", "callback", "other",
+)  # fmt: skip
+
+_LOOKED_AT: Final = 200  # characters: what comes behind is not ours
+_BY_NAME: Final = MappingProxyType({  # what stands before the first colon
+    "DNSLookupError": "dns",
+    "CannotResolveHostError": "dns",
+    "ConnectionRefusedError": "connect",
+    "ConnectError": "connect",
+    "TimeoutError": "timeout",
+    "CertificateError": "tls",
+    "ResponseDataLossError": "reset",
+    "DownloadCancelledError": "too_large",
+    "OversizedAnswer": "too_large",
+    "ProxyFailed": "proxy",
+    "TunnelError": "proxy",
+    "TooManyRedirects": "redirect_loop",
+    "PrivateHostError": "address_refused",
+    "CallbackTimeout": "callback",
+    "CallbackCancelled": "callback",
+    "CodingError": "http_protocol",
+})  # fmt: skip
+_BY_WORDS: Final = (  # the first that is found
+    (" in the spider", "callback"),
+    (" in an item pipeline", "callback"),
+    ("the item was dropped", "callback"),
+    ("Forbidden by robots.txt", "robots"),
+    ("robots.txt could not be fetched", "robots"),
+    ("SSL", "tls"),
+    ("certificate", "tls"),
+    ("CertificateError", "tls"),
+    ("DOWNLOAD_MAXSIZE", "too_large"),
+    ("Ignored response", "too_large"),
+    ("getaddrinfo", "dns"),
+    ("gaierror", "dns"),
+    ("ConnectionReset", "reset"),
+    ("ConnectionLost", "reset"),
+    ("ConnectionDone", "reset"),
+    ("ConnectionAborted", "reset"),
+    ("BrokenPipe", "reset"),
+    ("ended before the head", "reset"),
+    ("no answer: ", "reset"),
+    ("not HTTP", "http_protocol"),
+    ("not well-formed", "http_protocol"),
+    ("ParseError", "http_protocol"),
+    ("BadStatusLine", "http_protocol"),
+    ("OddAnswer", "http_protocol"),
+    ("OSError", "connect"),
+    ("ConnectionRefused", "connect"),
+    ("unreachable", "connect"),
+    ("TimeoutError", "timeout"),
+    ("timed out", "timeout"),
+)
+
+
+@lru_cache(maxsize=1_000)  # what is looked at longest says the same each time
+def reason_of(description: str) -> str:
+    """One of REASONS, for the description of a failure or for the name of an exception."""
+    said = description[:_LOOKED_AT]
+    if said.startswith("HTTP "):
+        return "http_status"
+    by_name = _BY_NAME.get(said.partition(":")[0].partition(" (after ")[0])
+    if by_name is not None:
+        return by_name
+    return next((reason for words, reason in _BY_WORDS if words in said), "other")
+
+
+# --- failure name ----------------------------------------------------------------------------------------
+# The kind of a failure, from its description: few values, fit to be counted and grouped by.
+#
+# A description begins with the kind and goes on with what differs from page to page. What others write,
+# such as a middleware of one's own, may name a host or a number anywhere.
+
+
+_FAILURE_NAME_LOOKED_AT: Final = 500  # characters
+_MOST_CHARACTERS: Final = 80
+_OTHER: Final = "other"
+_STATUS: Final = re.compile(r"HTTP [0-9]{3}\b")
+_NAME: Final = re.compile(r"[A-Za-z_]\w*(?: in the spider| in an item pipeline)?")
+_OWN_FILES: Final = "robots.txt"  # has a dot, and is no host
+_VARYING: Final = re.compile(rf"""(?<!\S)(?!{re.escape(_OWN_FILES)}(?:\s|$))\S*[0-9./@'"`<>\[\]]\S*""")
+
+
+def failure_name(description: str) -> str:
+    """Such as `DNSLookupError`, `HTTP 404`, `TimeoutError` or `Forbidden by robots.txt`."""
+    return _name(description[:_FAILURE_NAME_LOOKED_AT])
+
+
+@lru_cache(maxsize=1_000)  # most descriptions come again
+def _name(description: str) -> str:
+    if status := _STATUS.match(description):
+        return status[0]
+    kind = description.partition(": ")[0].partition(" (after ")[0].strip(" :")
+    if not _NAME.fullmatch(kind):
+        kind = " ".join(_VARYING.sub("", kind).split())
+    return kind[:_MOST_CHARACTERS].strip() or _OTHER
+
+
+# --- mishaps ---------------------------------------------------------------------------------------------
+# Remembers what went wrong after a download, for the failure result.
+
+
+class Mishaps:
+    """Listens to Scrapy's signals of errors."""
+
+    def __init__(self, manager: SignalManager) -> None:
+        manager.connect(self._spider_error, signal=signals.spider_error)
+        manager.connect(self._item_error, signal=signals.item_error)
+        manager.connect(self._item_dropped, signal=signals.item_dropped)
+
+    def _spider_error(self, failure: Failure, response: object) -> None:
+        _note(f"{_exception_name(failure)} in the spider: {_said(failure)}", response)
+
+    def _item_error(self, item: object, failure: Failure, response: object) -> None:
+        _note(f"{_exception_name(failure)} in an item pipeline: {_said(failure)}", response, item)
+
+    def _item_dropped(self, item: object, exception: BaseException, response: object) -> None:
+        if isinstance(item, Result):  # what else a pipeline drops is not wanted, and that is all
+            _note(f"the item was dropped: {exception}", response, item)
+
+
+def _exception_name(failure: Failure) -> str:
+    return type(failure.value).__name__
+
+
+def _said(failure: Failure) -> str:
+    try:
+        return str(failure.value)
+    except Exception as error:  # noqa: BLE001 - a class of the spider's
+        return f"its text cannot be had: {type(error).__name__}"
+
+
+def _note(error: str, response: object, item: object = None) -> None:
+    job = completion.current_job()
+    if job is None:
+        return
+    job.error = error
+    if isinstance(item, Result) and item.url_id == job.url_id:
+        job.page = item
+    if job.answer is None and isinstance(response, Response):
+        job.answer = response
+
+
+# --- tally -----------------------------------------------------------------------------------------------
+# Counts what sinks and the seed log answered, for metrics.
+
+
+_NAMES = {Answer.ACKNOWLEDGED: "acknowledged", Answer.RETRY: "retried", Answer.REJECTED: "rejected"}
+
+
+class SinkTally:
+    """Of one delivery. On the event loop's thread."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.answers = dict.fromkeys(_NAMES.values(), 0)
+        self.seconds = Histogram()
+
+    def written(self, seconds: float) -> None:
+        """A batch was written, whatever came of it."""
+        self.batches += 1
+        self.seconds.observe(seconds)
+
+    def answered(self, verdicts: Iterable[Verdict]) -> None:
+        """What the sink said of each record."""
+        for verdict in verdicts:
+            self.answers[_NAMES[verdict.answer]] += 1
+
+
+class CommitTally:
+    """Commits of offsets. One thread counts, any may read."""
+
+    def __init__(self) -> None:
+        self.outcomes = dict.fromkeys(("succeeded", "failed"), 0)
+        self.last_at: float | None = None  # Unix time of the last one that succeeded
+
+    def succeeded(self) -> None:
+        """Offsets are committed."""
+        self.outcomes["succeeded"] += 1
+        self.last_at = runtime.time()
+
+    def failed(self) -> None:
+        """They are not, for now."""
+        self.outcomes["failed"] += 1
+
+
+# --- name counts -----------------------------------------------------------------------------------------
+# Counts names that come from outside, with a bound on how many.
+
+
+_MOST_NAMES = 100  # distinct ones: each becomes a field of the index
+_LONGEST_NAME = 80  # characters
+_NAME_COUNTS_OTHER = "other"
+
+
+class NameCounts:
+    """Counts by names that come from outside: bounded in number and length, fit to be field names."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def add(self, name: str) -> None:
+        """Count one; names beyond the bound count as `other`."""
+        name = name.strip()[:_LONGEST_NAME].replace(".", "_") or _NAME_COUNTS_OTHER
+        if name not in self.counts and len(self.counts) >= _MOST_NAMES:
+            name = _NAME_COUNTS_OTHER
+        self.counts[name] += 1
