@@ -48,7 +48,7 @@ SET_FROM_OUTSIDE = {
     "frontier/frontier.py": {"host": _HOST, "turn.host": _HOST},
     "frontier/hosts.py": {"host": _HOST},
     "frontier/sourced.py": {"request": _REQUEST},
-    "intake/own_requests.py": {"request": _REQUEST},
+    "intake/intake.py": {"request": _REQUEST},
     "results/pipeline.py": {"request": _REQUEST, "job": _RECORDS, "callback": "marked, as a decorator does"},
     "frontier/spill/spill.py": {"root": _RECORDS, "job": _RECORDS},
     "ledger/completion.py": {"root": _RECORDS, "job": _RECORDS},

@@ -17,7 +17,7 @@ from site_spider.commands.seed_lines import seed_lines
 from site_spider.commands.seeding import Seeding
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import MessagePlace, SeedLog
-from site_spider.intake import own_requests
+from site_spider.intake import intake
 from site_spider.observe.lag import LagGate, group_gate
 from site_spider.service import plugins as parts
 from site_spider.service.config import check_ends_are_told
@@ -112,7 +112,7 @@ class Command(SiteCommand):
                 task_id=opts.task_id,
                 method=opts.method,
                 not_extract=opts.not_extract,
-                needs_url=not hasattr(self.spider_class, own_requests.METHOD),
+                needs_url=not hasattr(self.spider_class, intake.METHOD),
                 settled=_nobody if task is None else task.sent,
                 before=self._gate(log, topic, opts.max_lag, task, lambda: seeding.finish()),  # noqa: PLW0108 - made below
             )

@@ -15,7 +15,7 @@ from site_spider.frontier.levels import Place, Step, bounded, place
 from site_spider.frontier.preparation import Preparation
 from site_spider.frontier.queues import Queues
 from site_spider.frontier.waiting_link import WaitingLink, as_request
-from site_spider.intake.back_pressure import BackPressure
+from site_spider.intake.room import BackPressure
 from site_spider.intake.seed_queue import Waiting, seed_request
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job

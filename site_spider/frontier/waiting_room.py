@@ -21,7 +21,7 @@ from site_spider.frontier.robots.fetcher import is_subject
 from site_spider.frontier.waiter import Builder, Waiter, built, host_key, host_name, is_fenced
 from site_spider.frontier.waiting_link import WaitingLink, as_link
 from site_spider.frontier.weight import size_bytes
-from site_spider.intake.load import Load
+from site_spider.intake.room import Load
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.completion import Completion, Job, job_of
 from site_spider.ledger.ledger import Entry

@@ -9,16 +9,88 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+from scrapy import Request, Spider
+from scrapy.core.engine import ExecutionEngine
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
+from site_spider.engine import hooks as engine_hooks
+from site_spider.engine.background import Background
 from site_spider.errors import SeedError, SiteSpiderError
-from site_spider.intake.loop_calls import LoopCalls
-from site_spider.intake.receiver import Arrival, Receiver
+from site_spider.ledger import completion
+from site_spider.page.url import check_url
 from site_spider.results.commits import ThreadCommits
+from site_spider.results.results import Sinks
+from site_spider.seed.fields import read_object
 from site_spider.seed.seed import Seed
+from site_spider.text import refused, shown
+
+# --- loop calls ------------------------------------------------------------------------------------------
+# Calls functions on the event loop's thread from other threads.
+
+
+class LoopCalls:
+    """A function that can say whether it is of use. A call that fails ends the crawl."""
+
+    def __init__(self, background: Background) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._guarded = background.guarded
+        self.are_over = False  # the loop has closed: the process is ending
+
+    def __call__(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """Have `call(*arguments)` made on the loop, in the order of asking."""
+        try:
+            self._loop.call_soon_threadsafe(self._guarded(call), *arguments)
+        except RuntimeError:
+            self.are_over = True
+
+
+# --- receiver --------------------------------------------------------------------------------------------
+# The interface through which the intake hands over messages and rebalances.
+
+
+class Arrival(NamedTuple):
+    """A polled message, and what it says or why it says nothing valid."""
+
+    message: Message
+    seed: Seed | SeedError
+
+
+class Receiver(Protocol):
+    """Who takes the seeds; called on the event loop's thread, but for `room`."""
+
+    def room(self) -> int:
+        """How many more seeds may be polled now. Called on the intake's thread: reads only."""
+
+    def capacity(self) -> int:
+        """What `room` is with nothing in flight. Called on the intake's thread: reads only."""
+
+    def too_wide(self) -> Set[Partition]:
+        """Partitions of which no more may be polled for now. Called on the intake's thread: reads only."""
+
+    def arrived(self, arrivals: list[Arrival]) -> None:
+        """Messages were polled."""
+
+    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
+        """As in Listener."""
+
+    def revoked(self, partitions: Sequence[Partition]) -> Awaitable[Mapping[Partition, Position]]:
+        """As in Listener; may take a while. The assignment that ends is that of the moment of the call."""
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        """As in Listener."""
+
+    def reached(self, partition: Partition, offset: int) -> None:
+        """As in Listener."""
+
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """As in Listener."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -229,3 +301,125 @@ class Intake(Listener):
 
 def _said(partitions: Mapping[Partition, object] | Sequence[Partition]) -> str:
     return ", ".join(f"{partition.topic}/{partition.number}" for partition in sorted(partitions)) or "nothing"
+
+
+# --- handover --------------------------------------------------------------------------------------------
+# Lets downloads and sinks finish before partitions are revoked.
+#
+# When the group asks for partitions back, their next owner repeats whatever is not committed. So nothing
+# new is begun, the downloads of these partitions get a few seconds to end, and then the sinks as long as
+# they need to take the results: a page that was fetched is not fetched again because its result waits for a
+# slow sink, or for an index that is just being created. What is complete then is committed. Downloads that
+# take longer are repeated, and so is what a sink that is away does not take.
+
+
+SINK_SECONDS = 30.0  # for sinks to take results; one that needs longer is as good as away
+COUNT_SECONDS = 3.0  # for the log to take dead letters and counts of tasks; the rest is repeated
+_LOOK_SECONDS = 0.02
+
+
+class Handover:
+    """The pause before partitions leave. On the event loop's thread; `active` may be read by any."""
+
+    def __init__(
+        self,
+        engine: ExecutionEngine,
+        sinks: Sinks,
+        grace_seconds: float,
+        is_telling: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._is_telling = is_telling  # the log of dead letters, or of seeds of tasks that are done
+        self.active = False  # nothing may be begun
+        self._engine = engine
+        self._sinks = sinks
+        self._grace_seconds = grace_seconds
+        self._closed = False
+
+    async def prepare(self, partitions: Collection[Partition]) -> None:
+        """Return when nothing of these partitions is under way any more, or there is no more time."""
+        self.active = True
+        try:
+            self._sinks.flush()
+            await self._while(lambda: self._is_downloading(partitions), self._grace_seconds)
+            await self._while(lambda: self._sinks.are_writing, SINK_SECONDS)
+            await self.told()
+        finally:
+            self.active = False
+            engine_hooks.wake(self._engine)
+
+    async def told(self) -> None:
+        """Return when dead letters are durable and seeds of tasks counted, or there is no more time."""
+        await self._while(self._is_telling, COUNT_SECONDS)
+
+    def close(self) -> None:
+        """The crawl has ended: nothing is waited for any more."""
+        self._closed = True
+
+    async def _while(self, is_under_way: Callable[[], bool], seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        # looked at again and again, for requests and records end in many places
+        while not self._closed and loop.time() < deadline and is_under_way():  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _is_downloading(self, partitions: Collection[Partition]) -> bool:
+        jobs = map(completion.job_of, engine_hooks.requests_in_progress(self._engine))
+        return any(job is not None and job.entry.live and job.entry.partition in partitions for job in jobs)
+
+
+# --- own requests ----------------------------------------------------------------------------------------
+# Requests that a spider makes of seeds itself: of a forum's number, say, instead of a URL.
+#
+# A spider that has `request_from_seed` gets each message that has `meta` and no `url`. The URL of its
+# request is checked as that of a seed is, and the request passes the same guards as any other.
+
+
+METHOD = "request_from_seed"
+
+
+class SeedMessage(dict[str, Any]):
+    """The fields of a message; the most wanted are attributes as well."""
+
+    def __init__(self, fields: dict[str, Any], seed: Seed) -> None:
+        super().__init__(fields)
+        self.meta: dict[str, Any] = fields["meta"]
+        self.url_id, self.task_id, self.depth = seed.url_id, seed.task_id, seed.depth
+
+
+class OwnRequests:
+    """Of one spider. On the event loop's thread only."""
+
+    def __init__(self, spider: Spider) -> None:
+        self._make: Callable[[SeedMessage], Any] | None = getattr(spider, METHOD, None)
+
+    @property
+    def are_made(self) -> bool:
+        """Whether the spider makes any."""
+        return self._make is not None
+
+    def request(self, message: Message, seed: Seed) -> tuple[Seed, Request | None]:
+        """The seed with what its request says, and the request; None for a seed with a URL.
+
+        Raises SeedError.
+        """
+        if seed.url or self._make is None:
+            return seed, None
+        try:
+            request = self._make(SeedMessage(read_object(message.value), seed))
+        except Exception as error:
+            raise SeedError(f"{METHOD} of the spider raised {error!r}") from error
+        if not isinstance(request, Request):
+            raise refused(METHOD, f"the spider gave {shown(request)}, but must give a Request")
+        checked = check_url(request.url)
+        if checked != request.url:
+            request = request.replace(url=checked)
+        request.meta.setdefault("depth", seed.depth)
+        known = replace(
+            seed,
+            url=request.url,
+            method=request.method,
+            priority=request.priority or seed.priority,
+            dont_filter=request.dont_filter or seed.dont_filter,
+        )
+        request.priority, request.dont_filter = known.priority, known.dont_filter
+        return known, request

@@ -6,20 +6,25 @@ its length is 1 always, so it is asked whenever no lower level can serve.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
 
 from site_spider import meta_keys
-from site_spider.contracts.seed_log import Message
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.engine.background import Background
 from site_spider.engine.requests import quick_request
-from site_spider.intake.own_requests import OwnRequests
-from site_spider.ledger.completion import Root
-from site_spider.ledger.ledger import Entry
+from site_spider.errors import SeedError, SiteSpiderError
+from site_spider.intake.intake import OwnRequests
+from site_spider.intake.room import Load
+from site_spider.ledger.completion import Root, SeedListener
+from site_spider.ledger.ledger import Entry, Ledger
 from site_spider.page.url import is_safe
-from site_spider.seed.seed import Seed
+from site_spider.seed.seed import Seed, seed_bytes
 
 
 class Waiting(NamedTuple):
@@ -133,3 +138,96 @@ def _attempts(seed: Seed) -> dict[str, Any]:
     if spilled.unraised_priority is not None:
         meta[meta_keys.UNRAISED_PRIORITY] = spilled.unraised_priority
     return meta
+
+
+# --- seed weights ----------------------------------------------------------------------------------------
+# Estimates the memory of seeds in flight.
+
+
+class SeedWeights(SeedListener):
+    """Adds them to the load."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._sizes: dict[Entry, int] = {}  # bytes
+
+    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:
+        """As in SeedListener."""
+        self._sizes[entry] = size_bytes = seed_bytes(message, seed)
+        self._load.add_seed(size_bytes)
+
+    def ended(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        self._load.remove_seed(self._sizes.pop(entry))
+
+    def fenced(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        self.ended(entry)
+
+
+# --- topic partitions ------------------------------------------------------------------------------------
+# How many partitions each seed topic has, and this process' share of them.
+
+
+logger = logging.getLogger(__name__)
+
+_ASK_SECONDS = 30.0  # between two questions how many partitions there are
+
+
+class TopicPartitions:
+    """Asks the ledger what is assigned. On the event loop's thread only."""
+
+    def __init__(
+        self,
+        topics: Sequence[str],
+        ledger: Ledger,
+        count_partitions: Callable[[str], int],
+        background: Background,
+    ) -> None:
+        self._background = background
+        self._ledger = ledger
+        self._count_partitions = count_partitions  # may block
+        self._counts = dict.fromkeys(topics, 0)
+        self._owned: Counter[str] = Counter()
+        self._ask_at = 0.0
+        self._asking: asyncio.Task[None] | None = None
+
+    def count(self, topic: str) -> int:
+        """How many a topic has; 0 while that is not known."""
+        return self._counts.get(topic, 0)
+
+    def counts(self) -> tuple[int, ...]:
+        """Of all topics."""
+        return tuple(self._counts.values())
+
+    def assigned(self) -> frozenset[Partition]:
+        """Those of this process."""
+        return frozenset(self._ledger.partitions())
+
+    def owns(self, partition: Partition) -> bool:
+        """Whether it is assigned to this process."""
+        return self._ledger.epoch(partition) is not None
+
+    def share(self, topic: str) -> float:
+        """Of the partitions of a topic, as of the last look; 1 while their number is not known.
+
+        What has not ended when its last partition leaves goes on as if there were one.
+        """
+        count = self._counts.get(topic, 0)
+        return min(1.0, max(1, self._owned[topic]) / count) if count else 1.0
+
+    def look(self) -> None:
+        """To be called now and then."""
+        self._owned = Counter(partition.topic for partition in self._ledger.partitions())
+        now = asyncio.get_running_loop().time()
+        if now >= self._ask_at and (self._asking is None or self._asking.done()):
+            self._ask_at = now + _ASK_SECONDS
+            self._asking = self._background.start(self.ask(), "count of partitions")
+
+    async def ask(self) -> None:
+        """Find out how many partitions there are; an outage leaves that as it was."""
+        for topic in self._counts:
+            try:
+                self._counts[topic] = await asyncio.to_thread(self._count_partitions, topic)
+            except SiteSpiderError as error:
+                logger.debug("The partitions of %s are not known now: %s", topic, error)

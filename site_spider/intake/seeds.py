@@ -8,11 +8,10 @@ from typing import Any, Protocol
 
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import LedgerError, SeedError
-from site_spider.intake.handover import Handover
-from site_spider.intake.poll_room import PollRoom
-from site_spider.intake.quarantine.quarantine import Quarantine
-from site_spider.intake.receiver import Arrival
+from site_spider.intake.intake import Arrival, Handover
+from site_spider.intake.room import PollRoom
 from site_spider.intake.seed_queue import SeedQueue, Waiting
+from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Entry, Outcome
 from site_spider.results.failures import NameCounts

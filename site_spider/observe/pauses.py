@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from site_spider import runtime
-from site_spider.intake.back_pressure import BackPressure
-from site_spider.intake.quarantine.quarantine import Quarantine
+from site_spider.intake.room import BackPressure
 from site_spider.intake.seeds import Seeds
+from site_spider.intake.suspects import Quarantine
 from site_spider.results.results import Sinks
 
 CAUSES: Final = ("sink", "frontier", "span", "suspicion", "kafka", "memory", "stop")

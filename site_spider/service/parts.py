@@ -13,12 +13,11 @@ from site_spider.download.bodies import Bodies
 from site_spider.frontier.dispatcher import Dispatcher
 from site_spider.frontier.queues import Queues
 from site_spider.frontier.waiting_room import WaitingRoom
-from site_spider.intake.back_pressure import BackPressure
-from site_spider.intake.handover import Handover
-from site_spider.intake.intake import Intake
-from site_spider.intake.quarantine.quarantine import Quarantine
+from site_spider.intake.intake import Handover, Intake
+from site_spider.intake.room import BackPressure
+from site_spider.intake.seed_queue import TopicPartitions
 from site_spider.intake.seeds import Seeds
-from site_spider.intake.topic_partitions import TopicPartitions
+from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
 from site_spider.observe.metrics.group import GroupWatch
 from site_spider.observe.metrics.measurements import Measurements

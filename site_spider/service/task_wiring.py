@@ -12,8 +12,8 @@ from site_spider.frontier.fairness import TaskFlow, TaskRates
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.queues import Queues
 from site_spider.frontier.waiter import Waiter
-from site_spider.intake.loop_calls import LoopCalls
-from site_spider.intake.poll_room import PollRoom
+from site_spider.intake.intake import LoopCalls
+from site_spider.intake.room import PollRoom
 from site_spider.ledger.completion import Completion
 from site_spider.service.config import ServiceSettings
 from site_spider.tasks.board import Board

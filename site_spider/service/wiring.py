@@ -31,18 +31,11 @@ from site_spider.frontier.spill.spill import Spill
 from site_spider.frontier.spill.writer import SeedWriter
 from site_spider.frontier.waiter import Waiter
 from site_spider.frontier.waiting_room import Times, WaitingRoom, build_load
-from site_spider.intake.back_pressure import BackPressure
-from site_spider.intake.handover import SINK_SECONDS, Handover
-from site_spider.intake.intake import Intake
-from site_spider.intake.loop_calls import LoopCalls
-from site_spider.intake.own_requests import OwnRequests
-from site_spider.intake.poll_room import PollRoom
-from site_spider.intake.quarantine.quarantine import Quarantine
-from site_spider.intake.seed_queue import SeedQueue
-from site_spider.intake.seed_weights import SeedWeights
+from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, OwnRequests
+from site_spider.intake.room import BackPressure, PollRoom, SoftLimit
+from site_spider.intake.seed_queue import SeedQueue, SeedWeights, TopicPartitions
 from site_spider.intake.seeds import Seeds
-from site_spider.intake.soft_limit import SoftLimit
-from site_spider.intake.topic_partitions import TopicPartitions
+from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion, Lifecycle
 from site_spider.ledger.ledger import Ledger
 from site_spider.observe.identity import Identity

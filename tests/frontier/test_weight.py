@@ -17,7 +17,7 @@ from site_spider.errors import SeedError
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.frontier.weight import size_bytes
-from site_spider.intake.load import MAX_SEED_BYTES
+from site_spider.intake.room import MAX_SEED_BYTES
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.ledger import Ledger
 from site_spider.seed.seed import object_bytes, parse_seed, seed_bytes

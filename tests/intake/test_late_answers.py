@@ -9,9 +9,7 @@ from typing import Any
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.engine.background import Background
 from site_spider.errors import SeedError
-from site_spider.intake.intake import Intake
-from site_spider.intake.loop_calls import LoopCalls
-from site_spider.intake.receiver import Arrival
+from site_spider.intake.intake import Arrival, Intake, LoopCalls
 from site_spider.seed.seed import Seed, parse_seed
 
 P = Partition("seeds", 0)

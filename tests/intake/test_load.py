@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from site_spider.intake.load import MAX_SEED_BYTES, Load
+from site_spider.intake.room import MAX_SEED_BYTES, Load
 
 
 def test_links_leave_at_either_limit() -> None:

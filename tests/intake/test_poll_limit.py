@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from site_spider.intake.poll_limit import STEP, PollLimit
+from site_spider.intake.room import STEP, PollLimit
 
 
 def test_it_begins_with_a_step_or_with_what_the_setting_allows() -> None:

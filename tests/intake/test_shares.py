@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from site_spider.contracts.seed_log import Partition
-from site_spider.intake.shares import Shares, reserve
+from site_spider.intake.room import Shares, reserve
 
 
 def counts(*numbers: int) -> dict[Partition, int]:

@@ -11,8 +11,8 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 
-from site_spider.intake import soft_limit
-from site_spider.intake.soft_limit import SoftLimit
+from site_spider.intake import room
+from site_spider.intake.room import SoftLimit
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
@@ -30,7 +30,7 @@ def test_it_keeps_intake_above_the_limit_and_lets_go_well_below_it(caplog: pytes
     used = Used()
     limit = used.limit()
     kept = []
-    with caplog.at_level(logging.INFO, soft_limit.logger.name):
+    with caplog.at_level(logging.INFO, room.logger.name):
         for used.bytes in (900, 1000, 1001, 1500, 999, 951, 949, 999):
             limit.look()
             kept.append(limit.keeps_intake)

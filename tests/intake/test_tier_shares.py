@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Partition
-from site_spider.intake.load import Load
-from site_spider.intake.poll_room import PollRoom, SeedLimits
-from site_spider.intake.tier_shares import LEAST, TierShares
+from site_spider.intake.room import LEAST, Load, PollRoom, SeedLimits, TierShares
 from site_spider.ledger.ledger import Ledger, Outcome
 
 WEIGHTS = {"urgent": 8.0, "seeds": 4.0, "bulk": 1.0}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from site_spider.contracts.seed_log import Partition
-from site_spider.intake.topic_partitions import TopicPartitions
+from site_spider.intake.seed_queue import TopicPartitions
 from site_spider.seed.tiers import partition_of
 
 _number_of = lru_cache(maxsize=10_000)(partition_of)

@@ -42,7 +42,7 @@ from site_spider.frontier.waiter import Waiter, is_fenced, seed_entry
 from site_spider.frontier.waiting_link import WaitingLink, as_request
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.frontier.weight import size_bytes
-from site_spider.intake.load import Load
+from site_spider.intake.room import Load
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import Entry, Outcome

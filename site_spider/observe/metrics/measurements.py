@@ -21,7 +21,7 @@ from site_spider.engine.middlewares import ROBOTS_COUNTED
 from site_spider.frontier.retry.middleware import BACKOFFS_COUNTED
 from site_spider.frontier.retry.redirect import REDIRECTS_COUNTED
 from site_spider.histogram import Histogram
-from site_spider.intake.quarantine.quarantine import Quarantine
+from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.ledger import Entry
 from site_spider.observe.log_tally import LogTally
 from site_spider.observe.metrics.readings import OWN

@@ -14,7 +14,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
-from site_spider.intake.receiver import Arrival
+from site_spider.intake.intake import Arrival
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.metadata import Ahead, Suspicion

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.intake.quarantine.fair_line import CarefulLine
+from site_spider.intake.suspects import CarefulLine
 
 hosts = st.sampled_from("abcde")
 moves = st.one_of(

@@ -1,0 +1,448 @@
+"""How many more seeds may be polled, and which partitions are paused."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from math import inf
+
+from site_spider.contracts.seed_log import Partition
+from site_spider.intake.intake import Handover
+from site_spider.ledger.ledger import Ledger
+from site_spider.outage import Outage
+from site_spider.results.commits import Commits
+from site_spider.results.results import Sinks
+from site_spider.seed.fields import MAX_MESSAGE_BYTES
+
+# --- load ------------------------------------------------------------------------------------------------
+# How much a crawl holds in memory, against its limits.
+#
+# Three things count: requests that wait, seeds in flight (their messages stay in memory until they are
+# complete), and what is on its way to the seed topic and not acknowledged there.
+#
+# Theory of operation. At a limit nothing is dropped and nothing stands still that would lower the load:
+# links go to the seed topic instead of waiting here (`is_full`), no more seeds are polled (`seed_room`)
+# until a quarter is free again, and when the topic takes no links, no more pages are asked for
+# (`may_download`). What waits is served all the while, so a process whose whole memory is links of open
+# seeds makes progress.
+
+
+MAX_SEED_BYTES = 3 * MAX_MESSAGE_BYTES  # a message, and its body in an encoding that takes twice as much
+
+_LOAD_FREE_SHARE = 0.25  # of a limit, before seeds are polled again
+_MOST_SPILLING = 5_000  # on their way to the topic; beyond it no page is asked for
+_MOST_SPILLING_BYTES = 32_000_000
+
+
+class Load:
+    """The sums. The event loop's thread changes them; any thread may read."""
+
+    def __init__(self, max_requests: int, max_bytes: int) -> None:
+        self.max_requests = max_requests
+        self.max_bytes = max_bytes
+        self._is_full_for_seeds = False
+        self.requests = 0
+        self.request_bytes = 0
+        self.seed_bytes = 0
+        self.spilling = 0
+        self.spilling_bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """All of it, as estimated."""
+        return self.request_bytes + self.seed_bytes + self.spilling_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether links go to the seed topic rather than wait here."""
+        return self.requests >= self.max_requests or self.bytes >= self.max_bytes
+
+    @property
+    def may_download(self) -> bool:
+        """False while the seed topic does not take what is sent to it."""
+        return self.spilling < _MOST_SPILLING and self.spilling_bytes < _MOST_SPILLING_BYTES
+
+    def seed_capacity(self) -> int:
+        """How many seeds of any size may be polled at once into an empty memory."""
+        return max(1, self.max_bytes // MAX_SEED_BYTES)
+
+    def seed_room(self) -> int:
+        """How many seeds of any size may be polled now."""
+        if self._is_full_for_seeds or self.is_full:
+            return 0
+        return max(1, (self.max_bytes - self.bytes) // MAX_SEED_BYTES)
+
+    def look(self) -> None:
+        """See whether seeds may be polled again; to be called now and then."""
+        if self.is_full:
+            self._is_full_for_seeds = True
+        elif self._is_full_for_seeds:
+            most = 1 - _LOAD_FREE_SHARE
+            self._is_full_for_seeds = (
+                self.requests > most * self.max_requests or self.bytes > most * self.max_bytes
+            )
+
+    def add_request(self, size_bytes: int) -> None:
+        """A request waits."""
+        self.requests += 1
+        self.request_bytes += size_bytes
+
+    def remove_request(self, size_bytes: int) -> None:
+        """It waits no more."""
+        self.requests -= 1
+        self.request_bytes -= size_bytes
+
+    def add_seed(self, size_bytes: int) -> None:
+        """A seed is in flight."""
+        self.seed_bytes += size_bytes
+
+    def remove_seed(self, size_bytes: int) -> None:
+        """It has ended, or is another process's."""
+        self.seed_bytes -= size_bytes
+
+    def add_sending(self, size_bytes: int) -> None:
+        """A message is on its way to the seed topic."""
+        self.spilling += 1
+        self.spilling_bytes += size_bytes
+
+    def remove_sending(self, size_bytes: int) -> None:
+        """It has arrived, or cannot."""
+        self.spilling -= 1
+        self.spilling_bytes -= size_bytes
+
+
+# --- poll limit ------------------------------------------------------------------------------------------
+# How many seeds may be in flight now.
+#
+# Few are enough while there is always one that can be downloaded, and few are quickly repeated or handed
+# over. But seeds wait for their hosts: when nothing of what was polled can be served, those of other hosts
+# may lie behind them. And tasks share only what was polled: while there are tasks, seeds of another may lie
+# behind those that fill the limit. So it goes up a step whenever either is said, as far as the setting
+# allows, and comes down as seeds complete.
+
+
+STEP = 1_000  # seeds
+
+
+class PollLimit:
+    """The limit of one process. The event loop's thread changes it; any thread may read."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._least = self.now = min(STEP, most)
+
+    def starved(self, in_flight: int) -> None:
+        """What is in flight is not enough."""
+        self.now = max(self.now, min(self._most, in_flight + STEP))
+
+    def look(self, in_flight: int) -> None:
+        """Seeds may have completed."""
+        self.now = max(self._least, min(self.now, in_flight + STEP))
+
+
+# --- shares ----------------------------------------------------------------------------------------------
+# Which partitions have more than their share of the seeds in flight.
+#
+# Seeds are keyed by host, so a slow host is one partition's. Were seeds polled wherever there are some, its
+# seeds would fill the memory sooner or later, and the other partitions stand still at its pace. So once all
+# that may be in flight is taken but for a reserve, a partition with more than its share is left alone, and
+# the reserve is for the others.
+
+
+_RESERVE_SHARE = 1 / 4  # of what may be in flight
+_MOST_RESERVED = 1_000  # seeds
+_RESUME_SHARE = 3 / 4  # of either limit: each resume costs a fetch of what was fetched before
+
+
+def reserve(capacity: int) -> int:
+    """How many seeds of what may be in flight are for partitions that have less than their share."""
+    return max(1, int(min(capacity * _RESERVE_SHARE, _MOST_RESERVED)))
+
+
+class Shares:
+    """Remembers who is left alone."""
+
+    def __init__(self) -> None:
+        self._over: frozenset[Partition] = frozenset()
+
+    def over(self, in_flight: Mapping[Partition, int], capacity: int) -> frozenset[Partition]:
+        """The partitions of which no more are to be polled, of all that are assigned."""
+        if len(in_flight) < 2:
+            self._over = frozenset()
+            return self._over
+        most = capacity - reserve(capacity)
+        share = capacity / len(in_flight)
+        total = sum(in_flight.values())
+        self._over = frozenset(
+            partition
+            for partition, count in in_flight.items()
+            if _is_over(total, most, was=bool(self._over))
+            and _is_over(count, share, was=partition in self._over)
+        )
+        return self._over
+
+
+def _is_over(count: int, limit: float, *, was: bool) -> bool:
+    return count > (limit * _RESUME_SHARE if was else limit)
+
+
+# --- tier shares -----------------------------------------------------------------------------------------
+# How many seeds of each tier may be in flight.
+#
+# Seeds are in flight long after they were polled, and cannot be given back. Were they polled wherever there
+# are some, the tier with the largest backlog would take all that may be in flight, and the others wait for
+# it. So each tier has a share by its weight, of those of which this process has partitions. Half of what a
+# tier leaves unused is lent to the others; the other half stays free, so that it can begin at once.
+
+
+_LENT_SHARE = 1 / 2
+_TIER_RESUME_SHARE = 1 / 4  # of its own share free again, before a tier goes on
+LEAST = 8  # seeds of a tier, also when memory is full or all that may be in flight is taken
+
+
+class TierShares:
+    """Remembers who has too many."""
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self._weights = weights
+        self._over: frozenset[str] = frozenset()
+
+    def room(self, in_flight: Mapping[str, int], most: int) -> dict[str, int]:
+        """How many more of each tier may be polled; 0 of those that have too many.
+
+        `in_flight` names the tiers of which partitions are assigned.
+        """
+        own = self._own(in_flight, most)
+        unused = {tier: max(0.0, own[tier] - count) for tier, count in in_flight.items()}
+        borrowed = sum(max(0.0, count - own[tier]) for tier, count in in_flight.items())
+        lent = _LENT_SHARE * sum(unused.values())
+        room = {
+            tier: int(free + max(0.0, lent - _LENT_SHARE * free - borrowed)) for tier, free in unused.items()
+        }
+        self._over = frozenset(
+            tier
+            for tier, free in room.items()
+            if free < (max(1.0, _TIER_RESUME_SHARE * own[tier]) if tier in self._over else 1.0)
+        )
+        return {tier: 0 if tier in self._over else free for tier, free in room.items()}
+
+    def least(self, in_flight: Mapping[str, int], most: int) -> dict[str, int]:
+        """How many more of each may be polled where there is no room any more."""
+        own = self._own(in_flight, most)
+        return {tier: max(0, min(LEAST, int(own[tier])) - count) for tier, count in in_flight.items()}
+
+    def _own(self, tiers: Mapping[str, int], most: int) -> dict[str, float]:
+        whole = sum(self._weights[tier] for tier in tiers)
+        return {tier: max(1.0, most * self._weights[tier] / whole) for tier in tiers}
+
+
+logger = logging.getLogger(__name__)
+
+_FULL_SHARE = 0.9
+_NEARLY_FULL = 500  # seeds below the limit
+
+
+@dataclass(frozen=True, slots=True)
+class SeedLimits:
+    """How much may be in flight."""
+
+    seeds: int
+    span_offsets: int  # from the watermark of a partition to what is polled next
+
+
+class PollRoom:
+    """`now`, `capacity` and `closed` are read by any thread, the rest belongs to the event loop's."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        load: Load,
+        limits: SeedLimits,
+        may_poll: Callable[[], bool],
+        weights: Mapping[str, float] | None = None,  # by tier, where there are several
+        has_tasks: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._ledger = ledger
+        self._load = load
+        self._limits = limits
+        self._may_poll = may_poll
+        self._has_tasks = has_tasks  # that share what is polled
+        self._poll_limit = PollLimit(limits.seeds)
+        # of one partition: it is seen to have its share before the others' reserve is gone
+        self._most_at_once = max(1, reserve(limits.seeds) // 2)
+        self._too_wide: Set[Partition] = frozenset()
+        self._closed: Set[Partition] = frozenset()
+        self._shares = Shares()
+        self._tiers = TierShares(weights or {})
+        self._tier_room: float = inf  # of the tier with the least, of those that go on
+        self._least = 0  # that may be polled though there is no room
+
+    def now(self) -> int:
+        """How many seeds may be polled now."""
+        if not self._may_poll():
+            return 0
+        room = min(self._poll_limit.now - self._ledger.in_flight, self._load.seed_room())
+        return int(min(max(room, self._least), self._most_at_once, self._tier_room))
+
+    def capacity(self) -> int:
+        """How many seeds may be polled while none is in flight."""
+        capacity = min(self._poll_limit.now, self._load.seed_capacity(), self._most_at_once)
+        return int(min(self._least or capacity, capacity, self._tier_room))
+
+    def closed(self) -> Set[Partition]:
+        """Partitions whose slowest seed is too far behind, or that have more than their share."""
+        return self._closed
+
+    def is_full(self) -> bool:
+        """Whether about all that may be in flight is taken."""
+        return self._ledger.in_flight >= _FULL_SHARE * (self._limits.seeds - reserve(self._limits.seeds))
+
+    def starved(self) -> None:
+        """Nothing of what waits can be downloaded now: seeds for other hosts may lie behind."""
+        self._poll_limit.starved(self._ledger.in_flight)
+
+    def look(self) -> None:
+        """See how far the partitions have come; to be called now and then."""
+        ledger, limit = self._ledger, self._limits.span_offsets
+        mine = ledger.partitions()
+        self._poll_limit.look(ledger.in_flight)
+        if ledger.in_flight > self._poll_limit.now - _NEARLY_FULL and self._has_tasks():
+            self._poll_limit.starved(ledger.in_flight)
+        wide = frozenset(partition for partition in mine if ledger.span(partition) >= limit)
+        for partition in wide - self._too_wide:
+            logger.warning(
+                "%s/%d: %d offsets are not committed behind a seed that takes long; no more are polled there "
+                "until it ends (SITE_MAX_SPAN_OFFSETS)",
+                *partition,
+                ledger.span(partition),
+            )
+        self._too_wide = wide
+        in_flight = {partition: ledger.open_count(partition) for partition in mine}
+        self._closed = wide | self._shares.over(in_flight, self._limits.seeds) | self._over_tiers(in_flight)
+
+    def _over_tiers(self, in_flight: Mapping[Partition, int]) -> Set[Partition]:
+        """The partitions of tiers that have their share; of all but the least of tiers, where all is full."""
+        by_tier: Counter[str] = Counter()
+        for partition, count in in_flight.items():
+            by_tier[partition.topic] += count
+        if len(by_tier) < 2:
+            self._tier_room, self._least = inf, 0
+            return frozenset()
+        most = self._poll_limit.now
+        is_full = self._load.seed_room() <= 0 or self._ledger.in_flight >= most
+        room = self._tiers.room(by_tier, most)
+        if is_full:
+            room = self._tiers.least(by_tier, most)
+        open_rooms = [count for count in room.values() if count]
+        self._tier_room = min(open_rooms, default=inf)
+        self._least = min(open_rooms, default=0) if is_full else 0
+        return frozenset(partition for partition in in_flight if not room[partition.topic])
+
+
+# --- soft limit ------------------------------------------------------------------------------------------
+# The soft limit of memory: intake pauses above it, so that the hard one is not reached.
+#
+# What is in flight goes on, and memory falls as it completes. With nothing in flight waiting would not
+# help: then seeds are polled all the same, a few at a time.
+
+
+_FREE_SHARE = 0.05  # of the limit, before seeds are polled again
+
+
+class SoftLimit:
+    """SITE_MEMORY_SOFT_BYTES; 0 turns it off. The event loop's thread looks, any may ask."""
+
+    def __init__(
+        self, limit_bytes: int, used_bytes: Callable[[], int | None], in_flight: Callable[[], int]
+    ) -> None:
+        self.limit_bytes = limit_bytes
+        self._used_bytes = used_bytes
+        self._in_flight = in_flight
+        self._over = Outage(
+            logger,
+            f"Memory is above SITE_MEMORY_SOFT_BYTES={limit_bytes}, no seeds are polled",
+            f"Memory is below SITE_MEMORY_SOFT_BYTES={limit_bytes} again",
+        )
+
+    def look(self) -> None:
+        """See how much is used; to be called now and then."""
+        if not self.limit_bytes:
+            return
+        used = self._used_bytes() or 0
+        if used > self.limit_bytes:
+            self._over.goes_on(f"{used} bytes are used")
+        elif used < self.limit_bytes * (1 - _FREE_SHARE):
+            self._over.is_over()
+
+    @property
+    def keeps_intake(self) -> bool:
+        """Whether no seeds are to be polled."""
+        return bool(self._over) and self._in_flight() > 0
+
+
+# --- back pressure ---------------------------------------------------------------------------------------
+# Whether downloads, seeds and polls may begin.
+
+
+class BackPressure:
+    """Asks all that may be full, away or ending. Any thread may ask."""
+
+    def __init__(
+        self,
+        load: Load,
+        sinks: Sinks,
+        commits: Commits,
+        handover: Handover,
+        is_stopping: Callable[[], bool],
+        has_memory: Callable[[], bool],
+        soft_limit: SoftLimit,
+    ) -> None:
+        self._load = load
+        self._sinks = sinks
+        self._commits = commits
+        self._handover = handover
+        self._is_stopping = is_stopping
+        self._soft_limit = soft_limit
+        self._has_memory = has_memory  # for more bodies
+
+    def may_download(self) -> bool:
+        """False while a sink or the seed topic takes nothing, the seed log is silent, bodies fill the
+        memory, partitions leave or the crawl stops.
+        """
+        if self._is_stopping() or self._handover.active or not self._has_memory():
+            return False
+        if self._commits.is_cut_off:
+            return False
+        return self._load.may_download and self._sinks.are_taking() and self._commits.is_taking()
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether nothing begins because the seed log is silent."""
+        return self._commits.is_cut_off
+
+    def cause(self) -> str:
+        """What keeps polls from beginning, of the causes of observe.pauses; empty when they may."""
+        if self._is_stopping() or self._handover.active:
+            return "stop"
+        if not self._has_memory():
+            return "memory"
+        takes = self._load.may_download and self._commits.is_taking()
+        if self.is_cut_off or (self._sinks.are_taking() and not takes):
+            return "kafka"
+        if not (self._sinks.are_taking() and self.may_admit()):
+            return "sink"
+        return "memory" if self._soft_limit.keeps_intake else ""
+
+    def look(self) -> None:
+        """See how much memory is used; to be called now and then, on the event loop's thread."""
+        self._soft_limit.look()
+
+    def may_admit(self) -> bool:
+        """Whether seeds may begin; while trees keep too many results, none is to be in their way."""
+        return not self._commits.is_crowded
+
+    def may_poll(self) -> bool:
+        """Whether more seeds may be polled."""
+        return self.may_download() and self.may_admit() and not self._soft_limit.keeps_intake
