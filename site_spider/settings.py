@@ -37,7 +37,7 @@ EXTENSIONS = {
 }
 DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
-    "site_spider.frontier.robots.middleware.FrontierRobotsMiddleware": 100,  # instead
+    "site_spider.frontier.robots.FrontierRobotsMiddleware": 100,  # instead
     "site_spider.download.proxies.middlewares.ProxyLevelMiddleware": 540,  # gets what the retries give up
     "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,
     "site_spider.engine.middlewares.LeanOffsite": 50,  # instead, as those below: at less cost
@@ -46,11 +46,11 @@ DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.stats.DownloaderStats": None,
     "site_spider.engine.middlewares.LeanDownloaderStats": 850,
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
-    "site_spider.frontier.retry.middleware.PatientRetryMiddleware": 550,  # instead: retries wait
+    "site_spider.frontier.retry.PatientRetryMiddleware": 550,  # instead: retries wait
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
     "site_spider.download.unpacking.SteppedHttpCompression": 590,  # instead: in steps
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
-    "site_spider.frontier.retry.redirect.CheckedRedirectMiddleware": 600,  # instead: only to valid URLs
+    "site_spider.frontier.retry.CheckedRedirectMiddleware": 600,  # instead: only to valid URLs
     "site_spider.download.proxies.middlewares.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
 }
 SPIDER_MIDDLEWARES = {

@@ -19,7 +19,7 @@ from site_spider.commands.output import add_format_option, print_json, print_tab
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.commands.table import Column
 from site_spider.errors import SeedError, SiteSpiderError
-from site_spider.frontier.retry.descriptions import describe_exception, describe_status
+from site_spider.frontier.retry import describe_exception, describe_status
 from site_spider.page.url import check_url, host_of
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody

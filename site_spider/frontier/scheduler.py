@@ -2,17 +2,335 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Self
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, NamedTuple, Protocol, Self
 
 from scrapy import Request, Spider
+from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.spidermiddlewares.depth import DepthMiddleware
+from scrapy.statscollectors import StatsCollector
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
+from site_spider import meta_keys
+from site_spider.engine import hooks as engine_hooks
 from site_spider.engine.parts import takes_seeds
-from site_spider.frontier.dispatcher import Dispatcher
+from site_spider.engine.turns import Turns
+from site_spider.frontier.host_queue import Place, Step, bounded, place, queue_lengths
+from site_spider.frontier.spill import Spill
+from site_spider.frontier.waiter import Preparation, Waiter, WaitingLink, as_request
+from site_spider.frontier.waiting_room import WaitingRoom
+from site_spider.intake.room import BackPressure
+from site_spider.intake.seed_queue import SeedQueue, Waiting, seed_request
+from site_spider.ledger import completion as lineage
+from site_spider.ledger.completion import Completion, Job
+from site_spider.ledger.ledger import Entry
+from site_spider.results.results import DeadLetters, Results
+
+# --- queues ----------------------------------------------------------------------------------------------
+# Everything that waits in a crawl: frontier, seed queue, requests being spilled.
+
+
+logger = logging.getLogger(__name__)
+
+
+class Queues:
+    """On the event loop's thread only."""
+
+    def __init__(
+        self,
+        seeds: SeedQueue,  # level 0: never reclaimed
+        room: WaitingRoom,
+        spill: Spill,
+        completion: Completion,
+        dead_letters: DeadLetters,
+        may_begin: Callable[[Entry], bool],
+        next_suspect: Callable[[], None],
+    ) -> None:
+        self.seeds = seeds
+        self.room = room
+        self._spill = spill
+        self._completion = completion
+        self._dead_letters = dead_letters
+        self._may_begin = may_begin
+        self._next_suspect = next_suspect  # begins, if it may, when nothing else is under way
+        self._withdrawn: list[Waiting] = []  # not in `seeds`: what was compared once would be a duplicate
+
+    def __len__(self) -> int:
+        return len(self.room) + len(self.seeds)
+
+    def put(self, request: Request, job: Job | None, *, is_link: bool) -> None:
+        """A request waits, or goes to the seed topic; it holds its seed in either case."""
+        if job is None:
+            self.room.put_request(request)
+            return
+        if self._spill.wants(request, job, is_link=is_link):
+            self._completion.accept(request, job)
+            if not self._spill.send(request, job, is_link=is_link):
+                self.room.put_request(request)
+            return
+        if is_link:
+            job.root.grows()
+        if is_link and self.room.put_link(request, job):
+            self._completion.accept_link(job.entry)
+        else:
+            self._completion.accept(request, job)
+            self.room.put_request(request)
+
+    def admit_seeds(self) -> None:
+        """Let the seeds that may begin wait among the requests, each for its host."""
+        withdrawn, self._withdrawn = [*self._withdrawn, *self.room.take_kept_back()], []
+        for waiting in withdrawn:
+            if not waiting.entry.live:
+                continue
+            if self._may_begin(waiting.entry):
+                self._admit(waiting)
+            else:
+                self._withdrawn.append(waiting)
+        while (next_one := self.seeds.pop()) is not None:
+            self._admit(next_one)
+        self._next_suspect()
+
+    def _admit(self, waiting: Waiting) -> None:
+        try:
+            self.room.put_seed(waiting)
+        except Exception as error:  # of this one alone: settings for its host, say
+            logger.exception("A seed could not be queued: %s", waiting.seed.url)
+            reason = f"the seed could not be queued: {error!r}"
+            self._dead_letters.set_aside(waiting.message, reason, waiting.entry)
+
+    def take_out(self, unwanted: Callable[[Waiter], bool]) -> Iterator[list[Waiter]]:
+        """Take out what `unwanted` picks of all that waits, some at a time; the oldest seeds first."""
+        yield from self.room.remove(unwanted)
+        kept_back = [*self._withdrawn, *self.room.take_kept_back()]
+        picked = {id(waiting) for waiting in kept_back if unwanted(waiting)}
+        self._withdrawn = [waiting for waiting in kept_back if id(waiting) not in picked]
+        yield [waiting for waiting in kept_back if id(waiting) in picked]
+        yield [*self.seeds.remove(unwanted)]
+
+    def withdraw_seeds(self) -> None:
+        """Those that wait among the requests and have not begun are kept back until `admit_seeds`."""
+        self._withdrawn += self.room.remove_seeds()
+
+    async def look(self) -> None:
+        """To be called now and then; what takes long shares the turns of the event loop."""
+        self.room.load.look()
+        if self.room.has_fenced:
+            await self._drop_fenced()
+        await self._spill.look()
+
+    def lengths(self) -> dict[str, int]:
+        """How many requests wait by level, how many are being spilled, and what all of them weigh."""
+        load = self.room.load
+        lengths = queue_lengths(self.room.frontier.lengths())
+        return {**lengths, "spilling": load.spilling, "bytes": load.bytes}
+
+    def fenced(self) -> None:
+        """Some of what waits may be for seeds that are another process's now: it is dropped, soon."""
+        self.room.fenced()
+
+    async def _drop_fenced(self) -> None:
+        turns = Turns.of_running_loop()
+        for removed in self.room.remove_fenced():
+            for waiter in removed:
+                self.room.drop(waiter)
+            if not turns.has_time():
+                await turns.time()
+
+
+# --- dispatcher ------------------------------------------------------------------------------------------
+# Enqueues requests and gives out the next one: the scheduler's work for seeds.
+
+
+class Pages(Protocol):
+    """Which pages were met before."""
+
+    def request_seen(self, request: Request) -> bool:
+        """Whether the same request was met before; it is remembered if not."""
+
+    def log(self, request: Request, spider: Spider) -> None:
+        """A request was filtered."""
+
+    def begins(self, request: Request, job: Job) -> None:
+        """The first request of a seed is made; it is remembered, not filtered."""
+
+    def sort_seeds(self) -> None:
+        """Take those that are not to be fetched out of the seed queue, right before it is emptied."""
+
+
+class CrawlParts(NamedTuple):
+    """Scrapy's, of this crawl."""
+
+    engine: ExecutionEngine
+    spider: Spider
+    stats: StatsCollector
+
+
+class Dispatcher:
+    """On the event loop's thread only."""
+
+    def __init__(
+        self,
+        crawl: CrawlParts,
+        queues: Queues,
+        completion: Completion,
+        results: Results,
+        dead_letters: DeadLetters,
+        pages: Pages,
+        back_pressure: BackPressure,
+        prepare: Preparation,
+    ) -> None:
+        self._crawl = crawl
+        self._queues = queues
+        self._completion = completion
+        self._results = results
+        self._dead_letters = dead_letters
+        self._pages = pages
+        self._back_pressure = back_pressure
+        self._prepare = prepare
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    # --- in -----------------------------------------------------------------------------------
+
+    def enqueue(self, request: Request) -> bool:
+        """Queue a request unless it is a duplicate. Never raises: Scrapy would lose the child silently."""
+        try:
+            return self._enqueue(request)
+        except Exception as error:
+            spider = self._crawl.spider
+            logger.exception("A request could not be queued: %r", request, extra={"spider": spider})
+            self._count("scheduler/failed")
+            self._write_lost(request, error)
+            return False
+
+    def _write_lost(self, request: Request, error: Exception) -> None:
+        """What could not be queued gets a failure result of its own."""
+        parent = lineage.current_job()
+        if parent is None or lineage.job_of(request) is parent:
+            return  # another attempt at the same page: the job ends without a result, which is seen
+        self._results.write_missing(Job.lost(request, parent, f"the request could not be queued: {error!r}"))
+
+    def _enqueue(self, request: Request) -> bool:
+        if self._completion.knows(request):
+            request = request.copy()  # the same object again: its ending could not be told from the first's
+        same_job = lineage.job_of(request)
+        job = lineage.adopt(request, self._is_being_scraped)
+        if job is not None and not job.entry.live:
+            self._completion.refuse(job)
+            return False  # its seed is another process's now
+        is_another_attempt = job is not None and job is same_job
+        if not (request.dont_filter or is_another_attempt) and self._pages.request_seen(request):
+            self._pages.log(request, self._crawl.spider)
+            return False
+        _place(request, lineage.origin_of(request), is_new=job is not same_job)
+        is_link = job is not None and not is_another_attempt
+        self._queues.put(request, job, is_link=is_link)
+        if is_link:
+            self._count("links/accepted")
+        self._count("scheduler/enqueued/memory")
+        self._count("scheduler/enqueued")
+        return True
+
+    # --- out ----------------------------------------------------------------------------------
+
+    def next(self) -> Request | None:
+        """The request to download next; None when there is none at the moment."""
+        lineage.work_on(None)
+        if not self._back_pressure.may_download():
+            return None
+        if self._back_pressure.may_admit():
+            self._pages.sort_seeds()
+            self._queues.admit_seeds()
+        else:
+            self._queues.withdraw_seeds()
+        while (request := self._queues.room.next(self)) is not None:
+            try:
+                self._complete(request)
+            except Exception as error:  # noqa: BLE001 - of this request alone, and the next one comes
+                self._queues.room.came_back(request)
+                self._end_badly(request, error)
+                continue
+            self._count("scheduler/dequeued/memory")
+            self._count("scheduler/dequeued")
+            break
+        lineage.work_on(request)
+        return request
+
+    def _end_badly(self, request: Request, error: Exception) -> None:
+        """What could not be begun gets a failure result."""
+        spider = self._crawl.spider
+        logger.error("A request could not be begun: %r", request, exc_info=error, extra={"spider": spider})
+        self._count("scheduler/failed")
+        job = lineage.job_of(request)
+        if job is not None:
+            job.error = f"the request could not be begun: {error!r}"
+            self._completion.ended(request)
+
+    def build_seed(self, waiting: Waiting) -> Request | None:
+        """As in Builder: a seed of which there can be none is set aside."""
+        try:
+            request, root = seed_request(waiting, self._crawl.spider)
+        except Exception as error:  # noqa: BLE001 - whatever Scrapy dislikes about this seed, the next one comes
+            reason = f"Scrapy refuses the request: {error}"
+            self._dead_letters.set_aside(waiting.message, reason, waiting.entry)
+            return None
+        self._completion.begin(request, root)
+        try:
+            if not root.is_unproven:
+                self._pages.begins(request, root)
+        except Exception as error:  # noqa: BLE001 - of a fingerprinter of the user's own, say
+            self._end_badly(request, error)
+            return None
+        return request
+
+    def build_link(self, link: WaitingLink) -> Request | None:
+        """As in Builder: the seed of a link of which there can be none is set aside."""
+        try:
+            request, job = as_request(link)
+        except Exception as error:
+            spider = self._crawl.spider
+            logger.exception("A link could not be begun: %s", link.url, extra={"spider": spider})
+            self._count("scheduler/failed")
+            self._dead_letters.give_up(link.parent, f"the link {link.url} could not be begun: {error!r}")
+            self._completion.release(link.parent.entry)
+            return None
+        self._completion.begin_job(request, job)
+        return request
+
+    def _complete(self, request: Request) -> None:
+        job = lineage.job_of(request)
+        if job is not None:
+            self._prepare(request, job)
+
+    def _is_being_scraped(self, request: Request) -> bool:
+        return engine_hooks.is_being_scraped(self._crawl.engine, request)
+
+    def _count(self, key: str) -> None:
+        self._crawl.stats.inc_value(key)
+
+
+def _place(request: Request, origin: Request | None, *, is_new: bool) -> None:
+    """Give a request the priority of its level. The meta of a new link may be copied from a retry."""
+    unraised = request.meta.pop(meta_keys.UNRAISED_PRIORITY, None)
+    retries = request.meta.get("retry_times", 0)
+    before = None
+    if is_new:
+        step = Step.NEW
+        request.priority = bounded(request.priority)
+    elif origin is None:
+        step = Step.RETRY if retries else Step.NEW
+    else:
+        step = Step.RETRY if retries > origin.meta.get("retry_times", 0) else Step.REDIRECT
+        before = Place(origin.priority, unraised)
+    request.priority, unraised = place(request.priority, step, before)
+    if unraised is not None:
+        request.meta[meta_keys.UNRAISED_PRIORITY] = unraised
 
 
 class SeedScheduler(Scheduler):
@@ -83,3 +401,20 @@ class SeedScheduler(Scheduler):
         except Exception as error:  # noqa: BLE001 - the engine would only log it and stall
             self._fail(error)
             return None
+
+
+# --- depth -----------------------------------------------------------------------------------------------
+# Scrapy's middleware for the depth, which leaves the pages of one list at one depth.
+
+
+class PageDepth(DepthMiddleware):
+    """A list of 50 pages would else end at DEPTH_LIMIT; the source's own limit counts for it."""
+
+    def get_processed_request(self, request: Request, response: Response | None) -> Request | None:
+        """As Scrapy asks; for the next page the depth of this one."""
+        if response is None or request.meta.get(meta_keys.PAGE_NUMBER, 1) <= response.meta.get(
+            meta_keys.PAGE_NUMBER, 1
+        ):
+            return super().get_processed_request(request, response)
+        request.meta["depth"] = response.meta["depth"]
+        return request

@@ -2,18 +2,96 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from scrapy import Request
 from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider import meta_keys
-from site_spider.frontier.waiting_link import WaitingLink
+from site_spider.bounded_dict import BoundedDict
+from site_spider.engine.cookies import use_jar_of
+from site_spider.engine.requests import quick_request
+from site_spider.frontier.host_queue import HostPolicy
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger import completion
+from site_spider.ledger.completion import Job, job_of
 from site_spider.ledger.ledger import Entry
 from site_spider.page.url import host_of, plain_url
+from site_spider.results.pipeline import Callbacks
+from site_spider.seed.seed import TEXT_BYTES, Seed, text_bytes
+from site_spider.sources.library import Library
+from site_spider.sources.model import Source
+from site_spider.text import refused, shown
+
+# --- waiting link ----------------------------------------------------------------------------------------
+# A link that waits, as a small tuple from which its Request is built later.
+#
+# A page has more links than its crawl can fetch at once, so most of what waits is links, and nearly all of
+# them are plain: found by the spider, without a callback of their own. They wait as tuples at a fraction of
+# a Request's size. Everything else waits as the Request that it is.
+
+
+_REFERER = "Referer"
+_META = frozenset({"depth", meta_keys.JOB})
+_ENCODING = "utf-8"
+
+
+class WaitingLink(NamedTuple):
+    """Holds its seed as a request does; its job begins with its request."""
+
+    url: str
+    parent: Job
+    depth: int
+    priority: int
+    referer: str | None
+
+
+def as_link(request: Request, job: Job) -> WaitingLink | None:
+    """A request that has just begun its job, as a tuple; None when it has something of its own."""
+    if (
+        job.parent is None
+        or request.callback is not None
+        or request.errback is not None
+        or request.body
+        or request.method != "GET"
+        or request.dont_filter
+        or request.encoding != _ENCODING
+        or type(request) is not Request
+        or request.meta.keys() != _META
+        or request.cookies
+        or request.flags
+        or request.cb_kwargs
+    ):
+        return None
+    headers = request.headers
+    values = headers.getlist(_REFERER)
+    if len(values) != len(headers) or not all(value.isascii() for value in values):
+        return None
+    # interned: all links of a page have the same
+    referer = sys.intern(values[0].decode()) if values else None
+    return WaitingLink(request.url, job.parent, job.depth, request.priority, referer)
+
+
+def as_request(link: WaitingLink) -> tuple[Request, Job]:
+    """The request of a link, with a job of its own in its meta."""
+    request = quick_request(
+        link.url,
+        verbatim=True,  # it stood in a Request already
+        headers=None if link.referer is None else {_REFERER: link.referer},
+        meta={"depth": link.depth},
+        priority=link.priority,
+    )
+    job = Job(request, link.parent)
+    request.meta[meta_keys.JOB] = job
+    return request, job
+
 
 Waiter = Request | Waiting | WaitingLink
 
@@ -66,3 +144,376 @@ def host_key(request: Request) -> str:
         return slot
     plain = plain_url(request.url)
     return plain.host if plain else urlparse_cached(request).hostname or ""
+
+
+# --- weight ----------------------------------------------------------------------------------------------
+# Estimates the memory of a waiting request; tests/frontier/test_weight.py measures it.
+#
+# Besides the texts, the numbers are those of tools/measure/frontier_memory.py.
+
+
+_LINK_BYTES = 330  # with its place in the frontier
+_REQUEST_BYTES = 1_850  # likewise
+_HEADER_BYTES = 250
+
+
+def size_bytes(waiter: Request | WaitingLink) -> int:
+    """Its weight, as long as nothing of it is changed."""
+    if isinstance(waiter, WaitingLink):
+        return _LINK_BYTES + len(waiter.url)
+    size = _REQUEST_BYTES + 2 * len(waiter.url) + len(waiter.body)
+    for name in waiter.headers:
+        values = waiter.headers.getlist(name)
+        size += _HEADER_BYTES + TEXT_BYTES * len(values) + sum(map(len, values))
+    if "redirect_urls" in waiter.meta:
+        size += text_bytes(waiter.meta["redirect_urls"])
+    return size
+
+
+# --- links in hand ---------------------------------------------------------------------------------------
+# Bounds the links of pages that are parsed and not enqueued yet.
+#
+# A page of 10,000 links is 7 MB of requests, and enqueuing them takes many turns of the event loop. So a
+# large page waits, in the order of arrival, until those before it are through. One that holds nothing is
+# let in when it is alone, whatever its size. On the event loop's thread only.
+
+
+MOST_LINKS = 20_000  # of all pages under way, about 15 MB
+_COUNTED_BYTES = 16_000  # of a body; smaller pages do not count
+_HELD_LINK_BYTES = 16  # of a page, at the least
+
+
+class LinksInHand:
+    """Of one crawl; a request counts from `begin` until it has ended."""
+
+    def __init__(self, most: int = MOST_LINKS) -> None:
+        self._most = most
+        self._held: dict[Request, int] = {}
+        self._sum = 0
+        self._waiting: deque[tuple[Request, int, asyncio.Future[None]]] = deque()
+
+    async def begin(self, request: Request, body_bytes: int) -> None:
+        """Wait until the links of a page may be read."""
+        if body_bytes < _COUNTED_BYTES:
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, min(body_bytes // _HELD_LINK_BYTES, self._most), place))
+        self._let_in()
+        await place
+
+    def found(self, request: Request, links: int) -> None:
+        """A page that may be read has so many."""
+        if request in self._held:
+            self._hold(request, links)
+            self._let_in()
+
+    def ended(self, request: Request) -> None:
+        """Its links are enqueued, or it has none."""
+        if request in self._held:
+            self._sum -= self._held.pop(request)
+            self._let_in()
+
+    def _let_in(self) -> None:
+        while self._waiting:
+            request, links, place = self._waiting[0]
+            if not place.done():  # else it was cancelled
+                if self._sum + links > self._most:
+                    return
+                self._hold(request, links)
+                place.set_result(None)
+            self._waiting.popleft()
+
+    def _hold(self, request: Request, links: int) -> None:
+        self._sum += links - self._held.get(request, 0)
+        self._held[request] = links
+
+
+# --- fairness --------------------------------------------------------------------------------------------
+# The flows of a crawl: what one task has waiting in one tier, with weight and rate.
+
+
+WeightOf = Callable[[str | None], float]  # of a task; None: of what has none
+RateOf = Callable[[str | None], float | None]  # requests a second over the whole group; None: no limit
+
+_BURST_SECONDS = 0.5  # of its rate that a task may catch up with
+_LOOK_SECONDS = 1.0  # a rate or a share may have changed
+_LEAST_RATE = 1e-6
+_MOST_TASKS = 10_000
+
+
+class TaskFlow(NamedTuple):
+    """What one task has waiting in one tier."""
+
+    task_id: str | None
+    topic: str
+
+
+def flow_of(waiter: Waiter) -> TaskFlow | None:
+    """None for what no seed stands behind."""
+    if isinstance(waiter, Waiting):
+        return TaskFlow(waiter.seed.task_id, waiter.entry.partition.topic)
+    job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
+    if job is None:
+        return None
+    root = job.root
+    return TaskFlow(root.seed.task_id, root.seed_entry.partition.topic)
+
+
+class TaskWeights:
+    """The weight of a task times that of its tier."""
+
+    def __init__(self, tiers: Mapping[str, float], weight_of: WeightOf) -> None:
+        self._tiers = tiers
+        self._weight_of = weight_of
+
+    def __call__(self, flow: Hashable) -> float:
+        """Asked at each service, so that a change counts for what waits."""
+        if not isinstance(flow, TaskFlow):
+            return 1.0
+        return self._tiers.get(flow.topic, 1.0) * self._weight_of(flow.task_id)
+
+
+class _Bucket(NamedTuple):
+    """A token bucket: what a task may do, and when that was so."""
+
+    tokens: float
+    at: float
+
+
+@dataclass(slots=True)
+class RateUse:
+    """What a task with a rate does here."""
+
+    begun: int = 0  # requests
+    begun_at: float = -inf
+    held_at: float = -inf  # when the rate held something back
+
+    def begin(self, now: float) -> None:
+        """One more."""
+        self.begun, self.begun_at = self.begun + 1, now
+
+    def hold(self, now: float) -> None:
+        """One more would."""
+        self.held_at = now
+
+
+class TaskRates:
+    """A token bucket a task, filled with this process' part of the rate.
+
+    That is what `share` said last, or what its share of the partitions gives it.
+    """
+
+    def __init__(self, rate_of: RateOf, share_of: Callable[[str], float]) -> None:
+        self._rate_of = rate_of
+        self._share_of = share_of
+        self._buckets: BoundedDict[str | None, _Bucket] = BoundedDict(_MOST_TASKS)
+        self._uses: BoundedDict[str, RateUse] = BoundedDict(_MOST_TASKS)
+        self._parts: dict[str, float] = {}  # of rates, in requests a second
+
+    def active(self, since: float) -> list[str]:
+        """The tasks with a rate of which something began, or was held back, since then."""
+        return [task_id for task_id, use in self._uses.items() if max(use.begun_at, use.held_at) >= since]
+
+    def use(self, task_id: str) -> RateUse:
+        """What a task does here; to be read only."""
+        return self._uses.get(task_id) or RateUse()
+
+    def share(self, task_id: str, per_second: float | None) -> None:
+        """This process' part of the rate of a task, from now on; None: by its partitions."""
+        if per_second is None:
+            self._parts.pop(task_id, None)
+        else:
+            self._parts[task_id] = per_second
+
+    def _used(self, key: Hashable) -> RateUse:
+        task_id = str(key.task_id) if isinstance(key, TaskFlow) else ""
+        use = self._uses.get(task_id)
+        if use is None:
+            use = self._uses[task_id] = RateUse()
+        return use
+
+    def free_at(self, key: Hashable, now: float) -> float:
+        """When the next request of a task may begin; to be asked again then."""
+        rate = self._rate(key)
+        if rate is None:
+            return now
+        tokens = self._tokens(key, rate, now)
+        if tokens < 1.0:
+            self._used(key).hold(now)
+        return now if tokens >= 1.0 else now + min(_LOOK_SECONDS, (1.0 - tokens) / rate + 1e-6)
+
+    def spend(self, key: Hashable, now: float) -> None:
+        """One has begun."""
+        rate = self._rate(key)
+        if rate is not None and isinstance(key, TaskFlow):
+            self._buckets[key.task_id] = _Bucket(self._tokens(key, rate, now) - 1.0, now)
+            self._used(key).begin(now)
+
+    def _rate(self, key: Hashable) -> float | None:
+        rate = self._rate_of(key.task_id) if isinstance(key, TaskFlow) else None
+        if rate is None or not isinstance(key, TaskFlow):
+            return None
+        part = self._parts.get(key.task_id) if key.task_id is not None else None
+        return max(_LEAST_RATE, rate * self._share_of(key.topic) if part is None else min(part, rate))
+
+    def _tokens(self, key: Hashable, rate: float, now: float) -> float:
+        assert isinstance(key, TaskFlow)
+        bucket = self._buckets.get(key.task_id)
+        if bucket is None:
+            return 1.0
+        return min(1.0 + rate * _BURST_SECONDS, bucket.tokens + (now - bucket.at) * rate)
+
+
+# --- sourced ---------------------------------------------------------------------------------------------
+# Which source a request or page belongs to, and how the source's host is asked.
+
+
+KEY = "source"  # of a seed's meta
+_MENTIONED = b'"source"'
+_OF_ITS_OWN = ("content-", "if-", "range")  # of a seed's body, and of what somebody knows of its page
+_SECRET = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+
+def source_name(seed: Seed) -> object:
+    """What the seed names as its source, else its task; None when neither does."""
+    named = seed.extra.get(KEY) if _MENTIONED in seed.extra_json else None
+    return seed.task_source if named is None else named
+
+
+def source_of(library: Library, job: Job | None, url: str) -> Source | None:
+    """The one that the seed names, for all of its tree; else the one whose hosts and URLs fit."""
+    name = None if job is None else source_name(job.root.seed)
+    return library.named(name) if isinstance(name, str) else library.match(url, host_of(url))
+
+
+def checked(seed: Seed, library: Library) -> Seed:
+    """The seed. Raises SeedError when it names a source that there is not.
+
+    Without sources no name counts, and what is no text is none: other producers have a `source` of their own.
+    """
+    name = source_name(seed) if library else None
+    if isinstance(name, str) and library.named(name) is None:
+        known = ", ".join(source.name for source in library)
+        raise refused("meta.source", f"{shown(name)} is not the name of a source; known: {known}")
+    return seed
+
+
+def prepare(library: Library, request: Request) -> None:
+    """Headers and cookies of its source, where the request has none of its own.
+
+    Cookies are for the seed's own page: all requests of a seed share its cookies.
+    """
+    job = job_of(request)
+    source = source_of(library, job, request.url)
+    if source is None:
+        return
+    for name, value in source.request.headers.items():
+        request.headers.setdefault(name, value)
+    if source.request.cookies and job is not None and job is job.root:
+        request.cookies = _cookies(source, request)
+
+
+class SeedHeaders:
+    """Headers of a seed that go with requests for its links: where a setting or the link's source says so."""
+
+    def __init__(self, library: Callable[[], Library], *, everywhere: bool) -> None:
+        self._library = library
+        self._everywhere = everywhere
+
+    def add(self, request: Request, job: Job) -> None:
+        """To the first request for a link; what it has of its own stays. Secrets stay at its origin."""
+        headers = job.root.seed.headers
+        is_first = job is not job.root and not request.meta.get("redirect_times")
+        if not (headers and is_first and self._wants(request, job)):
+            return
+        is_elsewhere = request.url.split("/", 3)[:3] != job.root.url.split("/", 3)[:3]
+        values: dict[str, list[str]] = {}
+        for name, value in headers:
+            low = name.lower()
+            if not (low.startswith(_OF_ITS_OWN) or (is_elsewhere and low in _SECRET)):
+                values.setdefault(name, []).append(value)
+        for name, all_values in values.items():
+            request.headers.setdefault(name, all_values)
+
+    def _wants(self, request: Request, job: Job) -> bool:
+        if self._everywhere:
+            return True
+        library = self._library()
+        source = source_of(library, job, request.url) if library else None
+        return source is not None and bool(source.request.seed_headers)
+
+
+def _cookies(source: Source, request: Request) -> list[Any]:
+    """Those of the source are for the whole host."""
+    own = request.cookies
+    given = [{"name": name, "value": value} for name, value in own.items()] if isinstance(own, dict) else own
+    known = {cookie.get("name") for cookie in given}
+    wanted = source.request.cookies.items()
+    return [{"name": name, "value": value, "path": "/"} for name, value in wanted if name not in known] + [
+        *given
+    ]
+
+
+def policy_of(
+    library: Callable[[], Library], own: dict[str, HostPolicy], usual: HostPolicy
+) -> Callable[[str], HostPolicy]:
+    """How often a host may be asked: by DOWNLOAD_SLOTS, else by its sources, else as all others."""
+
+    def policy(host: str) -> HostPolicy:
+        if host in own:
+            return own[host]
+        concurrency, delay_seconds = usual
+        for source in reversed(library().of_host(host)):  # the nearest counts most
+            wanted = source.request
+            concurrency = concurrency if wanted.concurrency is None else wanted.concurrency
+            delay_seconds = delay_seconds if wanted.delay is None else wanted.delay
+        return HostPolicy(concurrency, delay_seconds)
+
+    return policy
+
+
+def robots_free(library: Callable[[], Library], *, by_default: bool) -> Callable[[str], bool]:
+    """Whether robots.txt does not count for a URL: as its host's nearest source says, else as by default."""
+
+    def is_free(url: str) -> bool:
+        said = (source.request.robots for source in library().of_host(host_of(url)))
+        return next((not robots for robots in said if robots is not None), by_default)
+
+    return is_free
+
+
+# --- preparation -----------------------------------------------------------------------------------------
+# What a request gets right before it is downloaded, and does without while it waits.
+
+
+class Preparation:
+    """Headers and cookies of its source, cookies and meta of the seed, callback and errback."""
+
+    def __init__(
+        self,
+        callbacks: Callbacks,
+        seed_meta_keys: Sequence[str],
+        library: Callable[[], Library],
+        begins: Callable[[Request, Job], None],
+        headers: SeedHeaders,
+    ) -> None:
+        self._headers = headers
+        self._begins = begins  # is told of each request
+        self._callbacks = callbacks
+        self._library = library
+        self._seed_meta_keys = seed_meta_keys
+
+    def __call__(self, request: Request, job: Job) -> None:
+        """For one of a seed's tree."""
+        self._begins(request, job)
+        self._headers.add(request, job)
+        if library := self._library():
+            prepare(library, request)
+        use_jar_of(request, job.entry)
+        request.meta.pop(meta_keys.ITEMS, None)  # of an earlier attempt
+        if self._seed_meta_keys:
+            extra = job.root.seed.extra
+            for key in self._seed_meta_keys:
+                if key in extra:
+                    request.meta.setdefault(key, extra[key])
+        self._callbacks.complete(request)

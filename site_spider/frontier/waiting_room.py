@@ -3,28 +3,117 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
 from site_spider import meta_keys, options, runtime
-from site_spider.frontier.fairness import TaskFlow, flow_of
-from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.levels import level_of
-from site_spider.frontier.politeness import Politeness
-from site_spider.frontier.retry.hosts import HostAnswers
-from site_spider.frontier.robots.cache import State
-from site_spider.frontier.robots.fetcher import is_subject
-from site_spider.frontier.waiter import Builder, Waiter, built, host_key, host_name, is_fenced
-from site_spider.frontier.waiting_link import WaitingLink, as_link
-from site_spider.frontier.weight import size_bytes
+from site_spider.engine import hooks as engine_hooks
+from site_spider.errors import ConfigError
+from site_spider.frontier.frontier import Frontier, Rates
+from site_spider.frontier.host_queue import HostPolicy, level_of
+from site_spider.frontier.retry import HostAnswers, HostBackoff
+from site_spider.frontier.robots import Robots, RobotsGate, State, is_subject
+from site_spider.frontier.waiter import (
+    Builder,
+    TaskFlow,
+    Waiter,
+    WaitingLink,
+    as_link,
+    built,
+    flow_of,
+    host_key,
+    host_name,
+    is_fenced,
+    policy_of,
+    size_bytes,
+)
 from site_spider.intake.room import Load
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.completion import Completion, Job, job_of
 from site_spider.ledger.ledger import Entry
+from site_spider.sources.library import Library
+
+# --- politeness ------------------------------------------------------------------------------------------
+# When a host may be asked, as the settings say: the frontier's policy of hosts, back-off and robots.txt.
+
+
+_NONE = Library({})
+
+
+class Politeness(NamedTuple):
+    """What decides, besides the frontier, when a host may be asked."""
+
+    backoff: HostBackoff
+    most_of_host: float  # requests that wait
+    gate: RobotsGate | None  # where robots.txt is obeyed
+    throttled_delay: Callable[[str], float] | None  # of a host, where AutoThrottle finds it
+
+
+def build_frontier(
+    settings: BaseSettings,
+    library: Callable[[], Library] = lambda: _NONE,
+    weight_of: Callable[[Hashable], float] = lambda _flow: 1.0,
+    rates: Rates | None = None,
+) -> Frontier[Waiter]:
+    """A frontier with Scrapy's settings of politeness, and those of sources. Raises ConfigError."""
+    concurrency = options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN", minimum=1)
+    delay_seconds = options.seconds(settings, "DOWNLOAD_DELAY")
+    usual = HostPolicy(concurrency, delay_seconds)
+    slots = options.mapping(settings, "DOWNLOAD_SLOTS")
+    own = {host: _policy(host, slot, usual) for host, slot in slots.items() if slot}
+    return Frontier(
+        policy_of(library, own, usual),
+        options.seconds(settings, "SITE_MAX_WAIT_SECONDS", minimum=1),
+        _spread(settings),
+        weight_of,
+        rates,
+    )
+
+
+def _policy(host: str, slot: Any, usual: HostPolicy) -> HostPolicy:
+    try:
+        concurrency, delay_seconds = slot.get("concurrency", usual[0]), slot.get("delay", usual[1])
+        return HostPolicy(int(concurrency), float(delay_seconds))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"DOWNLOAD_SLOTS has {slot!r} for {host}, but needs numbers, such as {{'delay': 1}}: {error}."
+        ) from None
+
+
+def _spread(settings: BaseSettings) -> Callable[[float], float]:
+    """Varies a delay. Raises ConfigError."""
+    jitter = options.seconds(settings, "DOWNLOAD_DELAY_JITTER")
+    return lambda seconds: max(0.0, seconds * runtime.uniform(1 - jitter, 1 + jitter))  # a delay
+
+
+def build_politeness(
+    crawler: Crawler,
+    frontier: Frontier[Any],
+    wake: Callable[[], None],
+    is_free: Callable[[str], bool] = lambda _url: False,
+) -> Politeness:
+    """As the settings ask for. Raises ConfigError."""
+    settings = crawler.settings
+    robots = Robots.from_crawler(crawler, is_free)
+    throttled_delay = None
+    if options.boolean(settings, "AUTOTHROTTLE_ENABLED"):
+        spread = _spread(settings)
+        throttled_delay = lambda host: spread(engine_hooks.throttled_delay(crawler.engine, host))  # noqa: E731
+    return Politeness(
+        HostBackoff(
+            options.seconds(settings, "SITE_RETRY_PAUSE_SECONDS"),
+            options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS"),
+        ),
+        options.integer(settings, "SITE_HOST_MAX_REQUESTS", minimum=1),
+        None if robots is None else RobotsGate(frontier, robots, wake),
+        throttled_delay,
+    )
+
 
 _MOST_PASSED = 300  # of what cannot begin now, before others have the event loop
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from site_spider.engine.middlewares import ROBOTS_COUNTED
-from site_spider.frontier.retry.middleware import RETRIES_COUNTED
+from site_spider.frontier.retry import RETRIES_COUNTED
 from site_spider.observe.document import Totals
 from site_spider.results.failures import REASONS
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from scrapy.crawler import Crawler
 
 from site_spider.download.bodies import Bodies
-from site_spider.frontier.queues import Queues
+from site_spider.frontier.scheduler import Queues
 from site_spider.intake.intake import Intake
 from site_spider.intake.seeds import Seeds
 from site_spider.ledger.ledger import Ledger

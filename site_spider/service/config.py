@@ -7,7 +7,7 @@ from typing import Self
 
 from site_spider import meta_keys, options
 from site_spider.errors import ConfigError
-from site_spider.frontier.spill.others import SpillRules
+from site_spider.frontier.spill import SpillRules
 from site_spider.intake.room import SeedLimits
 from site_spider.options import SettingsView
 from site_spider.results.batch import BatchLimits

@@ -10,8 +10,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from site_spider.contracts.seed_log import LogName, Producer, SeedLog
 from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.download.bodies import Bodies
-from site_spider.frontier.dispatcher import Dispatcher
-from site_spider.frontier.queues import Queues
+from site_spider.frontier.scheduler import Dispatcher, Queues
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.intake import Handover, Intake
 from site_spider.intake.room import BackPressure

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from site_spider.contracts.seed_log import Partition, Producer, SeedLog
 from site_spider.engine.background import Background
-from site_spider.frontier.fairness import TaskFlow, TaskRates
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.queues import Queues
-from site_spider.frontier.waiter import Waiter
+from site_spider.frontier.scheduler import Queues
+from site_spider.frontier.waiter import TaskFlow, TaskRates, Waiter
 from site_spider.intake.intake import LoopCalls
 from site_spider.intake.room import PollRoom
 from site_spider.ledger.completion import Completion

@@ -18,19 +18,19 @@ from site_spider.dupefilter.seed_filter import pages_of
 from site_spider.engine import hooks as engine_hooks
 from site_spider.engine import parts as registry
 from site_spider.engine.cookies import SeedCookies
-from site_spider.frontier.dispatcher import CrawlParts, Dispatcher
-from site_spider.frontier.fairness import TaskRates, TaskWeights
-from site_spider.frontier.links_in_hand import LinksInHand
-from site_spider.frontier.politeness import build_frontier, build_politeness
-from site_spider.frontier.preparation import Preparation
-from site_spider.frontier.queues import Queues
-from site_spider.frontier.sourced import SeedHeaders, checked, robots_free
-from site_spider.frontier.spill.hosts import Ownership
-from site_spider.frontier.spill.others import SpilledPages
-from site_spider.frontier.spill.spill import Spill
-from site_spider.frontier.spill.writer import SeedWriter
-from site_spider.frontier.waiter import Waiter
-from site_spider.frontier.waiting_room import Times, WaitingRoom, build_load
+from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
+from site_spider.frontier.spill import Ownership, SeedWriter, Spill, SpilledPages
+from site_spider.frontier.waiter import (
+    LinksInHand,
+    Preparation,
+    SeedHeaders,
+    TaskRates,
+    TaskWeights,
+    Waiter,
+    checked,
+    robots_free,
+)
+from site_spider.frontier.waiting_room import Times, WaitingRoom, build_frontier, build_load, build_politeness
 from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, OwnRequests
 from site_spider.intake.room import BackPressure, PollRoom, SoftLimit
 from site_spider.intake.seed_queue import SeedQueue, SeedWeights, TopicPartitions

@@ -24,9 +24,8 @@ from site_spider.engine import hooks as engine_hooks
 from site_spider.engine.parts import part_of
 from site_spider.engine.requests import quick_request
 from site_spider.engine.turns import Turns, run_through
-from site_spider.frontier.links_in_hand import LinksInHand
-from site_spider.frontier.retry.descriptions import describe_exception, describe_retries, describe_status
-from site_spider.frontier.sourced import source_of
+from site_spider.frontier.retry import describe_exception, describe_retries, describe_status
+from site_spider.frontier.waiter import LinksInHand, source_of
 from site_spider.ledger.completion import Completion, Job, job_of
 from site_spider.page.decode import BodyLimits
 from site_spider.page.links import Page, read_page

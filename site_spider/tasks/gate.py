@@ -16,9 +16,8 @@ from scrapy import Request
 from site_spider import meta_keys
 from site_spider.engine.background import Background
 from site_spider.engine.turns import Turns
-from site_spider.frontier.queues import Queues
-from site_spider.frontier.waiter import Waiter, is_fenced
-from site_spider.frontier.waiting_link import WaitingLink
+from site_spider.frontier.scheduler import Queues
+from site_spider.frontier.waiter import Waiter, WaitingLink, is_fenced
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger import completion
 from site_spider.ledger.completion import Job

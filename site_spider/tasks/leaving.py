@@ -11,9 +11,8 @@ from scrapy import Request, Spider
 from site_spider import meta_keys
 from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected
-from site_spider.frontier.spill.spill import Spill
-from site_spider.frontier.waiter import Waiter, is_fenced, seed_entry
-from site_spider.frontier.waiting_link import WaitingLink, as_request
+from site_spider.frontier.spill import Spill
+from site_spider.frontier.waiter import Waiter, WaitingLink, as_request, is_fenced, seed_entry
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.seed_queue import Waiting, seed_request
 from site_spider.ledger import completion as lineage

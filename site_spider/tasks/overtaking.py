@@ -29,10 +29,9 @@ from site_spider.contracts.seed_log import MessagePlace, Partition, Producer, Se
 from site_spider.engine.background import Background
 from site_spider.engine.turns import Turns
 from site_spider.errors import SiteSpiderError
-from site_spider.frontier.fairness import TaskFlow, flow_of
-from site_spider.frontier.queues import Queues
-from site_spider.frontier.spill.others import Highs
-from site_spider.frontier.waiter import Waiter, is_fenced
+from site_spider.frontier.scheduler import Queues
+from site_spider.frontier.spill import Highs
+from site_spider.frontier.waiter import TaskFlow, Waiter, flow_of, is_fenced
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Outcome

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from scrapy import Request, Spider
 
 from site_spider import meta_keys
-from site_spider.frontier.dispatcher import Pages
+from site_spider.frontier.scheduler import Pages
 from site_spider.ledger import completion
 from site_spider.ledger.completion import Job
 from site_spider.page.url import host_of

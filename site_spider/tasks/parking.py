@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import MessagePlace, Producer
 from site_spider.engine.background import Background
-from site_spider.frontier.spill.others import Highs
+from site_spider.frontier.spill import Highs
 from site_spider.tasks.counts import MOVED
 from site_spider.tasks.record import Task
 from site_spider.tasks.state import TaskState

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from site_spider.frontier.fairness import TaskRates
+from site_spider.frontier.waiter import TaskRates
 from site_spider.tasks.board import Board, pace_key
 from site_spider.tasks.usage import Pace
 

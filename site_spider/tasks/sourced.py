@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from site_spider.frontier.sourced import source_name
+from site_spider.frontier.waiter import source_name
 from site_spider.seed.seed import Seed
 from site_spider.tasks.board import Board
 

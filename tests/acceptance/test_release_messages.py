@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.frontier.spill.hosts import Ownership
+from site_spider.frontier.spill import Ownership
 from site_spider.seed.seed import parse_seed
 from tests.acceptance.older import older_release, said_by
 from tests.frontier.spill.test_spill import messages

@@ -15,7 +15,7 @@ import site_spider
 from site_spider.adapters.local.log_producer import LocalProducer
 from site_spider.download.proxies import service as proxy_service
 from site_spider.engine.background import THREAD_PREFIX, Background
-from site_spider.frontier.queues import Queues
+from site_spider.frontier.scheduler import Queues
 from site_spider.ledger.ledger import Ledger
 from site_spider.service import exit_code
 from tests.in_process import engine

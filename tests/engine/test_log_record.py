@@ -31,7 +31,7 @@ def assert_shown(text: str) -> None:
     assert text.replace("\n", "").replace("\t", "").isprintable()
 
 
-@pytest.mark.parametrize("name", ["site_spider.frontier.spill.spill", "scrapy.core.engine", "twisted"])
+@pytest.mark.parametrize("name", ["site_spider.frontier.spill", "scrapy.core.engine", "twisted"])
 def test_messages_and_arguments_are_escaped(written: io.StringIO, name: str) -> None:
     """Of anybody's logger, as text, as an error and as a mapping."""
     logger = logging.getLogger(name)

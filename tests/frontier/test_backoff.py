@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from site_spider.frontier.backoff import HostBackoff
+from site_spider.frontier.retry import HostBackoff
 
 FIRST, LONGEST = 2.0, 120.0
 

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from site_spider.frontier.flows import MOST_AHEAD
 from site_spider.frontier.frontier import Frontier
+from site_spider.frontier.host_queue import MOST_AHEAD
 from tests.frontier.hosts import HOSTS, MAX_WAIT, policy
 
 hosts = st.sampled_from(HOSTS)

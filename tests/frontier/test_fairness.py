@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from site_spider.frontier.fairness import TaskFlow, TaskRates, TaskWeights
-from site_spider.frontier.flows import MOST_AHEAD
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.host_queue import HostPolicy
+from site_spider.frontier.host_queue import MOST_AHEAD, HostPolicy
+from site_spider.frontier.waiter import TaskFlow, TaskRates, TaskWeights
 from tests.growth import CONSTANT, assert_grows
 
 SLOTS = 8

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.frontier.host_queue import URGENT
-from site_spider.frontier.levels import Place, Step, bounded, level_of, needs_proxy, place
+from site_spider.frontier.host_queue import URGENT, Place, Step, bounded, level_of, needs_proxy, place
 
 REDIRECTED = 2  # REDIRECT_PRIORITY_ADJUST
 RETRIED = -1  # RETRY_PRIORITY_ADJUST

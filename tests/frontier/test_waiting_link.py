@@ -12,8 +12,8 @@ from scrapy.utils.request import fingerprint
 from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.engine.guard import guarded
-from site_spider.frontier.spill.writer import SeedWriter
-from site_spider.frontier.waiting_link import as_link, as_request
+from site_spider.frontier.spill import SeedWriter
+from site_spider.frontier.waiter import as_link, as_request
 from site_spider.intake.seed_queue import Waiting, seed_request
 from site_spider.ledger import completion
 from site_spider.ledger.completion import Job, Root

@@ -15,8 +15,8 @@ from scrapy import Request
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SeedError
 from site_spider.frontier.frontier import Frontier
+from site_spider.frontier.waiter import size_bytes
 from site_spider.frontier.waiting_room import WaitingRoom
-from site_spider.frontier.weight import size_bytes
 from site_spider.intake.room import MAX_SEED_BYTES
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.ledger import Ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from site_spider.contracts.seed_log import Partition
-from site_spider.frontier.levels import PROXY_LEVEL, queue_lengths
+from site_spider.frontier.host_queue import PROXY_LEVEL, queue_lengths
 from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.observe import document as statistics
 from site_spider.observe.document import Series

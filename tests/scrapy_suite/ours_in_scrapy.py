@@ -16,9 +16,8 @@ from scrapy.settings import default_settings
 from scrapy.utils.misc import load_object
 
 from site_spider import settings as ours
-from site_spider.frontier.retry import middleware as our_retry
-from site_spider.frontier.retry.middleware import PatientRetryMiddleware
-from site_spider.frontier.retry.redirect import CheckedRedirectMiddleware
+from site_spider.frontier import retry as our_retry
+from site_spider.frontier.retry import CheckedRedirectMiddleware, PatientRetryMiddleware
 
 SETTINGS = ("SCHEDULER", "DOWNLOADER", "ITEM_PROCESSOR", "DUPEFILTER_CLASS")
 MIDDLEWARES = (

@@ -11,7 +11,7 @@ from scrapy.settings import Settings
 from site_spider import Addon, SeedSpider
 from site_spider.service import addon
 
-OURS = "site_spider.frontier.retry.middleware.PatientRetryMiddleware"
+OURS = "site_spider.frontier.retry.PatientRetryMiddleware"
 STOCK = "scrapy.downloadermiddlewares.retry.RetryMiddleware"
 
 

@@ -11,10 +11,10 @@ from scrapy.crawler import Crawler
 from scrapy.utils.request import RequestFingerprinter
 
 from site_spider.errors import ConfigError
-from site_spider.frontier import dispatcher
+from site_spider.frontier import scheduler
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.politeness import build_frontier
-from site_spider.frontier.waiting_link import WaitingLink
+from site_spider.frontier.waiter import WaitingLink
+from site_spider.frontier.waiting_room import build_frontier
 from site_spider.intake.seed_queue import Waiting
 from site_spider.service import exit_code
 from site_spider.service.service import SeedService
@@ -75,7 +75,7 @@ def test_a_seed_whose_request_cannot_be_completed_has_a_failure_result(
         if request.url == BAD:
             raise Bug("no jar")
 
-    monkeypatch.setattr("site_spider.frontier.preparation.use_jar_of", use_jar)
+    monkeypatch.setattr("site_spider.frontier.waiter.use_jar_of", use_jar)
     found = crawl(tmp_path, seeds("bad", "a", "b"), CONCURRENT_REQUESTS_PER_DOMAIN=1)
     assert {key: each["status"] for key, each in found.documents.items()} == {"bad": None, "a": 200, "b": 200}
     assert found.documents["bad"]["description"] == "the request could not be begun: Bug('no jar')"
@@ -87,14 +87,14 @@ def test_a_link_that_cannot_be_begun_sets_its_seed_aside(
 ) -> None:
     """There is no job yet that could have a result."""
     engine.ANSWERS["/root"] = lambda r: page(r, "<a href=/bad><a href=/good>")
-    as_request = dispatcher.as_request
+    as_request = scheduler.as_request
 
     def broken(link: WaitingLink) -> Any:
         if link.url == BAD:
             raise Bug("no link")
         return as_request(link)
 
-    monkeypatch.setattr(dispatcher, "as_request", broken)
+    monkeypatch.setattr(scheduler, "as_request", broken)
     found = crawl(tmp_path, seeds("root", "a"))
     (letter,) = found.dead_letters
     assert dict(letter.headers)["error"].startswith(b"the link http://h.test/bad could not be begun: Bug(")

@@ -14,7 +14,7 @@ from scrapy.http import Response
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.log_producer import MESSAGE_LIMIT_BYTES
 from site_spider.errors import ConfigError
-from site_spider.frontier.spill.hosts import Ownership
+from site_spider.frontier.spill import Ownership
 from site_spider.page.url import url_id
 from site_spider.seed.fields import MAX_VALUES
 from site_spider.seed.spilled import MOST_HOPS

@@ -17,10 +17,10 @@ from unittest.mock import patch
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer
 from site_spider.dead_letters.put_back import PutBack
 from site_spider.errors import LogSilent
-from site_spider.frontier import politeness
+from site_spider.frontier import waiting_room
 from site_spider.frontier.host_queue import HostPolicy
-from site_spider.frontier.spill.spill import Spill
-from site_spider.frontier.waiting_link import WaitingLink
+from site_spider.frontier.spill import Spill
+from site_spider.frontier.waiter import WaitingLink
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.intake import Intake
 from site_spider.ledger.ledger import Books
@@ -370,7 +370,7 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
     # the frontier and the spill
     "a retry is dropped": (WaitingRoom, "put_request", _dropped_retry),
     "a host's place is not given back": (WaitingRoom, "came_back", _nothing),
-    "the limit of a host is one too high": (politeness, "HostPolicy", _one_more_at_a_host),
+    "the limit of a host is one too high": (waiting_room, "HostPolicy", _one_more_at_a_host),
     "a spilled link is done before it is durable": (Spill, "_begin_to_send", _durable_at_once),
     "a link that is to be spilled is dropped": (Spill, "send", _spill_dropped(is_link=True)),
     "a redirect that is to be spilled is dropped": (Spill, "send", _spill_dropped(is_link=False)),

@@ -31,7 +31,7 @@ from scrapy.squeues import FifoMemoryQueue
 
 from site_spider import meta_keys
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.waiting_link import WaitingLink, as_request
+from site_spider.frontier.waiter import WaitingLink, as_request
 from site_spider.ledger.completion import Job
 from site_spider.spiders.crawl_spider import SeedSpider
 from tools.measure.frontier_memory import page_root

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
-from site_spider.frontier.backoff import HostBackoff
 from site_spider.frontier.frontier import Frontier
+from site_spider.frontier.retry import HostBackoff
 from site_spider.frontier.waiting_room import Politeness, WaitingRoom
 from site_spider.intake.room import Load
 from site_spider.ledger.completion import Completion, SeedListener

@@ -39,8 +39,8 @@ from site_spider.download.proxies.pool import Attempt, Proxy, ProxyOutcome
 from site_spider.download.proxies.service import ProxyService
 from site_spider.download.proxies.targets import PublicTargets
 from site_spider.errors import SiteSpiderError
-from site_spider.frontier.levels import PROXY_LEVEL
-from site_spider.frontier.retry.descriptions import describe_status
+from site_spider.frontier.host_queue import PROXY_LEVEL
+from site_spider.frontier.retry import describe_status
 from site_spider.ledger.completion import Job, job_of
 
 _PROXY, _DONT_RETRY, _AUTHORIZATION = "proxy", "dont_retry", b"Proxy-Authorization"  # as in Scrapy

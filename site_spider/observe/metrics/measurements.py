@@ -18,8 +18,7 @@ from site_spider.download.lookups import LOOKUPS
 from site_spider.download.proxies.service import ProxyService
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine.middlewares import ROBOTS_COUNTED
-from site_spider.frontier.retry.middleware import BACKOFFS_COUNTED
-from site_spider.frontier.retry.redirect import REDIRECTS_COUNTED
+from site_spider.frontier.retry import BACKOFFS_COUNTED, REDIRECTS_COUNTED
 from site_spider.histogram import Histogram
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.ledger import Entry

@@ -21,8 +21,8 @@ from scrapy.exceptions import (
 from scrapy.http import Response
 
 from site_spider.errors import ConfigError
-from site_spider.frontier.levels import level_of
-from site_spider.frontier.retry.middleware import PatientRetryMiddleware
+from site_spider.frontier.host_queue import level_of
+from site_spider.frontier.retry import PatientRetryMiddleware
 from site_spider.frontier.waiter import Waiter
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.seed_queue import Waiting

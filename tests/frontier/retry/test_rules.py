@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.errors import ConfigError
-from site_spider.frontier.retry.rules import may_retry, pause_seconds, read_limits, retry_after_seconds
+from site_spider.frontier.retry import may_retry, pause_seconds, read_limits, retry_after_seconds
 
 EXCEPTIONS = ("TimeoutError", "DNSLookupError")
 

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from site_spider.frontier.robots.cache import RobotsCache, RobotsLimits, State
+from site_spider.frontier.robots import RobotsCache, RobotsLimits, State
 
 LIMITS = RobotsLimits(
     count=3,

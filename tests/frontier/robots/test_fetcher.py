@@ -19,7 +19,7 @@ from scrapy.robotstxt import RobotParser
 
 from site_spider.download.fallback import PrivateHostError
 from site_spider.errors import ConfigError
-from site_spider.frontier.robots.fetcher import Robots
+from site_spider.frontier.robots import Robots
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.frontier.robots.sites import FORBIDS, Hosts, hosts, obeying, said, seed

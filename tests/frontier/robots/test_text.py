@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protego import Protego
 
-from site_spider.frontier.robots.text import LARGEST_BYTES, bounded
+from site_spider.frontier.robots import LARGEST_BYTES, bounded
 from tests.growth import assert_grows
 
 AGENTS = [b"user-agent: a%d\n" % number for number in range(16_000)]

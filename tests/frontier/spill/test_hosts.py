@@ -10,7 +10,7 @@ import confluent_kafka
 from site_spider.contracts.seed_log import Partition
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable
-from site_spider.frontier.spill.hosts import Ownership
+from site_spider.frontier.spill import Ownership
 from site_spider.intake.seed_queue import TopicPartitions
 from site_spider.ledger.ledger import Ledger
 

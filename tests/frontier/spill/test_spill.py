@@ -19,11 +19,9 @@ from scrapy.settings import Settings
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.log_producer import LocalProducer
 from site_spider.errors import ConfigError, SinkRejected
-from site_spider.frontier.politeness import build_frontier, build_politeness
-from site_spider.frontier.spill import spill
-from site_spider.frontier.spill.hosts import Ownership
-from site_spider.frontier.spill.writer import SeedWriter
-from site_spider.frontier.waiting_room import build_load
+from site_spider.frontier import spill
+from site_spider.frontier.spill import Ownership, SeedWriter
+from site_spider.frontier.waiting_room import build_frontier, build_load, build_politeness
 from site_spider.page.url import url_id
 from site_spider.seed.tiers import partition_of
 from site_spider.service.config import ServiceSettings

@@ -18,7 +18,7 @@ from site_spider.adapters.local.log_consumer import LocalConsumer
 from site_spider.contracts.seed_log import Listener, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import LogUnavailable
-from site_spider.frontier.spill.spill import Spill
+from site_spider.frontier.spill import Spill
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.results.held import Item, Link
 from site_spider.spiders.crawl_spider import SeedSpider

@@ -1,0 +1,457 @@
+"""Whether, when and how often a failed download is tried again, and how a failure is described.
+
+It owns Scrapy's retry and redirect middlewares and the reasons of failures. It never waits itself: a retry
+waits in the frontier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from itertools import groupby
+from typing import Any, Self
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.redirect import RedirectMiddleware
+from scrapy.downloadermiddlewares.retry import get_retry_request
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadConnectionRefusedError,
+    DownloadTimeoutError,
+    IgnoreRequest,
+)
+from scrapy.http import Response
+from scrapy.settings import BaseSettings
+from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import load_object
+
+from site_spider import meta_keys, options, runtime
+from site_spider.engine.bases import RetryBase
+from site_spider.engine.parts import part_of
+from site_spider.errors import ConfigError, SeedError
+from site_spider.options import SettingsView
+from site_spider.page.url import check_url
+from site_spider.results.failures import reason_of
+
+# --- descriptions ----------------------------------------------------------------------------------------
+# Describes why a download failed: the `description` of a failure result.
+
+
+_LONGEST = 500  # characters
+_NAMES: dict[type[BaseException], str] = {  # those of everybody's, where Scrapy has its own
+    CannotResolveHostError: "DNSLookupError",
+    DownloadConnectionRefusedError: "ConnectionRefusedError",
+    DownloadTimeoutError: "TimeoutError",
+}
+
+
+def name_of_class(kind: type[BaseException]) -> str:
+    """The name of an exception as descriptions and settings have it."""
+    return _NAMES.get(kind, kind.__name__)
+
+
+def name_of(error: BaseException | type[BaseException]) -> str:
+    """The name of the first of its classes that has one of everybody's; else that of its own."""
+    kind = error if isinstance(error, type) else type(error)
+    return next((_NAMES[base] for base in kind.__mro__ if base in _NAMES), kind.__name__)
+
+
+def describe_retries(meta: dict[str, Any]) -> str:
+    """Such as ` (after 2 retries: ConnectionRefusedError, HTTP 503)`; empty when there were none."""
+    retries, reasons = meta.get("retry_times", 0), meta.get(meta_keys.RETRY_REASONS, ())
+    if not retries:
+        return ""
+    said = ": " + ", ".join(_counted(reasons)) if reasons else ""
+    return _cut(f" (after {retries} {'retry' if retries == 1 else 'retries'}{said}") + ")"
+
+
+def _counted(reasons: Sequence[str]) -> list[str]:
+    runs = [(reason, sum(1 for _ in run)) for reason, run in groupby(reasons)]
+    return [reason if count == 1 else f"{count} x {reason}" for reason, count in runs]
+
+
+def describe_status(status: int) -> str | None:
+    """None for a success (2xx), else such as `HTTP 404 Not Found`."""
+    if 200 <= status < 300:
+        return None
+    try:
+        return f"HTTP {status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"HTTP {status}"
+
+
+def describe_exception(error: BaseException, request: Request) -> str:
+    """Such as `DNSLookupError: no address for host x.test`."""
+    url = urlparse_cached(request)
+    if isinstance(error, CannotResolveHostError):
+        return f"{name_of(error)}: no address for host {url.hostname}"
+    if isinstance(error, DownloadConnectionRefusedError):
+        return f"{name_of(error)}: {url.netloc} refuses connections"
+    if isinstance(error, DownloadTimeoutError):
+        seconds = request.meta.get("download_timeout")
+        return (
+            f"TimeoutError: no complete answer within {seconds:g} s" if seconds else f"TimeoutError: {error}"
+        )
+    if isinstance(error, IgnoreRequest):
+        return _said_of_ignored(error, request)
+    return _one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+
+
+def _said_of_ignored(error: IgnoreRequest, request: Request) -> str:
+    if "max redirections" in str(error):
+        times = request.meta.get("redirect_times", 0)
+        return f"TooManyRedirects: still redirected after {times} redirects"
+    return _one_line(str(error) or "the request was dropped by a middleware")
+
+
+def _one_line(text: str) -> str:
+    return _cut(" ".join(text.split()))
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+
+
+def retried_exceptions(settings: BaseSettings) -> tuple[type[Exception], ...]:
+    """The classes of RETRY_EXCEPTIONS: failures that may pass."""
+    return tuple(load_object(path) for path in settings.getlist("RETRY_EXCEPTIONS"))
+
+
+# --- hosts -----------------------------------------------------------------------------------------------
+# The interface by which answers report an overloaded host.
+
+
+class HostAnswers(ABC):
+    """Told of answers, so that a host that is overloaded is left alone."""
+
+    @abstractmethod
+    def host_overloaded(self, request: Request, asked_seconds: float) -> None:
+        """The host has no room for this request: start nothing of it for a while."""
+
+    @abstractmethod
+    def host_answered(self, request: Request) -> None:
+        """The host has answered this request well."""
+
+
+# --- rules -----------------------------------------------------------------------------------------------
+# Whether and when a request is retried: limits by reason, growing pauses, Retry-After.
+
+
+_LONGEST_DOUBLINGS = 30
+_MOST_RETRIES = 100
+
+
+def pause_seconds(attempt: int, first_seconds: float, longest_seconds: float, jitter: float) -> float:
+    """Before the n-th retry (from 1): the first pause doubled each time, plus up to half of it.
+
+    `jitter` (0 to 1) chooses there, so that many retries do not come at once. The sum over
+    two retries is at least three times the first pause.
+    """
+    base = first_seconds * float(2 ** min(attempt - 1, _LONGEST_DOUBLINGS))
+    return min(longest_seconds, base) * (1 + jitter / 2)
+
+
+def retry_after_seconds(value: str, now: float, longest_seconds: float) -> float | None:
+    """A Retry-After header in either form (RFC 9110: seconds, or a date), capped; None when unusable.
+
+    `now` is a Unix time.
+    """
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:12]), longest_seconds)
+    try:
+        moment = parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return min(max(0.0, moment - now), longest_seconds)
+
+
+def may_retry(
+    reason: str, earlier: Sequence[str], retries: int, usual_limit: int, limits: Mapping[str, int]
+) -> bool:
+    """Whether one more retry is made.
+
+    `earlier` are the reasons of the retries so far, `retries` their number. A reason that has a
+    limit of its own counts by itself; for the others all retries count.
+    """
+    own = limits.get(reason)
+    return retries < usual_limit if own is None else earlier.count(reason) < own
+
+
+def read_limits(settings: SettingsView, name: str, exceptions: Collection[str]) -> dict[str, int]:
+    """A JSON object from reasons (statuses, or some of `exceptions`) to retries; `HTTP 503` for 503.
+
+    Raises ConfigError.
+    """
+    return {
+        _reason(name, str(key), exceptions): _limit(name, str(key), value)
+        for key, value in options.mapping(settings, name).items()
+    }
+
+
+def _reason(name: str, key: str, exceptions: Collection[str]) -> str:
+    if key in exceptions:
+        return key
+    if key.isascii() and key.isdigit() and 100 <= int(key) <= 599:
+        return f"HTTP {key}"
+    raise ConfigError(
+        f"{name} has the key {key!r}, but a reason is a status from 100 to 599 or one of: "
+        f"{', '.join(sorted(exceptions))}."
+    )
+
+
+def _limit(name: str, key: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_RETRIES:
+        raise ConfigError(
+            f"{name} has {value!r} for {key}, but must have a whole number from 0 to {_MOST_RETRIES}."
+        )
+    return value
+
+
+# --- middleware ------------------------------------------------------------------------------------------
+# Scrapy's retry middleware, with retries that wait in the frontier and limits by reason.
+#
+# Scrapy's own middleware decides what is retried (RETRY_TIMES, RETRY_HTTP_CODES, RETRY_EXCEPTIONS); this
+# one adds limits by reason and the moment, and keeps the reasons for the final description. A host that
+# says it is overloaded is left alone as a whole.
+
+
+_OVERLOADED = frozenset({429, 503})
+_NO_LIMIT = 1_000_000
+BACKOFFS_COUNTED = "backoff/"  # stands before the status of the answer in the statistics
+RETRIES_COUNTED = "retry/by_reason/"  # stands before one of results.reasons.REASONS in the statistics
+
+
+class PatientRetryMiddleware(RetryBase):
+    """Gives each retry the moment before which it is not to be made."""
+
+    first_seconds: float
+    longest_seconds: float
+    limits: dict[str, int]  # retries by reason
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """As Scrapy asks. Raises ConfigError."""
+        middleware = super().from_crawler(crawler)
+        settings = crawler.settings
+        middleware.first_seconds = options.seconds(settings, "SITE_RETRY_PAUSE_SECONDS")
+        middleware.longest_seconds = options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS")
+        names = {name_of_class(kind) for kind in retried_exceptions(settings)}
+        middleware.limits = read_limits(settings, "SITE_RETRY_TIMES_BY_REASON", names)
+        middleware.retry_http_codes |= {
+            int(reason[5:]) for reason in middleware.limits if reason.startswith("HTTP ")
+        }
+        return middleware
+
+    def process_response(  # type: ignore[override] # without the spider argument, which is on its way out
+        self, request: Request, response: Response
+    ) -> Request | Response:
+        """As Scrapy's; a Retry-After header is kept to, and a host that is overloaded is left alone."""
+        result = super().process_response(request, response)
+        asked = self._asked_seconds(response)
+        if isinstance(result, Request):
+            self._pause(result, asked)
+        self._tell_host(request, response.status, asked or 0.0)
+        return result
+
+    def process_exception(  # type: ignore[override] # likewise
+        self, request: Request, exception: Exception
+    ) -> Request | Response | None:
+        """As Scrapy's."""
+        result = super().process_exception(request, exception)
+        if isinstance(result, Request):
+            self._pause(result, None)
+        return result
+
+    def retry(self, request: Request, reason: str | Exception | type[Exception]) -> Request | None:
+        """As Scrapy's, within the limits by reason."""
+        said = f"HTTP {reason.split()[0]}" if isinstance(reason, str) else name_of(reason)
+        earlier = request.meta.get(meta_keys.RETRY_REASONS, ())
+        assert self.crawler.spider
+        retry = get_retry_request(
+            request,
+            reason=reason,
+            spider=self.crawler.spider,
+            max_retry_times=_NO_LIMIT if self._may_retry(request, said, earlier) else 0,
+            priority_adjust=request.meta.get("priority_adjust", self.priority_adjust),
+            give_up_log_level=request.meta.get("give_up_log_level", self.give_up_log_level),
+        )
+        if retry is not None:
+            retry.meta[meta_keys.RETRY_REASONS] = (*earlier, said)
+            because = reason_of(said if isinstance(reason, str) else f"{said}: {reason}")
+            self._count_as(f"{RETRIES_COUNTED}{because}")
+        return retry
+
+    def _count_as(self, key: str) -> None:
+        assert self.crawler.stats is not None
+        self.crawler.stats.inc_value(key)
+
+    def _may_retry(self, request: Request, said: str, earlier: tuple[str, ...]) -> bool:
+        retries, wanted = request.meta.get("retry_times", 0), request.meta.get("max_retry_times")
+        if wanted is not None:  # by the seed or the spider, for this request
+            return bool(retries < wanted)
+        return may_retry(said, earlier, retries, self.max_retry_times, self.limits)
+
+    def _asked_seconds(self, response: Response) -> float | None:
+        value = response.headers.get("Retry-After") if response.headers else None
+        if value is None:
+            return None
+        return retry_after_seconds(value.decode("latin-1"), runtime.time(), self.longest_seconds)
+
+    def _pause(self, retry: Request, asked_seconds: float | None) -> None:
+        jitter = runtime.random()  # spreads retries only
+        attempt = retry.meta.get("retry_times", 1)
+        pause = pause_seconds(attempt, self.first_seconds, self.longest_seconds, jitter)
+        if asked_seconds is not None:
+            pause = max(asked_seconds, min(pause, self.first_seconds))
+        retry.meta[meta_keys.NOT_BEFORE] = asyncio.get_running_loop().time() + pause
+
+    def _tell_host(self, request: Request, status: int, asked_seconds: float) -> None:
+        hosts = part_of(self.crawler, HostAnswers)  # type: ignore[type-abstract]
+        if hosts is None:
+            return
+        if status in _OVERLOADED:
+            self._count_as(f"{BACKOFFS_COUNTED}{status}")
+            hosts.host_overloaded(request, asked_seconds)
+        elif status < 500:
+            hosts.host_answered(request)
+
+
+# --- redirect --------------------------------------------------------------------------------------------
+# Scrapy's redirect middleware, which leaves a redirect to an invalid URL as it is and says why.
+
+
+REDIRECTS_COUNTED = "redirects/"  # stands before what became of a redirect in the statistics
+
+
+class CheckedRedirectMiddleware(RedirectMiddleware):
+    """Follows a redirect only to a URL that a seed could have."""
+
+    def process_response(  # type: ignore[override] # without the spider argument, which is on its way out
+        self, request: Request, response: Response
+    ) -> Request | Response:
+        """As Scrapy's. A target that is no valid URL leaves the response as it is."""
+        try:
+            result = super().process_response(request, response)
+            if isinstance(result, Request):
+                check_url(result.url)
+                _leave_slot(result, request)
+                self._count("followed")
+        except IgnoreRequest:
+            self._count("too_many")
+            raise
+        except (SeedError, ValueError) as error:
+            self._count("invalid")
+            reason = error.reason if isinstance(error, SeedError) else "the Location is no valid URL"
+            request.meta[meta_keys.NOT_FOLLOWED] = reason
+            return response
+        return result
+
+    def _count(self, fate: str) -> None:
+        if self.crawler.stats is not None:
+            self.crawler.stats.inc_value(f"{REDIRECTS_COUNTED}{fate}")
+
+
+def _leave_slot(redirected: Request, request: Request) -> None:
+    """Scrapy copies the download slot with the meta: the new host would be visited at the old one's pace."""
+    if redirected.meta.get(meta_keys.DOWNLOAD_SLOT) == urlparse_cached(request).hostname:
+        del redirected.meta[meta_keys.DOWNLOAD_SLOT]
+
+
+# --- backoff ---------------------------------------------------------------------------------------------
+# How long a host that answers 429 or 503 is left alone.
+#
+# Theory of operation. Each overload is a *step*: the host is left alone for a pause that doubles from step
+# to step. Only a request that began after the last step makes a new one, so answers to requests that were
+# out together count once. A step is forgiven when the host has been quiet for as long as that step's pause,
+# counted from the end of the pause, and then answers well; so the way down takes about as long as the way
+# up did.
+#
+# Some pages answer 503 for ever, on hosts that are well. So after an answer that was good the next overload
+# is a first step again, and the retry of a page that was refused makes no step: it says nothing new of its
+# host, which is left alone for another pause of the same length.
+#
+# Time comes in as an argument, in seconds of any clock that does not go backwards.
+
+
+_MOST_HOSTS = 10_000
+
+
+class _Host:
+    __slots__ = ("is_well", "quiet_since", "since", "step", "until")
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.since = 0.0  # of the last step
+        self.until = 0.0  # left alone
+        self.quiet_since = 0.0
+        self.is_well = False  # has answered well since the last step
+
+
+class HostBackoff:
+    """The hosts that were overloaded lately; the longest ago are forgotten first."""
+
+    def __init__(self, first_seconds: float, longest_seconds: float, most_hosts: int = _MOST_HOSTS) -> None:
+        self._first_seconds = first_seconds
+        self._longest_seconds = longest_seconds
+        self._most_hosts = most_hosts
+        self._hosts: OrderedDict[str, _Host] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+    def step(self, name: str) -> int:
+        """How often the pause of a host was doubled, and once more; 0 when all is well."""
+        host = self._hosts.get(name)
+        return 0 if host is None else host.step
+
+    def overloaded(
+        self,
+        name: str,
+        began: float,
+        now: float,
+        jitter: float,
+        asked_seconds: float = 0.0,
+        *,
+        is_retry: bool = False,
+    ) -> float:
+        """Until when the host is left alone after this answer to a request that began at `began`.
+
+        `asked_seconds` is what the server itself asks for, `jitter` (0 to 1) as for pauses.
+        """
+        host = self._hosts.setdefault(name, _Host())
+        self._hosts.move_to_end(name)
+        if not host.step or began > host.since:
+            host.step = self._next_step(host, is_retry=is_retry)
+            host.since, host.is_well = now, False
+            host.until = max(host.until, now + self._pause(host.step, jitter))
+        host.until = max(host.until, now + asked_seconds)
+        host.quiet_since = max(now, host.until)
+        if len(self._hosts) > self._most_hosts:
+            self._hosts.popitem(last=False)
+        return host.until
+
+    def answered(self, name: str, began: float, now: float) -> None:
+        """A request has been answered well; forgives the steps for which it was quiet long enough."""
+        host = self._hosts.get(name)
+        if host is None or began <= host.since:
+            return
+        host.is_well = True
+        while host.step and now - host.quiet_since >= (pause := self._pause(host.step, 0.0)):
+            host.quiet_since += pause
+            host.step -= 1
+        if not host.step:
+            del self._hosts[name]
+
+    def _next_step(self, host: _Host, *, is_retry: bool) -> int:
+        if host.is_well:
+            return 1
+        return max(1, host.step) if is_retry else host.step + 1
+
+    def _pause(self, step: int, jitter: float) -> float:
+        return pause_seconds(step, self._first_seconds, self._longest_seconds, jitter)

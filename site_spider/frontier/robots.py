@@ -1,0 +1,525 @@
+"""robots.txt: fetched once for each origin, cached, and obeyed.
+
+It owns the cache of rules and the requests that fetch them. It never counts such a request as part of a
+seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import Any, Generic, NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response
+from scrapy.http.request import NO_CALLBACK
+from scrapy.robotstxt import RobotParser
+from scrapy.settings import BaseSettings
+from scrapy.utils.misc import load_object
+
+from site_spider import meta_keys, options, runtime
+from site_spider.engine import hooks as engine_hooks
+from site_spider.engine.background import Background
+from site_spider.engine.parts import part_of
+from site_spider.frontier.frontier import Frontier
+from site_spider.frontier.retry import describe_exception, describe_status, pause_seconds, retried_exceptions
+from site_spider.ledger import completion
+
+# --- cache -----------------------------------------------------------------------------------------------
+# The cache of robots.txt rules, and what they allow (RFC 9309).
+#
+# Theory of operation. An origin (scheme, host, port) is
+#
+# - *unknown*: its robots.txt has to be fetched, once, however many requests ask;
+# - *pending*: that is under way;
+# - *known*: there are rules. They are used for `age_seconds`, and beyond that for as long as
+#   the file cannot be fetched anew;
+# - *later*: the file could not be fetched and there are no rules; it is tried again after a
+#   pause, which doubles;
+# - *unreachable*: that has gone on for `wait_seconds`, or waiting cannot help. All is forbidden
+#   until the next attempt succeeds.
+#
+# The origins asked for least recently are forgotten first, beyond a count and a size. Time comes in as an
+# argument.
+
+
+R = TypeVar("R")
+
+
+class State(Enum):
+    """Of one origin; see the theory of operation."""
+
+    UNKNOWN = auto()
+    PENDING = auto()
+    KNOWN = auto()
+    LATER = auto()
+    UNREACHABLE = auto()
+
+
+class Look(NamedTuple, Generic[R]):
+    """What is known of an origin now."""
+
+    state: State
+    rules: R | None = None  # when KNOWN
+    until: float = 0.0  # when LATER: the moment of the next attempt
+    reason: str = ""  # when LATER or UNREACHABLE: why the file could not be fetched
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsLimits:
+    """How long rules count, how long requests wait for them, and how many are kept."""
+
+    count: int = 2000
+    size_bytes: int = 20_000_000  # of the files; what is parsed of them takes several times that
+    age_seconds: float = 86_400.0
+    wait_seconds: float = 60.0
+    first_pause_seconds: float = 2.0
+    longest_pause_seconds: float = 120.0
+
+
+class _Origin(Generic[R]):
+    __slots__ = (
+        "attempts", "failing_since", "gave_up", "is_pending", "moment", "reason", "rules", "size_bytes",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.rules: R | None = None
+        self.size_bytes = 0
+        self.is_pending = False
+        self.moment = 0.0  # of the next attempt
+        self.attempts = 0  # that failed since the last success
+        self.failing_since = 0.0
+        self.gave_up = False
+        self.reason = ""
+
+
+class RobotsCache(Generic[R]):
+    """The origins; `R` is what rules are."""
+
+    def __init__(self, limits: RobotsLimits) -> None:
+        self._limits = limits
+        self._origins: OrderedDict[str, _Origin[R]] = OrderedDict()
+        self._size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._origins)
+
+    def look(self, name: str, now: float) -> Look[R]:
+        """What is known of an origin; on UNKNOWN the caller fetches, and says so with `begin`."""
+        origin = self._origins.get(name)
+        if origin is None:
+            return Look(State.UNKNOWN)
+        self._origins.move_to_end(name)
+        if origin.is_pending:
+            return Look(State.PENDING)
+        if now >= origin.moment:
+            return Look(State.UNKNOWN)
+        if origin.rules is not None:
+            return Look(State.KNOWN, origin.rules)
+        if origin.gave_up:
+            return Look(State.UNREACHABLE, reason=origin.reason)
+        return Look(State.LATER, until=origin.moment, reason=origin.reason)
+
+    def begin(self, name: str) -> None:
+        """The file is being fetched."""
+        origin = self._origins.setdefault(name, _Origin())
+        origin.is_pending = True
+
+    def found(self, name: str, rules: R, size_bytes: int, now: float) -> None:
+        """The file was fetched, or there is none; the rules replace what was known."""
+        origin = self._ended(name)
+        self._size_bytes += size_bytes - origin.size_bytes
+        origin.rules, origin.size_bytes = rules, size_bytes
+        origin.moment = now + self._limits.age_seconds
+        origin.attempts, origin.gave_up = 0, False
+        self._shrink(name)
+
+    def failed(self, name: str, reason: str, now: float, jitter: float, *, may_pass: bool) -> None:
+        """The file could not be fetched; `may_pass` when another attempt may find it."""
+        limits, origin = self._limits, self._ended(name)
+        if not origin.attempts:
+            origin.failing_since = now
+        origin.attempts += 1
+        origin.reason = reason
+        pause = pause_seconds(
+            origin.attempts, limits.first_pause_seconds, limits.longest_pause_seconds, jitter
+        )
+        last = origin.failing_since + limits.wait_seconds
+        origin.gave_up = not may_pass or now >= last
+        origin.moment = now + pause if origin.gave_up or origin.rules is not None else min(now + pause, last)
+        self._shrink(name)
+
+    def _ended(self, name: str) -> _Origin[R]:
+        origin = self._origins.setdefault(name, _Origin())
+        self._origins.move_to_end(name)
+        origin.is_pending = False
+        return origin
+
+    def _shrink(self, newest: str) -> None:
+        """Forget the oldest; what is being fetched is asked for, and stays, as does the newest."""
+        while len(self._origins) > self._limits.count or self._size_bytes > self._limits.size_bytes:
+            oldest = next((name for name, origin in self._origins.items() if not origin.is_pending), newest)
+            if oldest == newest:
+                return
+            self._size_bytes -= self._origins.pop(oldest).size_bytes
+
+
+# --- text ------------------------------------------------------------------------------------------------
+# Bounds the text of a robots.txt before it is parsed.
+#
+# Parsers keep each rule once for every user agent of its group: of half a megabyte, the first half names of
+# agents and the second half rules, they make hundreds of millions. And a rule with `*` is tried on every
+# URL.
+
+
+LARGEST_BYTES = 500 * 1024  # RFC 9309: at least so much is to be parsed
+_MOST_RULES = 100_000  # counted once for every agent of the group
+_MOST_WILDCARDS = 2_000  # rules with `*`: all of them cost 26 ms for a URL of 8,000 characters
+_ENDS_GROUP = ("allow", "dis", "dia", "crawl")  # beginnings of rules, misspelt ones included
+
+
+def bounded(body: bytes) -> bytes:
+    """The part of a robots.txt that is parsed, in UTF-8: whole lines from its beginning."""
+    if len(body) > LARGEST_BYTES:
+        body = body[:LARGEST_BYTES]
+        body = body[: max(body.rfind(b"\n"), body.rfind(b"\r")) + 1]
+    lines = body.decode("utf-8-sig", "ignore").splitlines()
+    return "\n".join(lines[: _bearable(lines)]).encode()
+
+
+def _bearable(lines: list[str]) -> int:
+    """How many of the lines."""
+    agents = rules = wildcards = 0
+    is_rule = True
+    for number, line in enumerate(lines):
+        text = line.strip().lower()
+        if text.startswith("user"):
+            agents = 1 if is_rule else agents + 1
+            is_rule = False
+        elif text and not text.startswith("#"):
+            is_rule = is_rule or text.startswith(_ENDS_GROUP)
+            rules += max(1, agents)
+            wildcards += "*" in text
+            if rules > _MOST_RULES or wildcards > _MOST_WILDCARDS:
+                return number
+    return len(lines)
+
+
+# --- fetcher ---------------------------------------------------------------------------------------------
+# Fetches robots.txt once for each origin and decides what a request may do.
+#
+# The file is asked for past the frontier: it belongs to no seed, and no seed waits for its end. It goes
+# through the downloader as every request does, so the guard against private hosts, the limits of time and
+# size and the redirects count for it.
+
+
+logger = logging.getLogger(__name__)
+
+_MOST_REDIRECTS = 5  # RFC 9309: then the file may be taken for unavailable
+_LARGEST_DOWNLOAD_BYTES = 4 * 1024 * 1024
+_THREAD_BYTES = 20_000  # from here on parsed in a thread
+_TOO_MANY_REQUESTS = 429  # asks to be left alone, which "all is allowed" would not be
+_LONGEST_AGE_SECONDS = 86_400.0  # RFC 9309
+
+
+class Rules(NamedTuple):
+    """What a robots.txt says; without a parser all is allowed."""
+
+    parser: RobotParser | None
+    longest_delay_seconds: float
+
+    def allows(self, url: str, agent: str) -> bool:
+        """Whether this user agent may fetch this URL; yes, when the parser cannot tell."""
+        try:
+            return self.parser is None or self.parser.allowed(url, agent)
+        except Exception:
+            logger.exception("%s was not checked against robots.txt", url)
+            return True
+
+    def delay_seconds(self, agent: str) -> float:
+        """The Crawl-delay, up to the longest that is kept to; 0 when the parser cannot tell."""
+        try:
+            asked = None if self.parser is None else self.parser.crawl_delay(agent)
+        except Exception:
+            logger.exception("A Crawl-delay could not be read")
+            return 0.0
+        return min(asked or 0.0, self.longest_delay_seconds)
+
+
+class Robots:
+    """Of one crawl. On the event loop's thread only."""
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        limits: RobotsLimits,
+        longest_delay_seconds: float,
+        is_free: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self._is_free = is_free
+        self._crawler = crawler
+        self._cache: RobotsCache[Rules] = RobotsCache(limits)
+        self._all_allowed = Rules(None, longest_delay_seconds)
+        self._parser: type[RobotParser] = load_object(crawler.settings["ROBOTSTXT_PARSER"])
+        self._own_agent: str | None = crawler.settings["ROBOTSTXT_USER_AGENT"]
+        self._usual_agent: str = crawler.settings["USER_AGENT"]
+        self._passing = retried_exceptions(crawler.settings)
+        self._loop = asyncio.get_running_loop()
+        self._then: dict[str, list[Callable[[], None]]] = {}  # by origin: whom to tell
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._starting = 0  # fetches that the downloader does not know of yet
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, is_free: Callable[[str], bool] = lambda _: False) -> Self | None:
+        """None where robots.txt is not obeyed; `is_free` says for which URLs not. Raises ConfigError."""
+        settings = crawler.settings
+        if not options.boolean(settings, "ROBOTSTXT_OBEY"):
+            return None
+        longest = options.seconds(settings, "SITE_CRAWL_DELAY_MAX_SECONDS")
+        return cls(crawler, _limits(settings), longest, is_free)
+
+    def is_subject(self, request: Request) -> bool:
+        """Whether robots.txt counts for a request."""
+        return is_subject(request) and not self._is_free(request.url)
+
+    def counts_for(self, url: str) -> bool:
+        """The same for what is no request yet."""
+        return not self._is_free(url)
+
+    def look(self, url: str) -> Look[Rules]:
+        """What is known for this URL now."""
+        return self._cache.look(_origin_of(url), self._loop.time())
+
+    def allows(self, request: Request, rules: Rules) -> bool:
+        """Whether a request may be made by these rules."""
+        return rules.allows(request.url, self.agent(request))
+
+    def agent(self, request: Request | None = None) -> str:
+        """The user agent that a request goes by; without one the usual."""
+        own = None if request is None else request.headers.get("User-Agent")
+        return self._own_agent or (own.decode("latin-1") if own else self._usual_agent)
+
+    def has_place(self) -> bool:
+        """Whether one more download fits into CONCURRENT_REQUESTS."""
+        return engine_hooks.free_places(self._crawler.engine) > self._starting
+
+    def fetch(self, url: str, then: Callable[[], None]) -> None:
+        """Fetch the robots.txt of an origin that is unknown, and call."""
+        origin = _origin_of(url)
+        self._cache.begin(origin)
+        self._then[origin] = [then]
+        self._starting += 1
+        task = Background.of(self._crawler).start(self._fetch(origin), f"{origin}/robots.txt")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def tell(self, url: str, then: Callable[[], None]) -> None:
+        """Call when the fetching of an origin that is pending has ended."""
+        self._then.setdefault(_origin_of(url), []).append(then)
+
+    async def learn(self, url: str) -> Look[Rules]:
+        """What is known for this URL once it is known; for requests that the frontier did not see."""
+        look = self.look(url)
+        if look.state in (State.UNKNOWN, State.PENDING):
+            known = self._loop.create_future()
+            begin = self.fetch if look.state is State.UNKNOWN else self.tell
+            begin(url, partial(_resolve, known))
+            await known
+            look = self.look(url)
+        return look
+
+    def close(self) -> None:
+        """Fetch nothing any more."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _fetch(self, origin: str) -> None:
+        completion.work_on(None)
+        self._starting -= 1
+        self._count("request_count")
+        request = Request(
+            f"{origin}/robots.txt",
+            callback=NO_CALLBACK,
+            meta={
+                meta_keys.DONT_OBEY_ROBOTSTXT: True,
+                meta_keys.FOR_ROBOTS: True,
+                "dont_retry": True,
+                "dont_merge_cookies": True,
+                "redirect_ttl": _MOST_REDIRECTS,
+                "download_maxsize": _LARGEST_DOWNLOAD_BYTES,
+            },
+        )
+        try:
+            await self._answered(origin, await self._crawler.engine.download_async(request))
+        except IgnoreRequest:  # too many redirects, or a middleware that wants none of it
+            self._found(origin, self._all_allowed, 0)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the file is not there
+            self._count(f"exception_count/{type(error)}")
+            self._failed(
+                origin, describe_exception(error, request), may_pass=isinstance(error, self._passing)
+            )
+        finally:
+            for then in self._then.pop(origin, ()):
+                then()
+
+    async def _answered(self, origin: str, response: Response) -> None:
+        self._count("response_count")
+        self._count(f"response_status_count/{response.status}")
+        if response.status >= 500 or response.status == _TOO_MANY_REQUESTS:
+            self._failed(origin, describe_status(response.status) or "", may_pass=True)
+        elif 200 <= response.status < 300:
+            await self._parse(origin, bounded(response.body), response.request)
+        else:
+            self._found(origin, self._all_allowed, 0)
+
+    async def _parse(self, origin: str, body: bytes, request: Request | None) -> None:
+        parse = partial(self._parser.from_crawler, self._crawler, body)
+        try:
+            parser = parse() if len(body) < _THREAD_BYTES else await asyncio.to_thread(parse)
+        except Exception:
+            logger.exception("%s/robots.txt cannot be parsed; all is allowed", origin)
+            self._found(origin, self._all_allowed, 0)
+            return
+        self._found(origin, self._all_allowed._replace(parser=parser), len(body))
+        self._crawler.signals.send_catch_log(signals.robots_parsed, robotparser=parser, request=request)
+
+    def _found(self, origin: str, rules: Rules, size_bytes: int) -> None:
+        self._cache.found(origin, rules, size_bytes, self._loop.time())
+
+    def _failed(self, origin: str, reason: str, *, may_pass: bool) -> None:
+        logger.debug("%s/robots.txt could not be fetched: %s", origin, reason)
+        jitter = runtime.random()  # spreads attempts only
+        self._cache.failed(origin, reason, self._loop.time(), jitter, may_pass=may_pass)
+
+    def _count(self, key: str) -> None:
+        assert self._crawler.stats is not None
+        self._crawler.stats.inc_value(f"robotstxt/{key}")
+
+
+def unreachable(reason: str) -> str:
+    """Why a request is dropped when its robots.txt cannot be fetched."""
+    return f"robots.txt could not be fetched: {reason}"
+
+
+def is_subject(request: Request) -> bool:
+    """Whether robots.txt counts for a request."""
+    return not request.meta.get(meta_keys.DONT_OBEY_ROBOTSTXT) and request.url.startswith("http")
+
+
+def _origin_of(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"
+
+
+def _limits(settings: BaseSettings) -> RobotsLimits:
+    return RobotsLimits(
+        count=options.integer(settings, "SITE_ROBOTS_CACHE", minimum=1),
+        age_seconds=options.seconds(
+            settings, "SITE_ROBOTS_MAX_AGE_SECONDS", minimum=1, maximum=_LONGEST_AGE_SECONDS
+        ),
+        wait_seconds=options.seconds(settings, "SITE_ROBOTS_WAIT_SECONDS"),
+        first_pause_seconds=options.seconds(settings, "SITE_RETRY_PAUSE_SECONDS"),
+        longest_pause_seconds=options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS"),
+    )
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+# --- gate ------------------------------------------------------------------------------------------------
+# Keeps requests waiting in the frontier until the robots.txt of their origin is known.
+
+
+class RobotsGate:
+    """Between the frontier and the engine. On the event loop's thread only."""
+
+    def __init__(self, frontier: Frontier[Any], robots: Robots, wake: Callable[[], None]) -> None:
+        self._frontier = frontier
+        self.robots = robots
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+
+    def look(self, url: str, host: str) -> Look[Rules]:
+        """What is known for what the frontier gave last.
+
+        When nothing is, it has been put back: on PENDING its host is closed until the file is
+        there, on UNKNOWN there is no place to fetch it at the moment.
+        """
+        look = self.robots.look(url)
+        now = self._loop.time()
+        if look.state is State.PENDING:
+            self._frontier.put_back(now)
+            self._frontier.close(host, "robots", now)
+            self.robots.tell(url, partial(self._open, host))
+        elif look.state is State.UNKNOWN and not self.robots.has_place():
+            self._frontier.put_back(now)
+        elif look.state is State.UNKNOWN:
+            self._frontier.put_back(now, keeps_turn=True)
+            self._frontier.close(host, "robots", now)
+            self.robots.fetch(url, partial(self._fetched, host, url, now))
+            return Look(State.PENDING)
+        return look
+
+    def lets_pass(self, request: Request) -> bool:
+        """Whether what the frontier gave last may be made; its host's Crawl-delay begins then."""
+        if not self.robots.is_subject(request):
+            return True
+        look = self.robots.look(request.url)
+        if look.state is State.KNOWN and look.rules is not None:
+            if not self.robots.allows(request, look.rules):
+                return False
+            delay = look.rules.delay_seconds(self.robots.agent(request))
+            if delay:
+                self._frontier.slow_down(delay, self._loop.time())
+        return look.state is not State.UNREACHABLE
+
+    def _fetched(self, host: str, url: str, began: float) -> None:
+        """The fetching has taken a turn of the host, after which the Crawl-delay holds, too."""
+        now = self._loop.time()
+        self._frontier.release(host, now)
+        rules = self.robots.look(url).rules
+        delay = 0.0 if rules is None else rules.delay_seconds(self.robots.agent())
+        if delay:
+            self._frontier.hold(host, began + delay, "delay", now)
+        self._open(host)
+
+    def _open(self, host: str) -> None:
+        self._frontier.open(host, self._loop.time())
+        self._wake()
+
+
+# --- middleware ------------------------------------------------------------------------------------------
+# Scrapy's robots.txt middleware, which drops what the rules forbid.
+
+
+class FrontierRobotsMiddleware(RobotsTxtMiddleware):
+    """Drops what is forbidden. For a spider that takes no seeds it is Scrapy's own."""
+
+    async def process_request(  # type: ignore[override] # without the spider argument, which is on its way out
+        self, request: Request
+    ) -> None:
+        """Raises IgnoreRequest for what robots.txt forbids, or when it cannot be fetched."""
+        gate = part_of(self.crawler, RobotsGate)
+        if gate is None:
+            await super().process_request(request)
+            return
+        if not gate.robots.is_subject(request):
+            return
+        look = await gate.robots.learn(request.url)
+        if look.state is not State.KNOWN or look.rules is None:
+            raise IgnoreRequest(unreachable(look.reason))
+        if not gate.robots.allows(request, look.rules):
+            assert self.crawler.stats is not None
+            self.crawler.stats.inc_value("robotstxt/forbidden")
+            raise IgnoreRequest("Forbidden by robots.txt")

@@ -1,0 +1,528 @@
+"""Requests that are sent back to the seed topic, and the seeds they become.
+
+It owns the decision which request is spilled and the message it is written as. It never drops a request
+before the topic has acknowledged the message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, runtime_checkable
+
+from scrapy import Request, Spider
+
+from site_spider import meta_keys, runtime
+from site_spider.contracts.seed_log import MessagePlace, Partition
+from site_spider.engine.background import Background
+from site_spider.engine.guard import unguarded
+from site_spider.engine.turns import Turns
+from site_spider.errors import SeedError
+from site_spider.frontier.waiter import KEY as SOURCE
+from site_spider.frontier.waiter import (
+    Waiter,
+    WaitingLink,
+    as_request,
+    is_fenced,
+    seed_entry,
+    size_bytes,
+    source_name,
+)
+from site_spider.frontier.waiting_room import WaitingRoom
+from site_spider.intake.room import Load
+from site_spider.intake.seed_queue import TopicPartitions
+from site_spider.ledger import completion as lineage
+from site_spider.ledger.completion import Completion, Job
+from site_spider.ledger.ledger import Entry, Outcome
+from site_spider.page.url import host_of
+from site_spider.results.commits import Commits
+from site_spider.seed import spilled
+from site_spider.seed.seed import DIRECTIVES, parse_seed
+from site_spider.seed.spilled import Spilled, signed
+from site_spider.seed.tiers import partition_of
+
+# --- hosts -----------------------------------------------------------------------------------------------
+# Which process owns which host, when seeds are keyed by host (SITE_HOST_OWNERSHIP).
+#
+# A host belongs to the partition where a seed with its key goes, and to whichever process that partition is
+# assigned to. With several tiers it has one in each. What is polled from a partition is crawled here all
+# the same, whatever its key says, so nothing goes to and fro.
+
+
+_number_of = lru_cache(maxsize=10_000)(partition_of)
+
+
+class Ownership:
+    """On the event loop's thread only."""
+
+    def __init__(self, partitions: TopicPartitions) -> None:
+        self._partitions = partitions
+        self._looked: tuple[tuple[int, ...], frozenset[Partition]] = (partitions.counts(), frozenset())
+
+    def owns(self, host: str, topic: str) -> bool:
+        """Whether a request to this host is made here. While the partitions are not known, all are."""
+        count = self._partitions.count(topic)
+        return not count or self._partitions.owns(Partition(topic, _number_of(host.encode(), count)))
+
+    def look(self) -> bool:
+        """True when hosts have changed hands since the last look; to be called now and then."""
+        found = self._partitions.counts(), self._partitions.assigned()
+        before, self._looked = self._looked, found
+        return before != found
+
+
+# --- others ----------------------------------------------------------------------------------------------
+# What spilling goes by, and who else has to know of a request that leaves.
+
+
+@runtime_checkable
+class SpilledPages(Protocol):
+    """What a dupefilter has to know of pages that leave."""
+
+    def spilled(self, request: Request, job: Job) -> None:
+        """The page of this job goes to a seed topic."""
+
+    def not_spilled(self, request: Request, job: Job) -> None:
+        """It stays after all."""
+
+
+class Highs(Protocol):
+    """Who says in the control log of a task where its seeds are."""
+
+    def put(self, task_id: str, place: MessagePlace, then: Callable[[], None]) -> None:
+        """A seed of the task is there now; `then` is called when all who have to know it do."""
+
+
+class ParkedTopic(Protocol):
+    """Where requests of a paused task wait."""
+
+    topic: str
+
+    def send(self, task_id: str, origin: str, key: bytes | None, value: bytes) -> Future[Any]:
+        """Done when the message is safe there, or in `origin`, its seed topic, if the task goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpillRules:
+    """What leaves besides what is too much."""
+
+    open_seconds: float  # of a tree, before its links leave
+    tree_pages: int  # that a tree has here, before its links leave
+    all_links: bool
+
+
+# --- writer ----------------------------------------------------------------------------------------------
+# Writes a request as the message of a seed.
+
+
+CookiesOf = Callable[[Request, Entry], dict[str, str]]
+
+# Keys of Request.meta that mean nothing elsewhere, or that the message says in its own words.
+_OF_LINKS = frozenset({
+    "depth", meta_keys.JOB, meta_keys.COOKIEJAR, meta_keys.TO_TOPIC, meta_keys.LEAF, "link_text",
+}) | DIRECTIVES  # fmt: skip
+_OF_ATTEMPTS = _OF_LINKS | {
+    meta_keys.DOWNLOAD_SLOT, "download_latency", "retry_times",
+    "redirect_times", "redirect_ttl", "redirect_urls", "redirect_reasons",
+}  # fmt: skip
+
+
+class SeedWriter:
+    """Knows what a seed can say of a request: what has something else of its own stays where it is."""
+
+    def __init__(
+        self,
+        spider: Spider,
+        cookies_of: CookiesOf,
+        keys: Sequence[bytes] = (),
+        add_headers: Callable[[Request, Job], None] | None = None,  # of its seed, to a link's
+    ) -> None:
+        self._add_headers = add_headers
+        self._keys = keys  # the first signs
+        self._spider = spider
+        self._cookies_of = cookies_of
+        names = getattr(spider, "seed_callbacks", ())
+        self._callbacks = frozenset(names)
+        self._names = {getattr(spider, name): name for name in names} | {None: None}
+        self._errbacks = (None, getattr(spider, "failed", None))
+
+    def write(self, request: Request, job: Job, *, is_link: bool) -> tuple[bytes | None, bytes] | None:
+        """Key (the host) and value; None when a seed cannot say it all.
+
+        A link is a job that nobody has asked for yet; anything else is an attempt that goes on elsewhere.
+        """
+        try:
+            if not self._is_sayable(request, job, is_link=is_link):
+                return None
+            if self._add_headers is not None:
+                self._add_headers(request, job)
+            fields = self._fields(request, job, is_link=is_link)
+            if self._keys:
+                fields = signed(fields, self._keys[0])
+            value = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+            if parse_seed(value, self._callbacks, self._keys).body != (request.body or None):
+                return None
+        except (SeedError, ValueError, TypeError, RecursionError):  # whatever JSON or a seed cannot hold
+            return None
+        return host_of(request.url).encode() or None, value
+
+    def _is_sayable(self, request: Request, job: Job, *, is_link: bool) -> bool:
+        meta = request.meta
+        return (
+            all(_is_known(key, is_link=is_link) for key in meta)
+            and meta.get(meta_keys.COOKIEJAR, job.entry) is job.entry
+            and meta.get(meta_keys.DOWNLOAD_SLOT, host_of(request.url)) == host_of(request.url)
+            and unguarded(request.callback) in self._names
+            and unguarded(request.errback) in self._errbacks
+            and not (request.cb_kwargs or request.flags or request.cookies)
+        )
+
+    def _fields(self, request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
+        name = self._names[unguarded(request.callback)]
+        body = request.body.decode(request.encoding) if request.body else None
+        said: dict[str, Any] = {
+            "callback": None if name == "parse" else name,
+            "_encoding": None if request.encoding == "utf-8" else request.encoding,
+            "headers": _headers(request),
+            "cookies": self._cookies_of(request, job.entry),
+            "body": body,
+            "dont_filter": request.dont_filter,
+            spilled.HOPS: 0 if is_link else _hops(job),
+        }
+        return {
+            "url": request.url,
+            "method": request.method,
+            "priority": request.priority,
+            "meta": _meta(request, job, is_link=is_link),
+            **{key: value for key, value in said.items() if value},
+        }
+
+
+def _is_known(key: str, *, is_link: bool) -> bool:
+    return key in _OF_LINKS if is_link else key in _OF_ATTEMPTS or str(key).startswith(meta_keys.PREFIX)
+
+
+def _headers(request: Request) -> dict[str, list[str]]:
+    charset = request.encoding
+    return {
+        name.decode("ascii"): [value.decode(charset) for value in values]
+        for name, values in request.headers.items()
+        if name != b"Cookie"
+    }
+
+
+def _meta(request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
+    root = job.root
+    seed = root.seed
+    said: dict[str, Any] = {
+        "task_id": seed.task_id,
+        **{key: request.meta[key] for key in DIRECTIVES & request.meta.keys()},
+        "NotExtract": seed.not_extract or request.meta.get(meta_keys.LEAF) or None,
+        SOURCE: source_name(seed),
+    }
+    if job.parent is None:
+        said |= {"parent_url_id": seed.parent_url_id, "seed_url_id": seed.seed_url_id}
+    else:
+        said |= {"parent_url_id": job.parent.url_id, "seed_url_id": seed.seed_url_id or root.url_id}
+    return {
+        **seed.extra,
+        "url_id": job.url_id,
+        "depth": job.depth,
+        **{key: value for key, value in said.items() if value is not None},
+        spilled.KEY: _spilled(request, job, is_link=is_link).fields(),
+    }
+
+
+def _spilled(request: Request, job: Job, *, is_link: bool) -> Spilled:
+    anchor_host = job.root.anchor_host
+    if is_link:
+        return Spilled(anchor_host=anchor_host)
+    get = request.meta.get
+    return Spilled(
+        url=job.url,
+        method=job.method,
+        anchor_host=anchor_host,
+        retry_times=get("retry_times", 0),
+        retry_reasons=tuple(get(meta_keys.RETRY_REASONS, ())),
+        redirect_times=get("redirect_times", 0),
+        redirect_ttl=get("redirect_ttl"),
+        redirect_urls=tuple(get("redirect_urls", ())),
+        redirect_reasons=tuple(get("redirect_reasons", ())),
+        unraised_priority=get(meta_keys.UNRAISED_PRIORITY),
+    )
+
+
+def _hops(job: Job) -> int:
+    """Of one page; a seed refuses more than there may be, and then it stays."""
+    before = job.root.seed.spilled if job is job.root else None
+    return 0 if before is None else before.hops + 1
+
+
+# --- spill -----------------------------------------------------------------------------------------------
+# Decides which requests go back to the seed topic of their seed, and sends them.
+#
+# Theory of operation. Eight reasons:
+#
+# - a seed whose tree is open for longer than SITE_SEED_MAX_OPEN_SECONDS is overdue: its links
+#   that wait, and those found from then on, leave, so that the watermark moves;
+# - a tree of SITE_TREE_MAX_PAGES pages keeps no more links: a death of the process repeats the whole tree;
+# - a seed that was under way at a death of its process keeps none, so that the next death counts for pages
+#   and
+#   not for the tree, and repeats no more than was under way (ledger.suspicion); neither holds where results
+#   are kept until their tree is complete;
+# - with SITE_LINKS_TO=kafka every link leaves;
+# - a link leaves for another topic where the rule of a source says so;
+# - links that find the memory full leave (intake.load), or their host's share of it;
+# - where results are kept until their tree is complete (results.exactly_once.keeper), links leave when
+#   trees keep too much;
+# - with SITE_HOST_OWNERSHIP a link, or a redirect, to a host of another process leaves.
+#
+# A request that leaves keeps its hold on its seed until the topic has acknowledged the message, so a crash
+# repeats it rather than loses it. What a seed cannot say (frontier.spill.writer), and what the topic
+# refuses, is crawled here. A page that left is neither in flight nor done in this process
+# (dupefilter.seen): it is compared where it arrives.
+
+
+logger = logging.getLogger(__name__)
+
+_MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between
+
+
+class Spill:
+    """On the event loop's thread only."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - it stands between all of them
+        self,
+        rules: SpillRules,
+        commits: Commits,
+        writer: SeedWriter,
+        completion: Completion,
+        room: WaitingRoom,
+        pages: SpilledPages | None,
+        hosts: Ownership | None,
+        count: Callable[[str], None],
+        background: Background,
+        parked: ParkedTopic | None = None,
+        highs: Highs | None = None,
+    ) -> None:
+        self._highs = highs
+        self._parked = parked
+        self._guarded = background.guarded
+        self._rules = rules
+        self._commits = commits
+        self._count = count  # in Scrapy's statistics
+        self._writer = writer
+        self._completion = completion
+        self._room = room
+        self._pages = pages
+        self._hosts = hosts  # None: all are this process's
+        self._unsayable: set[str] = set()  # topics to which a request could not go, which is said
+        self._is_sweeping = False  # something that waits may have to leave
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def _load(self) -> Load:
+        return self._room.load
+
+    async def look(self) -> None:
+        """Send away what waits and is not to wait here any more; to be called now and then."""
+        have_hosts_moved = self._hosts is not None and self._hosts.look()
+        if self._find_overdue() or have_hosts_moved:
+            self._is_sweeping = True
+        if self._is_sweeping and self._load.may_download:
+            self._is_sweeping = await self._sweep() == _MOST_AT_ONCE
+
+    async def _sweep(self) -> int:
+        count, turns = 0, Turns.of_running_loop()
+        for found in self._room.remove(_at_most(_MOST_AT_ONCE, self._has_to_leave)):
+            for waiter in found:
+                if not turns.has_time():
+                    await turns.time()
+                self._send_or_put_back(waiter)
+            count += len(found)
+            if not turns.has_time():
+                await turns.time()
+        return count
+
+    def _find_overdue(self) -> bool:
+        before, crowded = runtime.monotonic() - self._rules.open_seconds, self._commits.is_crowded
+        roots = [root for root in self._completion.roots() if not root.is_overdue]
+        late = [root for root in roots if crowded or root.began < before]
+        for root in late:
+            root.is_overdue = True
+        if crowded and late:
+            logger.info(
+                "%d open trees keep too many results; their links are spilled",
+                len(late),
+            )
+        for root in () if crowded else late:
+            logger.info(
+                "The tree of %s is open for more than %.0f s; its links are spilled to %s",
+                root.url,
+                self._rules.open_seconds,
+                root.entry.partition.topic,
+            )
+        return bool(late)
+
+    def _has_to_leave(self, waiter: Waiter) -> bool:
+        entry = seed_entry(waiter)
+        if entry is None or not entry.live:
+            return False
+        if isinstance(waiter, WaitingLink):
+            return waiter.parent.root.is_overdue or not self._is_ours(waiter.url, entry)
+        if not isinstance(waiter, Request) or meta_keys.STAYS in waiter.meta:
+            return False
+        job = lineage.job_of(waiter)
+        return job is not None and self._leaves(waiter, job, is_link=_is_first_attempt(waiter, job))
+
+    def _send_or_put_back(self, waiter: Waiter) -> None:
+        if is_fenced(waiter):
+            self._room.drop(waiter)
+            return
+        if isinstance(waiter, WaitingLink):
+            request, is_link = self._begin(waiter), True
+        else:
+            assert isinstance(waiter, Request)
+            request = waiter
+            is_link = _is_first_attempt(request, lineage.job_of(request))
+        job = lineage.job_of(request)
+        assert job is not None
+        if not self.send(request, job, is_link=is_link):
+            request.meta[meta_keys.STAYS] = True
+            self._room.put_request(request)
+
+    def _begin(self, link: WaitingLink) -> Request:
+        request, job = as_request(link)
+        self._completion.begin_job(request, job)
+        return request
+
+    def wants(self, request: Request, job: Job, *, is_link: bool) -> bool:
+        """Whether a request is to leave rather than wait. A link is a request with which its job begins."""
+        if not job.entry.live:
+            return False
+        return self._leaves(request, job, is_link=is_link) or (
+            is_link and not self._room.has_place_for(request)
+        )
+
+    def _leaves(self, request: Request, job: Job, *, is_link: bool) -> bool:
+        if is_link:
+            if meta_keys.TO_TOPIC in request.meta:
+                return True
+            return self._tree_is_closed(job) or not self._is_ours(request.url, job.entry)
+        came_from = request.meta.get("redirect_urls")
+        if not came_from:
+            return False
+        # what was polled here is crawled here, so only another host is another process'
+        return host_of(came_from[-1]) != host_of(request.url) and not self._is_ours(request.url, job.entry)
+
+    def _tree_is_closed(self, job: Job) -> bool:
+        """Whether no link of this tree stays here."""
+        root, entry = job.root, job.entry
+        if self._rules.all_links or root.is_overdue:
+            return True
+        if self._commits.stores_records:
+            return False  # stored as a whole; pages that are seeds might be stored again after a kill
+        deaths = self._completion.ledger.suspicion(entry.partition).deaths(entry.offset)
+        return deaths > 0 or root.pages >= self._rules.tree_pages
+
+    def _is_ours(self, url: str, entry: Entry) -> bool:
+        return self._hosts is None or self._hosts.owns(host_of(url), entry.partition.topic)
+
+    def send(self, request: Request, job: Job, *, is_link: bool) -> bool:
+        """Send an accepted request on its way; False when no seed can say what it is."""
+        message = self._writer.write(request, job, is_link=is_link)
+        topic = request.meta.get(meta_keys.TO_TOPIC)
+        if message is None:
+            self._say_it_stays(request, topic)
+            return False
+        key, value = message
+        weight_bytes = size_bytes(request) + len(value)
+        self._load.add_sending(weight_bytes)
+        if self._pages is not None:
+            self._pages.spilled(request, job)
+        future = self._begin_to_send(topic, job, key, value)
+        future.add_done_callback(
+            lambda done: self._loop.call_soon_threadsafe(
+                self._guarded(self._sent), done, request, job, weight_bytes
+            )
+        )
+        return True
+
+    def _say_it_stays(self, request: Request, topic: str | None) -> None:
+        is_parked = self._parked is not None and topic == self._parked.topic
+        if topic is None or is_parked or topic in self._unsayable:
+            return
+        self._unsayable.add(topic)
+        logger.warning(
+            "A request to topic %s is crawled here, and so are others like it: a seed has no words for its "
+            "callback, cb_kwargs, flags, cookies or meta: %s",
+            topic,
+            request.url,
+        )
+
+    def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[Any]:
+        task_id = job.root.seed.task_id
+        if (
+            topic is not None
+            and task_id is not None
+            and self._parked is not None
+            and topic == self._parked.topic
+        ):
+            return self._parked.send(task_id, job.entry.partition.topic, key, value)
+        return self._commits.spill(job, key, value, topic)
+
+    def _sent(self, future: Future[Any], request: Request, job: Job, weight_bytes: int) -> None:
+        self._load.remove_sending(weight_bytes)
+        error = future.exception()
+        if error is not None:
+            logger.warning("A link could not be spilled and is crawled here: %s (%s)", request.url, error)
+            if self._pages is not None:
+                self._pages.not_spilled(request, job)
+            if job.entry.live:
+                request.meta.pop(meta_keys.TO_TOPIC, None)
+                request.meta[meta_keys.STAYS] = True
+                self._room.put_request(request)
+            else:
+                self._completion.ended(request)
+        else:
+            self._count("spill/sent")
+            self._when_known(job, future.result(), lambda: self._left(request, job))
+        self._room.wake()
+
+    def _when_known(self, job: Job, place: MessagePlace | None, then: Callable[[], None]) -> None:
+        """The hold on its seed is released when the end of its task waits for the new seed."""
+        task_id = job.root.seed.task_id
+        if place is None or task_id is None or self._highs is None:
+            then()
+        else:
+            self._highs.put(task_id, place, then)
+
+    def _left(self, request: Request, job: Job) -> None:
+        job.written = True  # by whoever takes the new seed
+        if job is job.root:
+            self._completion.ledger.decide(job.entry, Outcome.SPILLED)
+        self._completion.ended(request)
+
+
+def _at_most(count: int, picks: Callable[[Waiter], bool]) -> Callable[[Waiter], bool]:
+    """The same choice, of so many."""
+    left = count
+
+    def pick(waiter: Waiter) -> bool:
+        nonlocal left
+        if not left or not picks(waiter):
+            return False
+        left -= 1
+        return True
+
+    return pick
+
+
+def _is_first_attempt(request: Request, job: Job | None) -> bool:
+    tries = request.meta.get("retry_times"), request.meta.get("redirect_times")
+    return job is not None and job is not job.root and not any(tries)
