@@ -21,7 +21,7 @@ SCHEDULER = "site_spider.frontier.scheduler.SeedScheduler"
 DOWNLOADER = "site_spider.engine.cancellation.SafeDownloader"
 ITEM_PROCESSOR = "site_spider.results.pipeline.PlacedItemProcessor"
 DUPEFILTER_CLASS = "site_spider.dupefilter.dupefilter.SeenDupeFilter"
-TWISTED_DNS_RESOLVER = "site_spider.download.resolver.PublicHostResolver"
+TWISTED_DNS_RESOLVER = "site_spider.download.names.PublicHostResolver"
 EXTENSIONS_BASE = {
     name: order
     for name, order in _scrapy.EXTENSIONS_BASE.items()
@@ -38,7 +38,7 @@ EXTENSIONS = {
 DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
     "site_spider.frontier.robots.FrontierRobotsMiddleware": 100,  # instead
-    "site_spider.download.proxies.middlewares.ProxyLevelMiddleware": 540,  # gets what the retries give up
+    "site_spider.download.proxies.service.ProxyLevelMiddleware": 540,  # gets what the retries give up
     "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,
     "site_spider.engine.middlewares.LeanOffsite": 50,  # instead, as those below: at less cost
     "scrapy.downloadermiddlewares.cookies.CookiesMiddleware": None,
@@ -48,10 +48,10 @@ DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
     "site_spider.frontier.retry.PatientRetryMiddleware": 550,  # instead: retries wait
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
-    "site_spider.download.unpacking.SteppedHttpCompression": 590,  # instead: in steps
+    "site_spider.download.bodies.SteppedHttpCompression": 590,  # instead: in steps
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
     "site_spider.frontier.retry.CheckedRedirectMiddleware": 600,  # instead: only to valid URLs
-    "site_spider.download.proxies.middlewares.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
+    "site_spider.download.proxies.service.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
 }
 SPIDER_MIDDLEWARES = {
     "site_spider.dupefilter.lookup.SeenLookup": 20,  # for a dupefilter outside the process

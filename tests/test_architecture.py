@@ -43,7 +43,7 @@ SET_FROM_OUTSIDE = {
     },
     "console/web/listening.py": {"context": "Python's TLS takes it only so"},
     "download/handler.py": {"response": "Scrapy's, made without its slow constructor"},
-    "download/proxies/middlewares.py": {"made": "a copy of the request, made by Scrapy"},
+    "download/proxies/service.py": {"made": "a copy of the request, made by Scrapy"},
     "frontier/scheduler.py": {"request": _REQUEST, "job": _RECORDS},
     "frontier/frontier.py": {"host": _HOST, "turn.host": _HOST},
     "frontier/waiter.py": {"request": _REQUEST},

@@ -2,7 +2,7 @@
 
 Theory of operation. Bytes go in through `feed` as they come, `ended` says that no more will. Each
 head is collected until its empty line and goes to llhttp in one piece, and so do the chunks of a
-body, step by step (download/chunks.py). Whatever llhttp refuses raises OddAnswer, and so does what it
+body, step by step (download/answer.py). Whatever llhttp refuses raises OddAnswer, and so does what it
 takes although readers differ on it (a transfer coding other than chunked, chunks in HTTP/1.0, a
 body where the status allows none). So nothing is guessed here, and no two readers can differ on
 where a body ends.
@@ -20,17 +20,122 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+from scrapy.http import Headers, Response
+from scrapy.responsetypes import responsetypes
 
-from site_spider.download.answer_errors import NoAnswer, OddAnswer
-from site_spider.download.chunks import Chunks
 from site_spider.engine.http_bounds import (
+    MAX_FRAMING_BYTES,
     MAX_HEAD_BYTES,
     MAX_HEAD_LINES,
     MAX_INTERIM_ANSWERS,
     OversizedAnswer,
 )
+from site_spider.engine.requests import QuickHeaders
+
+# --- answer errors ---------------------------------------------------------------------------------------
+# Why an answer cannot be read.
+
+
+class OddAnswer(Exception):
+    """The answer is not plain HTTP/1; it says why."""
+
+
+class NoAnswer(Exception):
+    """What came is no answer at all, and no reader would make one of it."""
+
+
+# --- chunks ----------------------------------------------------------------------------------------------
+# Reads chunked bodies, with bounds on the bytes that are not content.
+#
+# llhttp reads them in C and says what it is given; it does not say where a message ended, nor how long a
+# line is. So the bytes are fed in steps that end at fixed places of the stream, and the bounds are looked
+# at there: the outcome does not depend on how the bytes came.
+
+
+_STEP_BYTES = 16_384  # about 0.3 ms of chunks of one byte
+_HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+_LAST_BYTES = 5  # one more than a message ends with: CR LF CR LF
+
+
+class Chunks:
+    """A chunked body. What `feed` raised once, it is not to be called after."""
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.has_surplus = False  # more came than the body
+        self._events = _Events(self.body)
+        self._parser = HttpResponseParser(self._events)
+        self._parser.feed_data(_HEAD)
+        self._fed = 0
+        self._to_bound = _STEP_BYTES  # bytes until the bounds are looked at
+        self._content_before = 0  # when they were the last time
+        self._last = b""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the body has ended."""
+        return self._events.is_complete
+
+    def feed(self, data: bytes) -> int:
+        """Read a step, and return how many bytes that were. Raises OddAnswer and OversizedAnswer."""
+        step = data if len(data) <= self._to_bound else data[: self._to_bound]
+        try:
+            self._parser.feed_data(step)
+        except HttpParserError as error:
+            if not self.is_whole:
+                raise OddAnswer(f"a chunk is not well-formed: {error}") from error
+            self.has_surplus = True
+        self._last = (self._last + step[-_LAST_BYTES:])[-_LAST_BYTES:]
+        if self.is_whole:
+            self._look_behind(len(data) > len(step))
+            return len(data)
+        self._fed += len(step)
+        self._to_bound -= len(step)
+        if not self._to_bound:
+            self._check_bounds()
+        return len(step)
+
+    def _look_behind(self, is_more: bool) -> None:
+        """llhttp does not speak of line ends behind a message."""
+        self.has_surplus = self.has_surplus or is_more or not self._last.strip(b"\r\n")
+
+    def _check_bounds(self) -> None:
+        content = len(self.body)
+        if content == self._content_before:
+            raise OversizedAnswer(f"{_STEP_BYTES} bytes of the chunks have no content")
+        if self._fed - content > MAX_FRAMING_BYTES + content:
+            raise OversizedAnswer(
+                f"{self._fed - content} bytes of chunk lines came for {content} of content; "
+                f"{MAX_FRAMING_BYTES} more than content is the limit"
+            )
+        self._content_before = content
+        self._to_bound = _STEP_BYTES
+
+
+class _Events:
+    """What llhttp calls."""
+
+    def __init__(self, body: bytearray) -> None:
+        self.on_body = body.extend
+        self.is_complete = False
+        self._is_behind_head = False
+
+    def on_headers_complete(self) -> None:
+        """From httptools."""
+        self._is_behind_head = True
+
+    def on_header(self, name: bytes, _value: bytes) -> None:
+        """From httptools: a trailer. It refuses a length there by itself."""
+        if self._is_behind_head and name.lower() == b"transfer-encoding":
+            raise OddAnswer("a transfer coding is among the trailers")
+
+    def on_message_complete(self) -> None:
+        """From httptools."""
+        self.is_complete = True
+
 
 _LONGEST_VERSION = 64  # before a slash, of any reader's patience
 _NO_BODY = frozenset((204, 304))
@@ -43,7 +148,7 @@ _STATUS = re.compile(rb"(HTTP/1\.[01]) ([1-9][0-9]{2})(?: [^\x00-\x08\x0a-\x1f]*
 _END = b"\r\n\r\n"
 _LONE_ENDS = (b"\n\n", b"\n\r\n")
 
-Headers = list[tuple[bytes, bytes]]
+HeaderLines = list[tuple[bytes, bytes]]
 
 
 class BodyEnd(Enum):
@@ -60,7 +165,7 @@ class HttpAnswer:
     def __init__(self, *, to_head: bool = False) -> None:
         self.status = 0  # 0 until the head is there
         self.version = b""
-        self.headers: Headers = []  # as written, Content-Length first, those of the connection left out
+        self.headers: HeaderLines = []  # as written, Content-Length first, those of the connection left out
         self.length: int | None = None  # of the body; None: not known before it ends
         self.received = 0  # bytes of the body
         self.ending: BodyEnd | None = None  # None until it is all there
@@ -160,7 +265,7 @@ class HttpAnswer:
             raise OversizedAnswer(f"more than {MAX_INTERIM_ANSWERS} interim answers (1xx) came first")
         self.headers, self.length, self.ending = [], None, None
 
-    def _take_lines(self, lines: Headers, code: int) -> None:
+    def _take_lines(self, lines: HeaderLines, code: int) -> None:
         lengths: list[bytes] = []
         codings: list[bytes] = []
         connection: list[bytes] = []
@@ -237,7 +342,7 @@ def _check_protocol(seen: bytes | bytearray) -> None:
         raise NoAnswer("this is not HTTP")
 
 
-def _lines_of(head: bytes) -> Headers:
+def _lines_of(head: bytes) -> HeaderLines:
     """Of a whole head, in their order; llhttp says whether they are well-formed."""
     lines = _HeaderLines()
     try:
@@ -249,8 +354,35 @@ def _lines_of(head: bytes) -> Headers:
 
 class _HeaderLines:
     def __init__(self) -> None:
-        self.found: Headers = []
+        self.found: HeaderLines = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """From httptools."""
         self.found.append((name, value))
+
+
+# --- response --------------------------------------------------------------------------------------------
+# Builds Scrapy's Response from a plain answer.
+
+
+def headers_of(lines: list[tuple[bytes, bytes]]) -> Headers:
+    """As `Headers(lines)` makes them, which spells every name once more."""
+    headers = QuickHeaders()
+    for name, value in lines:
+        dict.setdefault(headers, name.title(), []).append(value)
+    return headers
+
+
+def class_of(headers: Headers, url: str, body: bytes) -> type[Response]:
+    """As Scrapy finds it; for most pages the type in their headers says it."""
+    content_types = dict.get(headers, b"Content-Type")
+    if content_types and not dict.get(headers, b"Content-Encoding"):
+        kind = _class_of_type(content_types[-1])
+        if kind is not Response:
+            return kind
+    return responsetypes.from_args(headers=headers, url=url, body=body)
+
+
+@lru_cache(maxsize=256)
+def _class_of_type(content_type: bytes) -> type[Response]:
+    return responsetypes.from_content_type(content_type)

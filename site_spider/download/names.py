@@ -7,15 +7,421 @@ host that is next in line is. It is rarely a lookup more: whoever connects to th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+import encodings.idna  # noqa: F401 - or the first name that is looked up reads it, which takes a descriptor
+import errno
+import logging
+import os
+import resource
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self, cast
 
 from scrapy.crawler import Crawler
+from scrapy.settings import BaseSettings
+from scrapy.utils.reactor import is_reactor_installed
+from twisted.internet.base import ReactorBase
+from twisted.internet.interfaces import IAddress, IHostnameResolver, IResolutionReceiver
+from zope.interface import implementer
 
-from site_spider.download.address import is_address, is_metadata_name
-from site_spider.download.resolver import addresses_of
+from site_spider import options, runtime
+from site_spider.bounded_dict import BoundedDict
+from site_spider.download.address import is_address, is_metadata_name, is_public
+from site_spider.engine.bases import threaded_resolver
 from site_spider.engine.parts import part_of, provide
+from site_spider.errors import ConfigError, SiteSpiderError
+from site_spider.histogram import Histogram
 from site_spider.ledger.completion import Unattributed
+
+# --- descriptors -----------------------------------------------------------------------------------------
+# File descriptors: how many this process may open, and how many of them serve connections to sites.
+#
+# Without a bound of our own the connections that are kept take all of them, and then whatever needs one
+# next fails: a connection, a name lookup, a database.
+
+
+logger = logging.getLogger(__name__)
+
+_ENOUGH = 65_536  # the hard limit may be a billion
+_FEWEST_CONNECTIONS = 4
+_OWN = Path("/proc/self/fd")
+_LONGEST_CHAIN = 5  # of causes
+_SHORTAGE = (errno.EMFILE, errno.ENFILE)
+
+
+class DescriptorShortage(OSError):
+    """No descriptor was left, so nothing was asked. Never a result: it is tried again."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def raise_limit() -> int:
+    """Raise the soft limit towards the hard one. Returns what it is now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return _ENOUGH if soft == resource.RLIM_INFINITY else soft
+
+
+def for_connections() -> int:
+    """How many connections to sites may be open: what others have, and some to spare, is left out."""
+    limit = raise_limit()
+    return limit - _in_use() - _spare(limit) - most_kept_by_twisted()
+
+
+def most_kept_by_twisted() -> int:
+    """How many connections Scrapy's own handler may keep for later."""
+    return min(64, max(1, raise_limit() // 32))
+
+
+def check_limit(settings: BaseSettings) -> None:
+    """Warn when CONCURRENT_REQUESTS cannot be had; raise ConfigError when nearly nothing can.
+
+    Called when the servers are connected and the files open.
+    """
+    wanted, possible = options.integer(settings, "CONCURRENT_REQUESTS", minimum=1), for_connections()
+    if possible >= wanted:
+        return
+    limit = raise_limit()
+    left = max(0, possible)
+    said = f"the process may have {limit} open files (ulimit -n), which leaves {left} for connections"
+    remedy = f"Raise the hard limit to {limit + wanted - possible} or more"
+    if possible < min(wanted, _FEWEST_CONNECTIONS):
+        raise ConfigError(f"CONCURRENT_REQUESTS is {wanted}, but {said}. {remedy}.")
+    logger.warning(
+        "CONCURRENT_REQUESTS is %d, but %s: downloads wait for one. %s, or lower CONCURRENT_REQUESTS.",
+        *(wanted, said, remedy),
+    )
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether an error, of the system or as Twisted and Scrapy wrap it, says that descriptors ran out."""
+    for _ in range(_LONGEST_CHAIN):
+        if error is None:
+            return False
+        if _says_shortage(error):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _says_shortage(error: BaseException) -> bool:
+    if not isinstance(error, OSError):
+        return getattr(error, "osError", None) in _SHORTAGE  # Twisted's; its text may be a server's
+    if error.errno is None:  # of several addresses, which failed in several ways
+        return os.strerror(errno.EMFILE) in str(error)
+    return error.errno in _SHORTAGE
+
+
+def are_short() -> bool:
+    """Whether hardly a descriptor is left. Slow, so only for a failure that may come of it."""
+    try:
+        return _in_use() + _FEWEST_CONNECTIONS > raise_limit()
+    except OSError as error:
+        return is_shortage(error)
+
+
+def _in_use() -> int:
+    return sum(1 for _ in _OWN.iterdir())
+
+
+def _spare(limit: int) -> int:
+    """For name lookups, further servers and files."""
+    return min(96, max(24, limit // 8))
+
+
+# --- lookups ---------------------------------------------------------------------------------------------
+# Counts the lookups of host names in this process, whichever thread makes them.
+
+
+class Lookups:
+    """Outcomes, and the time of those that were not answered from the cache."""
+
+    def __init__(self) -> None:
+        self.outcomes = dict.fromkeys(("cached", "resolved", "failed", "refused"), 0)
+        self.seconds = Histogram()
+        self._lock = runtime.Lock()  # lookups run on several threads
+
+    def count(self, outcome: str) -> None:
+        """One that took no time."""
+        with self._lock:
+            self.outcomes[outcome] += 1
+
+    def took(self, seconds: float, *, found: bool) -> None:
+        """One that asked the system."""
+        with self._lock:
+            self.outcomes["resolved" if found else "failed"] += 1
+            self.seconds.observe(seconds)
+
+
+LOOKUPS: Final = Lookups()  # of the process, as the resolver is
+
+
+# --- resolver --------------------------------------------------------------------------------------------
+# Resolves names to public addresses only, with a cache that expires.
+#
+# Every way to write a host passes here, also literal addresses (`127.1`, `0x7f000001`,
+# `[::ffff:127.0.0.1]`), at every hop of a redirect: Twisted resolves the host of each connection by name.
+# Scrapy's own cache has no time to live.
+#
+# The addresses that were judged are the ones that are connected to: no name is looked up between.
+
+
+_TTL_SECONDS = 60.0
+_MOST_HOSTS = 10_000
+_MOST_ADDRESSES = 8  # of a host and of each family; an answer may have thousands
+_FAMILIES = (socket.AF_INET6, socket.AF_INET)
+_LONGEST_NAME = 253  # characters; longer ones cannot be asked for
+# The proxy that a download connects to: it is the operator's choice and may have a private address.
+# Only for that one connection, or a seed could ask for what else listens there.
+proxy_address: ContextVar[str | None] = ContextVar("proxy_address", default=None)
+_refused: BoundedDict[str, None] = BoundedDict(_MOST_HOSTS)  # hosts that have private addresses only
+_short: BoundedDict[str, None] = BoundedDict(
+    _MOST_HOSTS
+)  # hosts whose last look-up failed for want of descriptors
+
+
+class PrivateHostError(SiteSpiderError):
+    """The host has private addresses only. Never retried: another attempt finds the same."""
+
+    @classmethod
+    def of(cls, host: str) -> Self:
+        """The error of this host."""
+        return cls(f"{host} has no public address; set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones")
+
+
+def is_refused(host: str) -> bool:
+    """Whether this host was found to have private addresses only."""
+    return host in _refused
+
+
+def check_shortage(host: str) -> None:
+    """Raises DescriptorShortage when that is why the last look-up of this host found nothing."""
+    if host in _short:
+        raise DescriptorShortage
+
+
+def look_up(host: str, *arguments: Any) -> list[Any]:
+    """As socket.getaddrinfo, for a thread; a name that cannot be asked for has no address.
+
+    Raises socket.gaierror only: Twisted waits for ever after any other error.
+    """
+    _short.pop(host, None)
+    if len(host) > _LONGEST_NAME:
+        raise socket.gaierror(socket.EAI_NONAME, f"a name of {len(host)} characters")
+    began, found = runtime.perf_counter(), False
+    try:
+        addresses = _first_ones(socket.getaddrinfo(host, *arguments))
+        found = True
+    except UnicodeError as error:
+        raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
+    except OSError as error:
+        if is_shortage(error) or are_short():
+            _short[host] = None
+        raise socket.gaierror(socket.EAI_AGAIN, str(error)) from error
+    finally:
+        LOOKUPS.took(runtime.perf_counter() - began, found=found)
+    return addresses
+
+
+def _first_ones(found: list[Any]) -> list[Any]:
+    by_family = ([entry for entry in found if entry[0] == family] for family in _FAMILIES)
+    return [entry for entries in by_family for entry in entries[:_MOST_ADDRESSES]]
+
+
+class _Cache:
+    """Addresses by host, the oldest forgotten first."""
+
+    def __init__(self, reactor: ReactorBase) -> None:
+        self._seconds = reactor.seconds
+        self._known: BoundedDict[str, tuple[float, list[IAddress]]] = BoundedDict(_MOST_HOSTS)
+
+    def get(self, host: str) -> list[IAddress] | None:
+        until, addresses = self._known.get(host, (0.0, []))
+        return addresses if until > self._seconds() else None
+
+    def put(self, host: str, addresses: list[IAddress]) -> None:
+        self._known[host] = (self._seconds() + _TTL_SECONDS, addresses)
+
+
+@implementer(IHostnameResolver)
+class PublicHostResolver:
+    """Wraps the reactor's resolver, IPv4 and IPv6."""
+
+    def __init__(self, reactor: ReactorBase, *, allow_private: bool) -> None:
+        self._reactor: Any = reactor
+        self._original: Any = threaded_resolver(reactor, look_up)
+        self._allow_private = allow_private
+        self._cache = _Cache(reactor)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, reactor: ReactorBase) -> Self:
+        """As Scrapy asks for TWISTED_DNS_RESOLVER; `crawler` only has settings."""
+        return cls(reactor, allow_private=options.boolean(crawler.settings, "SITE_ALLOW_PRIVATE_HOSTS"))
+
+    def install_on_reactor(self) -> None:
+        """As Scrapy asks."""
+        self._reactor.installNameResolver(self)
+
+    @property
+    def unfiltered(self) -> Any:
+        """The resolver behind the guard: for the operator's proxies, and for who looks at all addresses."""
+        return self._original
+
+    def resolveHostName(  # noqa: N802 - the name is Twisted's
+        self,
+        resolutionReceiver: Any,  # noqa: N803
+        hostName: str,  # noqa: N803
+        portNumber: int = 0,  # noqa: N803
+        addressTypes: Sequence[type[IAddress]] | None = None,  # noqa: N803
+        transportSemantics: str = "TCP",  # noqa: N803
+    ) -> Any:
+        """Addresses of a host, private ones left out."""
+        may_be_private = self._allow_private or hostName == proxy_address.get()
+        receiver = _Filter(resolutionReceiver, hostName, portNumber, self._cache, may_be_private)
+        if not may_be_private and is_metadata_name(hostName):
+            LOOKUPS.count("refused")
+            return receiver.refuse()
+        known = self._cache.get(hostName)
+        if known is None:
+            return self._original.resolveHostName(
+                receiver, hostName, portNumber, addressTypes, transportSemantics
+            )
+        LOOKUPS.count("cached")
+        return receiver.answer(known)
+
+
+def guard_reactor(crawler: Crawler) -> None:
+    """Install the guard where whoever made the process has another resolver, as a script may."""
+    if not is_reactor_installed():
+        return
+    from twisted.internet import reactor  # noqa: PLC0415 - importing it installs one
+
+    resolver: Any = reactor.nameResolver
+    if not isinstance(resolver, PublicHostResolver):
+        PublicHostResolver.from_crawler(crawler, cast(ReactorBase, reactor)).install_on_reactor()
+
+
+class _Resolved:
+    """A resolution that is over before it begins."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def cancel(self) -> None:
+        """Nothing is under way."""
+
+
+class _Filter:
+    """Receives addresses, passes on those that may be reached, and caches all of them."""
+
+    def __init__(self, receiver: Any, host: str, port: int, cache: _Cache, allow_private: bool) -> None:
+        self._receiver = receiver
+        self._host = host
+        self._port = port
+        self._cache = cache
+        self._allow_private = allow_private
+        self._found: list[IAddress] = []
+        self._passed = 0
+
+    def refuse(self) -> _Resolved:
+        """Without a look-up."""
+        resolution = _Resolved(self._host)
+        self._receiver.resolutionBegan(resolution)
+        _refused[self._host] = None
+        self._receiver.resolutionComplete()
+        return resolution
+
+    def answer(self, addresses: list[IAddress]) -> _Resolved:
+        """As if they had just been resolved."""
+        resolution = _Resolved(self._host)
+        self._receiver.resolutionBegan(resolution)
+        for address in addresses:
+            self.addressResolved(address)
+        self._end()
+        return resolution
+
+    def resolutionBegan(self, resolution: Any) -> None:  # noqa: N802
+        """From Twisted."""
+        self._receiver.resolutionBegan(resolution)
+
+    def addressResolved(self, address: Any) -> None:  # noqa: N802
+        """From Twisted: an IPv4Address or IPv6Address."""
+        if len(self._found) >= _MOST_ADDRESSES * len(_FAMILIES):
+            return
+        self._found.append(address)
+        if self._allow_private or is_public(address.host):
+            self._passed += 1
+            self._receiver.addressResolved(type(address)(address.type, address.host, self._port))
+
+    def resolutionComplete(self) -> None:  # noqa: N802
+        """From Twisted."""
+        if self._found:
+            self._cache.put(self._host, self._found)
+        self._end()
+
+    def _end(self) -> None:
+        _refused.pop(self._host, None)
+        if self._found and not self._passed:
+            _refused[self._host] = None
+        self._receiver.resolutionComplete()
+
+
+async def addresses_of(host: str, *, unfiltered: bool = False) -> list[str]:
+    """The addresses of a host, or of a literal in any spelling, as the reactor's resolver has them.
+
+    So with `PublicHostResolver` they are cached and public; `unfiltered`, they are neither.
+    Empty when the host has none. Raises DescriptorShortage.
+    """
+    if not is_reactor_installed():  # then TWISTED_DNS_RESOLVER has no meaning either
+        return await _addresses_without_reactor(host)
+    from twisted.internet import reactor  # noqa: PLC0415 - importing it installs one
+
+    collector = _Collector(asyncio.get_running_loop().create_future())
+    resolver: Any = reactor.nameResolver
+    if unfiltered:
+        resolver = getattr(resolver, "unfiltered", resolver)
+    resolver.resolveHostName(collector, host)
+    return await collector.all_there or _none_of(host)
+
+
+def _none_of(host: str) -> list[str]:
+    check_shortage(host)
+    return []
+
+
+async def _addresses_without_reactor(host: str) -> list[str]:
+    try:
+        found = await asyncio.to_thread(look_up, host, None, 0, socket.SOCK_STREAM)
+    except socket.gaierror:
+        return _none_of(host)
+    return [str(address[4][0]) for address in found]
+
+
+@implementer(IResolutionReceiver)
+class _Collector:
+    """Fulfils a future with all addresses at once."""
+
+    def __init__(self, all_there: asyncio.Future[list[str]]) -> None:
+        self.all_there = all_there
+        self._found: list[str] = []
+
+    def resolutionBegan(self, resolution: Any) -> None:  # noqa: N802
+        """From Twisted."""
+
+    def addressResolved(self, address: Any) -> None:  # noqa: N802
+        """From Twisted."""
+        self._found.append(address.host)
+
+    def resolutionComplete(self) -> None:  # noqa: N802
+        """From Twisted."""
+        if not self.all_there.done():
+            self.all_there.set_result(self._found)
+
 
 _AHEAD_SECONDS = 10.0  # what was found counts for so long for who comes next
 _LOOKUP_SECONDS = 30.0  # a resolver that has no thread says nothing at all

@@ -20,9 +20,9 @@ from scrapy.utils.defer import maybe_deferred_to_future
 
 from site_spider import options
 from site_spider.contracts.seed_log import name_of
-from site_spider.download import descriptors
-from site_spider.download.large_blocks import give_back_large_blocks
-from site_spider.download.resolver import guard_reactor
+from site_spider.download import names
+from site_spider.download.names import guard_reactor
+from site_spider.download.wire import give_back_large_blocks
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine import hooks as engine_hooks
 from site_spider.engine.parts import takes_seeds
@@ -110,7 +110,7 @@ class SeedService:
 
     async def _open(self) -> None:
         settings, ending = self._crawler.settings, self._ending
-        descriptors.raise_limit()
+        names.raise_limit()
         give_back_large_blocks(beside_large_bodies=False)
         config = ServiceSettings.read(settings)
         say_what_has_no_effect(settings)
@@ -133,7 +133,7 @@ class SeedService:
         if isinstance(parts.dupefilter, SeenDupeFilter):
             await parts.dupefilter.connect(config.startup_wait_seconds)
         await parts.partitions.ask()
-        descriptors.check_limit(settings)
+        names.check_limit(settings)
         await asyncio.to_thread(parts.tasks.open, max(config.startup_wait_seconds, 5.0))
         await asyncio.to_thread(parts.ends.open)
         await self._start(parts)

@@ -9,7 +9,7 @@ from scrapy import Request
 from scrapy.http import Headers, Response
 
 from site_spider import meta_keys, runtime
-from site_spider.download.proxies.middlewares import proxied_by
+from site_spider.download.proxies.service import proxied_by
 from site_spider.frontier.retry import describe_retries, describe_status
 from site_spider.page.decode import media_type
 from site_spider.page.links import Page

@@ -9,13 +9,13 @@ import sys
 
 from scrapy.cmdline import execute
 
-from site_spider.download import resolver, wires
-from site_spider.download.proxies import targets as proxy_target
+from site_spider.download import connections, names
+from site_spider.download.proxies import pool as proxy_target
 
 
 def main(address: str, arguments: list[str]) -> None:
     """Run until scrapy ends."""
-    for module in (resolver, proxy_target, wires):
+    for module in (names, proxy_target, connections):
         module.is_public = lambda found: found == address  # type: ignore[attr-defined]
     execute(["scrapy", *arguments])
 

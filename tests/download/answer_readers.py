@@ -13,8 +13,7 @@ from twisted.python.failure import Failure
 from twisted.web._newclient import Request
 from twisted.web.http_headers import Headers
 
-from site_spider.download.answer import HttpAnswer
-from site_spider.download.answer_errors import NoAnswer, OddAnswer
+from site_spider.download.answer import HttpAnswer, NoAnswer, OddAnswer
 from site_spider.engine import bounded_client
 from site_spider.engine.http_bounds import OversizedAnswer
 

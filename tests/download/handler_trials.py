@@ -27,7 +27,7 @@ from scrapy.utils.test import get_crawler
 from tests.download.raw_answers import CASES, Case, RawServer
 
 HANDLERS = {
-    "stock": "site_spider.download.fallback.PublicHTTP11DownloadHandler",
+    "stock": "site_spider.download.handler.PublicHTTP11DownloadHandler",
     "plain": "site_spider.download.handler.PlainDownloadHandler",
 }
 PRIVATE = (
@@ -169,7 +169,7 @@ async def main(reactor: Any) -> None:
         for title, case in CASES.items():
             found["cases"][title] = {name: await trial(name, case, tls) for name in HANDLERS}
     found["private by address"] = await private_hosts("plain")
-    from site_spider.download.resolver import PublicHostResolver
+    from site_spider.download.names import PublicHostResolver
 
     PublicHostResolver(reactor, allow_private=False).install_on_reactor()
     found["private by name"] = {name: await private_hosts(name) for name in HANDLERS}

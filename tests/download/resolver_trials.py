@@ -12,8 +12,8 @@ from scrapy import Request
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.reactor import install_reactor
 
-from site_spider.download.proxies.targets import PublicTargets
-from site_spider.download.resolver import PublicHostResolver
+from site_spider.download.names import PublicHostResolver
+from site_spider.download.proxies.pool import PublicTargets
 from tests.download.guarded_site import PRIVATE, PUBLIC, Names, Sites, make_public
 from tests.download.handler_trials import handler_of
 

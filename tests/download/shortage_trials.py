@@ -14,7 +14,7 @@ from scrapy import Request
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.reactor import install_reactor
 
-from site_spider.download.resolver import PublicHostResolver
+from site_spider.download.names import PublicHostResolver
 from tests.download.handler_trials import handler_of
 
 SHORTAGE_SECONDS = 1.5

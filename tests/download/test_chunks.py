@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.download.answer import HttpAnswer
-from site_spider.download.answer_errors import NoAnswer, OddAnswer
-from site_spider.download.chunks import Chunks
+from site_spider.download.answer import Chunks, HttpAnswer, NoAnswer, OddAnswer
 from site_spider.engine.http_bounds import (
     MAX_FRAMING_BYTES,
     MAX_HEAD_BYTES,

@@ -13,7 +13,7 @@ from site_spider.download.bodies import Bodies
 
 TAKEN_AGAIN = """
 import ctypes, resource, sys
-from site_spider.download.large_blocks import give_back_large_blocks
+from site_spider.download.wire import give_back_large_blocks
 give_back_large_blocks(beside_large_bodies=sys.argv[1] == "True")
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

@@ -21,10 +21,11 @@ from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
 from twisted.internet.error import ConnectBindError
 
-from site_spider.download import descriptors, wires
-from site_spider.download.descriptors import check_limit, is_shortage, raise_limit
+from site_spider.download import connections as wires
+from site_spider.download import names
+from site_spider.download.connections import Places
 from site_spider.download.handler import PlainDownloadHandler
-from site_spider.download.places import Places
+from site_spider.download.names import check_limit, is_shortage, raise_limit
 from site_spider.errors import ConfigError
 from tests.download.handler_trials import certificate
 from tests.download.raw_answers import Case, RawServer
@@ -180,7 +181,7 @@ def test_concurrent_requests_are_checked_against_the_limit(
     possible: int, is_refused: bool | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A line says what to do when some can be had, an error when none can."""
-    monkeypatch.setattr(descriptors, "for_connections", lambda: possible)
+    monkeypatch.setattr(names, "for_connections", lambda: possible)
     settings = Settings({"CONCURRENT_REQUESTS": 64})
     if is_refused:
         with pytest.raises(ConfigError, match=r"CONCURRENT_REQUESTS is 64, .* Raise the hard limit to \d+"):

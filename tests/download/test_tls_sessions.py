@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from site_spider.download.tls_sessions import KeptSession, TlsPeer, TlsSessions
+from site_spider.download.tls import KeptSession, TlsPeer, TlsSessions
 
 PEER = TlsPeer(b"h.test", 443, "127.0.0.1")
 

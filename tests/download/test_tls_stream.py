@@ -14,9 +14,8 @@ from cryptography import x509
 from scrapy.settings import Settings
 
 from site_spider import runtime
-from site_spider.download import tls_stream
-from site_spider.download.tls import tls_context
-from site_spider.download.tls_stream import TlsClient, TlsStream
+from site_spider.download import tls
+from site_spider.download.tls import TlsClient, TlsStream, tls_context
 from tests.download.authority import Signed, Wish, authority, server_context, signed
 
 ROOT = authority()
@@ -260,7 +259,7 @@ def test_records_are_counted_however_they_are_cut() -> None:
     lengths = [0, 1, 5, 300, 0, 18_432]
     data = b"".join(b"\x17\x03\x03" + length.to_bytes(2) + b"x" * length for length in lengths)
     for place in [*range(330), len(data) - 1, len(data)]:
-        records = tls_stream._TlsRecords()
+        records = tls._TlsRecords()
         assert sum(records.feed(piece) for piece in (data[:place], data[place:]) if piece) == len(lengths)
         assert records.is_between
 

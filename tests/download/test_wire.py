@@ -19,8 +19,7 @@ import uvloop
 from scrapy.settings import Settings
 
 from site_spider.download.answer import BodyEnd, HttpAnswer
-from site_spider.download.tls import tls_context
-from site_spider.download.tls_stream import TlsClient
+from site_spider.download.tls import TlsClient, tls_context
 from site_spider.download.wire import AnswerDoubt, NothingCame, Wire
 from tests.download.handler_trials import certificate
 

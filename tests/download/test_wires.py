@@ -10,12 +10,10 @@ import pytest
 from scrapy.exceptions import CannotResolveHostError
 from scrapy.settings import Settings
 
-from site_spider.download import wires
-from site_spider.download.names import HostNames
-from site_spider.download.resolver import PrivateHostError, addresses_of
-from site_spider.download.tls import tls_context
-from site_spider.download.tls_stream import TlsClient
-from site_spider.download.wires import Server, Wires
+from site_spider.download import connections
+from site_spider.download.connections import Server, Wires
+from site_spider.download.names import HostNames, PrivateHostError, addresses_of
+from site_spider.download.tls import TlsClient, tls_context
 
 
 def opened(host: str, *addresses: str, allow_private: bool = True) -> str:
@@ -70,7 +68,7 @@ async def _until_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 
 def test_idle_connections_of_all_servers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the process may open: of many servers that keep theirs open, the longest idle go."""
-    monkeypatch.setattr(wires, "_MOST_IDLE", 3)
+    monkeypatch.setattr(connections, "_MOST_IDLE", 3)
 
     async def main() -> list[bool]:
         listener = await asyncio.start_server(_until_the_end, "0.0.0.0", 0)
@@ -109,7 +107,7 @@ def test_a_host_that_sent_surplus_gets_a_connection_for_each_request_for_an_hour
         wire.abort()
         found = [made.keeps(server), made.keeps(other)]
         found += [made.take_idle(one) is not None for one in (server, other)]
-        monkeypatch.setattr(wires, "_SURPLUS_SECONDS", -1.0)
+        monkeypatch.setattr(connections, "_SURPLUS_SECONDS", -1.0)
         found.append(made.keeps(server))
         made.close()
         listener.close()

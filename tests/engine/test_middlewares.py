@@ -22,7 +22,7 @@ from scrapy.utils.request import request_httprepr
 from scrapy.utils.test import get_crawler
 
 from site_spider import meta_keys
-from site_spider.download.response import class_of
+from site_spider.download.answer import class_of
 from site_spider.engine.log_format import PageLogFormatter
 from site_spider.engine.middlewares import LeanCookies, LeanDownloaderStats, LeanOffsite, request_bytes
 from site_spider.engine.stats import QuickStatsCollector

@@ -21,8 +21,7 @@ from typing import Any
 
 from scrapy.settings import Settings
 
-from site_spider.download.tls import tls_context
-from site_spider.download.tls_stream import TlsClient
+from site_spider.download.tls import TlsClient, tls_context
 from tools.site.certificate import tls_for
 
 _HOST = "127.0.0.1"

@@ -20,12 +20,22 @@ Time comes in as an argument, in seconds of any clock that does not go backwards
 
 from __future__ import annotations
 
+import asyncio
+import re
 from base64 import b64encode
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from math import inf
+from math import exp, inf, log
+from re import _constants, _parser  # type: ignore[attr-defined]
+from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
+
+from scrapy.exceptions import CannotResolveHostError
+
+from site_spider.bounded_dict import BoundedDict
+from site_spider.download.address import is_metadata_name, is_public
+from site_spider.download.names import PrivateHostError, addresses_of
 
 _SHARE = 0.2  # of the newest attempt in the averages
 _SILENT_IN_A_ROW = 3
@@ -234,3 +244,107 @@ class ProxyPool:
     def resting(self, now: float) -> int:
         """How many rest, those on trial included."""
         return sum(health.rests_until > now for health in self._health.values())
+
+
+# --- patterns --------------------------------------------------------------------------------------------
+# Regular expressions that are searched in pages, checked so that none can block the event loop.
+#
+# Python's `re` tries one way of matching after the other. `(a+)+b` has exponentially many ways, `.*a.*b` as
+# many as the text is long, squared, from each place. So the ways are counted beforehand, from above, and a
+# pattern that has too many is refused.
+
+
+SEARCHED_BYTES = 8192  # of the beginning of a page
+_MOST_STEPS = 4 * SEARCHED_BYTES**2  # one repeat without limit from each place, and a little choice
+_REMEDY = "let it have one * or + at most, not of a group, and write a bound for others, such as .{0,50}"
+
+_REPEATS = {_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT}
+_LOOK_AROUND = {_constants.ASSERT, _constants.ASSERT_NOT}
+
+
+class PatternError(ValueError):
+    """A pattern cannot be used; the message says why."""
+
+
+class PagePatterns:
+    """Several patterns, as one question. Raises PatternError for the first that cannot be used."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._patterns = [(pattern, _compiled(pattern)) for pattern in patterns]
+
+    def found(self, body: bytes) -> str | None:
+        """The first pattern that matches in the beginning of a page; None when none does."""
+        beginning = body[:SEARCHED_BYTES]
+        return next((text for text, pattern in self._patterns if pattern.search(beginning)), None)
+
+
+def _compiled(text: str) -> re.Pattern[bytes]:
+    pattern = text.encode()
+    try:
+        parsed = _parser.parse(pattern)
+        compiled = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError, ValueError) as error:
+        raise PatternError(f"{text!r} is no regular expression: {error}") from None
+    if SEARCHED_BYTES * exp(min(_ways(parsed), 100)) > _MOST_STEPS:
+        raise PatternError(f"{text!r} could take too long on a hostile page: {_REMEDY}")
+    return compiled
+
+
+def _ways(items: Iterable[tuple[Any, Any]]) -> float:
+    """The logarithm of how many ways of matching there are from one place, at most."""
+    return sum(_item_ways(kind, value) for kind, value in items)
+
+
+def _item_ways(kind: Any, value: Any) -> float:
+    if kind in _REPEATS:
+        return _repeat_ways(*value)
+    if kind is _constants.SUBPATTERN:
+        return _ways(value[-1])
+    if kind is _constants.BRANCH:
+        return log(sum(exp(min(_ways(branch), 100)) for branch in value[1]))
+    if kind is _constants.GROUPREF_EXISTS:
+        return inf  # rare, and not worth counting
+    return _ways(value[1] if kind in _LOOK_AROUND else value if kind is _constants.ATOMIC_GROUP else ())
+
+
+def _repeat_ways(least: Any, most: Any, items: Any) -> float:
+    least, most = min(int(least), SEARCHED_BYTES), min(int(most), SEARCHED_BYTES)
+    return log(most - least + 1) + (most * inner if (inner := _ways(items)) else 0.0)
+
+
+# --- targets ---------------------------------------------------------------------------------------------
+# Refuses private hosts before a proxy is asked for them.
+#
+# A proxy resolves the name by itself, out of our sight. So we resolve it first, and refuse a host that has
+# any private address. A proxy that sees other addresses than we do is not caught by this.
+
+
+_TTL_SECONDS = 60.0
+_MOST_HOSTS = 10_000
+
+
+class PublicTargets:
+    """Remembers for a minute which hosts may be asked for through a proxy."""
+
+    def __init__(self) -> None:
+        self._known: BoundedDict[str, tuple[float, bool]] = BoundedDict(_MOST_HOSTS)
+
+    async def check(self, host: str) -> None:
+        """Raises PrivateHostError, or CannotResolveHostError when we find no address."""
+        loop = asyncio.get_running_loop()
+        until, may_pass = self._known.get(host, (0.0, False))
+        if until <= loop.time():
+            may_pass = not is_metadata_name(host) and all(map(is_public, await _addresses(host)))
+            self._known[host] = (loop.time() + _TTL_SECONDS, may_pass)
+        if not may_pass:
+            raise PrivateHostError(
+                f"{host} has a private address, and no proxy is asked for such a host; "
+                "set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones"
+            )
+
+
+async def _addresses(host: str) -> list[str]:
+    found = await addresses_of(host, unfiltered=True)
+    if not found:
+        raise CannotResolveHostError(f"no address for host {host}")
+    return found

@@ -4,28 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from scrapy import Spider, signals
+from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
-from scrapy.exceptions import NotConfigured
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadCancelledError,
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+    IgnoreRequest,
+    NotConfigured,
+    ResponseDataLossError,
+    StopDownload,
+    UnsupportedURLSchemeError,
+)
+from scrapy.http import Response
+from scrapy.utils.httpobj import urlparse_cached
 
-from site_spider import options, runtime
-from site_spider.download.proxies.patterns import PagePatterns, PatternError
+from site_spider import meta_keys, options, runtime
 from site_spider.download.proxies.pool import (
     Attempt,
+    PagePatterns,
+    PatternError,
     Proxy,
     ProxyError,
     ProxyOutcome,
     ProxyPool,
+    PublicTargets,
     parse_lines,
     parse_list,
 )
 from site_spider.engine.background import Background
-from site_spider.errors import ConfigError
+from site_spider.errors import ConfigError, SiteSpiderError
+from site_spider.frontier.host_queue import PROXY_LEVEL
+from site_spider.frontier.retry import describe_status
+from site_spider.ledger.completion import Job, job_of
 from site_spider.options import SettingsView
 from site_spider.results.delivery import LogLimit
 
@@ -201,3 +221,237 @@ def _said(error: ProxyError | OSError | ValueError) -> str:
     if isinstance(error, ProxyError):
         return str(error)
     return f"it cannot be read: {error.strerror if isinstance(error, OSError) else 'it is no path'}"
+
+
+# --- middlewares -----------------------------------------------------------------------------------------
+# Downloader middlewares that try a failed page again through a proxy.
+#
+# Two downloader middlewares. `ProxyLevelMiddleware` sees an answer when the retries have let it pass. It
+# sends the request to the level of the proxies, where it waits like any other, for its host and, when all
+# proxies rest, for the first of them. `ProxyRouteMiddleware` stands next to the downloader: it chooses the
+# proxy at the last moment, and takes its address and credentials off the request as soon as the download
+# has ended.
+#
+# From then on the page is fetched through proxies alone: its redirects too, and RETRY_TIMES does not count.
+# A link found on it begins without one. Another attempt serves the same job, so the seed is not complete
+# before the last of them.
+
+
+_PROXY, _DONT_RETRY, _AUTHORIZATION = "proxy", "dont_retry", b"Proxy-Authorization"  # as in Scrapy
+_PROXY_WANTS_CREDENTIALS = 407
+_OF_THE_SITE = frozenset({502, 503, 504})  # to CONNECT: the proxy has not reached it
+_TUNNEL_STATUS = re.compile(r"'status': (\d{3})")
+
+_NO_ANSWER = (
+    DownloadTimeoutError,
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    ResponseDataLossError,
+)
+_NOT_FOR_ANOTHER = (
+    IgnoreRequest, SiteSpiderError, DownloadCancelledError, StopDownload, UnsupportedURLSchemeError,
+)  # fmt: skip
+
+
+class ProxyFailed(SiteSpiderError):
+    """No proxy brought an answer, and no more are asked."""
+
+
+class Route:
+    """Why a page is fetched through proxies, and what was tried. Its requests share it, one after another."""
+
+    __slots__ = ("attempts", "job", "proxy", "reason", "tried", "url")
+
+    def __init__(self, job: Job, reason: str) -> None:
+        self.job = job
+        self.reason = reason  # that the page was not taken without a proxy
+        self.proxy: Proxy | None = None  # of the last attempt
+        self.url = ""  # of the attempts: a redirect leads to another one, where counting begins anew
+        self.attempts = 0
+        self.tried: set[Proxy] = set()
+
+    def begin(self, url: str, attempt: Attempt) -> None:
+        """One more attempt."""
+        if url != self.url:
+            self.url, self.attempts, self.tried = url, 0, set()
+        self.attempts += 1
+        self.tried.add(attempt.proxy)
+        self.proxy = attempt.proxy
+
+    def another(self, request: Request, reason: str, not_before: float | None = None) -> Request:
+        """The request once more, for the level of the proxies."""
+        made = request.copy()
+        made.dont_filter = True
+        made.priority = -PROXY_LEVEL
+        made.meta.update({meta_keys.ROUTE: self, _DONT_RETRY: True})
+        if reason:
+            made.meta[meta_keys.RETRY_REASONS] = (*request.meta.get(meta_keys.RETRY_REASONS, ()), reason)
+        if not_before is not None:
+            made.meta[meta_keys.NOT_BEFORE] = not_before
+        return made
+
+
+def route_of(request: Request) -> Route | None:
+    """The route of a request; None for one that goes without a proxy, though it has copied the meta."""
+    route = request.meta.get(meta_keys.ROUTE)
+    return route if isinstance(route, Route) and route.job is job_of(request) else None
+
+
+def _is_of_tunnel(error: object) -> bool:
+    """Nobody has raised one where its module was not loaded, which takes 0.2 s of CPU."""
+    http11 = sys.modules.get("scrapy.core.downloader.handlers.http11")
+    return http11 is not None and isinstance(error, http11.TunnelError)
+
+
+def proxied_by(request: Request) -> str | None:
+    """The proxy that the answer to a request came through, without credentials."""
+    route = route_of(request)
+    return None if route is None or route.proxy is None else route.proxy.url
+
+
+class ProxyLevelMiddleware:
+    """Behind the retries: sends what was refused, or never answered, to the proxies."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._settings = ProxyService.of(crawler).settings
+        codes = options.names(crawler.settings, "RETRY_HTTP_CODES")
+        self._passing = frozenset(int(code) for code in codes)  # what another attempt may mend
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """As Scrapy asks. Raises NotConfigured without proxies."""
+        return cls(crawler)
+
+    def process_response(self, request: Request, response: Response) -> Request | Response:
+        """The response, if it may stay the answer."""
+        route = route_of(request)
+        job = job_of(request)
+        if job is None or (route is None and request.meta.get(_DONT_RETRY)):
+            return response
+        reason = self._reason(response, through_proxy=route is not None)
+        if reason is None or (route is not None and route.attempts >= self._settings.attempts):
+            return response
+        return (route or Route(job, reason)).another(request, reason)
+
+    def process_exception(self, request: Request, exception: Exception) -> Request | None:
+        """A request for the proxies when the site has not answered so many times."""
+        job = job_of(request)
+        if job is None or route_of(request) is not None or request.meta.get(_DONT_RETRY):
+            return None
+        limit, times = self._settings.unanswered, request.meta.get("retry_times", 0) + 1
+        if not isinstance(exception, _NO_ANSWER) or not limit or times < limit:
+            return None
+        reason = type(exception).__name__
+        return Route(job, reason).another(request, reason)
+
+    def _reason(self, response: Response, *, through_proxy: bool) -> str | None:
+        status = response.status
+        if status in self._settings.statuses or (through_proxy and status in self._passing):
+            return describe_status(status) or f"HTTP {status}"
+        pattern = self._settings.patterns.found(response.body)
+        return None if pattern is None else f"the page matches {pattern!r}"
+
+
+class ProxyRouteMiddleware:
+    """Next to the downloader: gives a request its proxy, and takes it away again."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._service = ProxyService.of(crawler)
+        allow_private = options.boolean(crawler.settings, "SITE_ALLOW_PRIVATE_HOSTS")
+        self._targets = None if allow_private else PublicTargets()
+        self._under_way: dict[Request, Attempt] = {}
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """As Scrapy asks. Raises NotConfigured without proxies, ConfigError."""
+        return cls(crawler)
+
+    async def process_request(self, request: Request) -> Request | None:
+        """Raises PrivateHostError, CannotResolveHostError."""
+        route = route_of(request)
+        if route is None:
+            if request.meta.pop(meta_keys.ROUTE, None) is not None:
+                request.meta.pop(_DONT_RETRY, None)  # copied from the page it was found on
+            return None
+        if self._targets is not None:
+            await self._targets.check(urlparse_cached(request).hostname or "")
+        attempt = self._service.take(route.tried if route.url == request.url else ())
+        if attempt is None:
+            return route.another(request, "", self._service.next_at())
+        route.begin(request.url, attempt)
+        self._under_way[request] = attempt
+        request.meta[_PROXY] = attempt.proxy.url
+        if attempt.proxy.authorization is not None:
+            request.headers[_AUTHORIZATION] = attempt.proxy.authorization
+        return None
+
+    def process_response(self, request: Request, response: Response) -> Request | Response:
+        """The answer, unless it is the proxy's own. Raises ProxyFailed."""
+        attempt = self._take_off(request)
+        if attempt is None:
+            return response
+        if response.status == _PROXY_WANTS_CREDENTIALS:
+            return self._failed(request, attempt, ProxyOutcome.FAILED, _WANTS_CREDENTIALS)
+        self._service.end(attempt, ProxyOutcome.ANSWERED, "answers")
+        return response
+
+    def process_exception(self, request: Request, exception: Exception) -> Request | None:
+        """Another attempt, when another proxy may do better. Raises ProxyFailed when none is left."""
+        attempt = self._take_off(request)
+        if attempt is None:
+            return None
+        if isinstance(exception, _NOT_FOR_ANOTHER):
+            self._service.end(attempt, ProxyOutcome.ANSWERED, "answers")
+            return None
+        return self._failed(request, attempt, *_judged(exception))
+
+    def _take_off(self, request: Request) -> Attempt | None:
+        attempt = self._under_way.pop(request, None)
+        if attempt is not None:
+            request.meta.pop(_PROXY, None)
+            request.headers.pop(_AUTHORIZATION, None)
+        return attempt
+
+    def _failed(self, request: Request, attempt: Attempt, ending: ProxyOutcome, said: str) -> Request:
+        self._service.end(attempt, ending, said)
+        route = route_of(request)
+        assert route is not None
+        reason = f"{attempt.proxy.url} {said}"
+        if route.attempts < self._service.settings.attempts:
+            return route.another(request, reason)
+        # the cause may hold what the proxy was sent
+        raise ProxyFailed(f"{reason}, at attempt {route.attempts}; without a proxy: {route.reason}") from None
+
+
+_WANTS_CREDENTIALS = "wants other credentials (HTTP 407)"
+
+
+def _judged(error: Exception) -> tuple[ProxyOutcome, str]:
+    """Whose fault it is that there is no answer, and how that is said."""
+    if isinstance(error, DownloadConnectionRefusedError | CannotResolveHostError):
+        return ProxyOutcome.FAILED, "cannot be connected to"
+    status = _tunnel_status(error)
+    if status is not None or _is_of_tunnel(error):
+        return _judged_by_tunnel(status)
+    if isinstance(error, ResponseDataLossError):
+        return ProxyOutcome.ANSWERED, "brought a part of the answer"
+    if isinstance(error, DownloadTimeoutError | asyncio.TimeoutError):
+        return ProxyOutcome.SILENT, "brought no answer in time"
+    return ProxyOutcome.SILENT, f"brought no answer ({type(error).__name__})"
+
+
+def _judged_by_tunnel(status: int | None) -> tuple[ProxyOutcome, str]:
+    if status == _PROXY_WANTS_CREDENTIALS:
+        return ProxyOutcome.FAILED, _WANTS_CREDENTIALS
+    if status in _OF_THE_SITE:
+        return ProxyOutcome.ANSWERED, f"does not reach the site (HTTP {status})"
+    return ProxyOutcome.FAILED, "opens no tunnel" + ("" if status is None else f" (HTTP {status})")
+
+
+def _tunnel_status(error: Exception) -> int | None:
+    """What a proxy has answered to CONNECT, as the handlers tell it."""
+    if _is_of_tunnel(error):
+        found = _TUNNEL_STATUS.search(str(error))
+        return None if found is None else int(found[1])
+    status = getattr(error.__cause__, "status", None)
+    return status if isinstance(status, int) else None

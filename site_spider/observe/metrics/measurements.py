@@ -14,7 +14,7 @@ from typing import Any, Final
 from scrapy import __version__ as scrapy_version
 
 from site_spider import options
-from site_spider.download.lookups import LOOKUPS
+from site_spider.download.names import LOOKUPS
 from site_spider.download.proxies.service import ProxyService
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine.middlewares import ROBOTS_COUNTED

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from site_spider.download.proxies.patterns import SEARCHED_BYTES, PagePatterns, PatternError
+from site_spider.download.proxies.pool import SEARCHED_BYTES, PagePatterns, PatternError
 from tests.growth import SQUARE, assert_grows
 
 

@@ -12,7 +12,7 @@ from scrapy import Request
 from scrapy.core.downloader.handlers.http11 import TunnelError
 from scrapy.http import Response
 
-from site_spider.download.proxies import targets as proxy_target
+from site_spider.download.proxies import pool as proxy_target
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.download.proxies.network import (
     HOST,
