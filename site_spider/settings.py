@@ -54,7 +54,7 @@ DOWNLOADER_MIDDLEWARES = {
     "site_spider.download.proxies.service.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
 }
 SPIDER_MIDDLEWARES = {
-    "site_spider.dupefilter.lookup.SeenLookup": 20,  # for a dupefilter outside the process
+    "site_spider.dupefilter.dupefilter.SeenLookup": 20,  # for a dupefilter outside the process
     "scrapy.spidermiddlewares.depth.DepthMiddleware": None,
     "site_spider.tasks.depth.TaskDepth": 900,  # instead: tasks have limits, pages of one list one depth
 }
@@ -226,8 +226,8 @@ SITE_READER_CLASSES = {  # what `scrapy results` reads from
     "hbase": "site_spider.adapters.hbase.results.HBaseResults",
 }
 SITE_DUPEFILTER_CLASSES = {  # memory is Scrapy's own set
-    "bloom": "site_spider.dupefilter.bloom.BloomDone",
-    "rolling": "site_spider.dupefilter.rolling.RollingDone",
+    "bloom": "site_spider.dupefilter.filters.BloomDone",
+    "rolling": "site_spider.dupefilter.filters.RollingDone",
     "redis": "site_spider.adapters.redis.done.RedisDone",
     "local": "site_spider.adapters.local.done.LocalDone",
 }

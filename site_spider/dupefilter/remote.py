@@ -13,10 +13,18 @@ Both sides are bounded. What falls out is asked for again, or fetched again: nev
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
 
+from site_spider import runtime
 from site_spider.bounded_dict import BoundedDict
+from site_spider.contracts.done_store import DoneStore, DoneUnavailable
+from site_spider.engine.background import Background
+from site_spider.outage import Outage, until_there
 
 
 class RemoteDone:
@@ -82,3 +90,168 @@ class RemoteDone:
         """The store has what `take` handed out."""
         self.learn(self._under_way)
         self._under_way = {}
+
+
+# --- courier ---------------------------------------------------------------------------------------------
+# Asks a store outside the process which pages are done, and writes marks to it.
+#
+# Theory of operation. The store's calls wait, so each runs on a thread. There is one question and one batch
+# of marks under way at a time; what is asked meanwhile goes together in the next question. Both are
+# repeated until they succeed. `close` waits for what is under way before it asks the store for more.
+#
+# An outage slows first and never drops. Who asks waits for the answer, up to `wait_seconds` from the
+# beginning of the outage; after that there are no answers until the store is back, and what only the store
+# knows is fetched once more. Marks wait in memory.
+
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Count = Callable[[str, int], None]
+
+_RETRY_SECONDS = 0.5
+_WRITE_SECONDS = 0.5  # the longest that a mark waits, when all is well
+_BATCH = 5000  # marks in one go
+_CLOSE_SECONDS = 3.0  # for the last marks; the stop has more to do
+
+
+class DoneCourier:
+    """Between the store and what this process knows of it. On the event loop's thread only."""
+
+    def __init__(
+        self, store: DoneStore, done: RemoteDone, wait_seconds: float, count: Count, background: Background
+    ) -> None:
+        self._background = background
+        self._closing = asyncio.Event()
+        self.store = store
+        self._done = done
+        self._wait_seconds = wait_seconds
+        self._count = count
+        self._threads = runtime.ThreadPoolExecutor(2, thread_name_prefix="dupefilter")  # to ask, and to write
+        self._questions: dict[bytes, None] = {}
+        self._answer: asyncio.Future[None] | None = None  # to those
+        self._asking: asyncio.Task[None] | None = None
+        self._writing: asyncio.Task[None] | None = None
+        who = f"The store of the dupefilter ({store.name})"
+        self._reads = Outage(logger, f"{who} gives no answers", f"{who} answers again")
+        self._writes = Outage(logger, f"{who} takes no marks", f"{who} takes marks again")
+
+    async def open(self, wait_seconds: float) -> None:
+        """Open the store, waiting up to `wait_seconds` for one that is away. Raises DoneUnavailable."""
+        await until_there(
+            lambda: self._on_a_thread(self.store.open), DoneUnavailable, wait_seconds, self._reads
+        )
+        self._writing = self._background.start(self._write(), "marks for the dupefilter")
+
+    async def ask(self, fingerprints: Collection[bytes]) -> None:
+        """Returns when what the store knows of them is known here, or when it is away for too long."""
+        unknown = self._done.unknown(fingerprints)
+        if not unknown:
+            return
+        self._count("dupefilter/asked", len(unknown))
+        left_seconds = self._wait_seconds - self._reads.seconds()
+        if left_seconds > 0:
+            answer = self._ask_for(unknown)
+            await asyncio.wait([answer], timeout=left_seconds)
+            if answer.done():
+                return
+        self._count("dupefilter/unanswered", len(unknown))
+
+    async def close(self) -> None:
+        """Write the marks that wait, as far as the store takes them now. Never raises."""
+        self._closing.set()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(None)
+        under_way = [task for task in (self._asking, self._writing) if task is not None]
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await asyncio.gather(*under_way, return_exceptions=True)
+                while batch := self._done.take(_BATCH):
+                    await self._on_a_thread(self.store.add, batch)
+                    self._written(len(batch))
+                await self._on_a_thread(self.store.close)
+        except TimeoutError:
+            self._say_left("no time is left")
+        except Exception as error:  # noqa: BLE001 - the crawl has ended well all the same
+            self._say_left(error)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # --- asking ---------------------------------------------------------------------------
+
+    def _ask_for(self, unknown: Sequence[bytes]) -> asyncio.Future[None]:
+        self._questions.update(dict.fromkeys(unknown))
+        if self._answer is None:
+            self._answer = asyncio.get_running_loop().create_future()
+        if self._asking is None or self._asking.done():
+            self._asking = self._background.start(self._ask(), "questions to the dupefilter")
+        return self._answer
+
+    async def _ask(self) -> None:
+        while self._answer is not None and not self._closing.is_set():
+            answer, questions = self._answer, list(self._questions)
+            self._answer, self._questions = None, {}
+            try:
+                known = await self._insist(self._reads, self.store.known, questions)
+                if not isinstance(known, _GaveUp):
+                    self._done.learn(known)
+                    self._count("dupefilter/known_elsewhere", len(known))
+            finally:
+                if not answer.done():
+                    answer.set_result(None)
+
+    # --- writing ----------------------------------------------------------------------------
+
+    async def _write(self) -> None:
+        while not self._closing.is_set():
+            while batch := self._done.take(_BATCH):
+                if await self._insist(self._writes, self.store.add, batch) is _GAVE_UP:
+                    return
+                self._written(len(batch))
+            await self._pause(_WRITE_SECONDS)
+
+    def _written(self, marks: int) -> None:
+        self._done.written()
+        self._count("dupefilter/marks_written", marks)
+        if dropped := self._done.take_dropped():
+            self._count("dupefilter/marks_dropped", dropped)
+
+    def _say_left(self, reason: object) -> None:
+        if self._done.waiting:
+            logger.warning(
+                "%d marks did not reach the store of the dupefilter; those pages may be fetched again: %s",
+                self._done.waiting,
+                reason,
+            )
+
+    # --- both -------------------------------------------------------------------------------
+
+    async def _insist(
+        self, outage: Outage, call: Callable[[Sequence[bytes]], T], fingerprints: Sequence[bytes]
+    ) -> T | _GaveUp:
+        """Call until it succeeds, or until the end of the crawl."""
+        while True:
+            try:
+                answer = await self._on_a_thread(call, fingerprints)
+            except Exception as error:  # noqa: BLE001 - a mistake in a store must not lose anything either
+                outage.goes_on(error)
+                await self._pause(_RETRY_SECONDS)
+            else:
+                outage.is_over()
+                return answer
+            if self._closing.is_set():
+                return _GAVE_UP
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+
+    async def _on_a_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+class _GaveUp:
+    """No answer: the crawl has ended."""
+
+
+_GAVE_UP = _GaveUp()

@@ -13,8 +13,7 @@ from scrapy.dupefilters import BaseDupeFilter
 
 from site_spider import options, runtime
 from site_spider.download.bodies import Bodies
-from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks
-from site_spider.dupefilter.seed_filter import pages_of
+from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, pages_of
 from site_spider.engine import hooks as engine_hooks
 from site_spider.engine import parts as registry
 from site_spider.engine.cookies import SeedCookies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from site_spider.dupefilter.bloom import BloomDone
+from site_spider.dupefilter.filters import BloomDone
 from site_spider.errors import ConfigError
 
 RATE = 0.01

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
-from site_spider.dupefilter.courier import DoneCourier
-from site_spider.dupefilter.remote import RemoteDone
+from site_spider.dupefilter.remote import DoneCourier, RemoteDone
 from site_spider.engine.background import Background
 
 MARK = b"1" * 20

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.dupefilter.rolling import RollingDone, RollingLimits
+from site_spider.dupefilter.filters import RollingDone, RollingLimits
 from site_spider.errors import ConfigError
 
 

@@ -13,7 +13,7 @@ from scrapy.crawler import Crawler
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.http import Response
 
-from site_spider.dupefilter.seed_filter import SeedFilter, pages_of
+from site_spider.dupefilter.dupefilter import SeedFilter, pages_of
 from site_spider.errors import ConfigError
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine

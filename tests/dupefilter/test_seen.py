@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Partition
-from site_spider.dupefilter import seen as seen_module
+from site_spider.dupefilter import filters as seen_module
 from site_spider.dupefilter.dupefilter import SeenMarks
-from site_spider.dupefilter.seen import Seen
+from site_spider.dupefilter.filters import Seen
 from site_spider.ledger.completion import Lifecycle
 from site_spider.ledger.ledger import Entry, Outcome
 

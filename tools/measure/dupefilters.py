@@ -29,11 +29,8 @@ from redis import Redis
 from site_spider.adapters.local.done import LocalDone
 from site_spider.adapters.redis.done import Exact, RedisDone
 from site_spider.contracts.done_store import DoneStore
-from site_spider.dupefilter.bloom import BloomDone
-from site_spider.dupefilter.courier import DoneCourier
-from site_spider.dupefilter.remote import RemoteDone
-from site_spider.dupefilter.rolling import RollingDone, RollingLimits
-from site_spider.dupefilter.seen import Done
+from site_spider.dupefilter.filters import BloomDone, Done, RollingDone, RollingLimits
+from site_spider.dupefilter.remote import DoneCourier, RemoteDone
 from site_spider.engine.background import Background
 
 ERROR_RATE = 0.000001
