@@ -18,7 +18,7 @@ COMMANDS_MODULE = _command_line.module_of(_sys.argv)  # that of the command alon
 
 ASYNCIO_EVENT_LOOP = "uvloop.Loop"  # 0.08 to 0.5 ms of CPU a page less than the standard loop
 SCHEDULER = "site_spider.frontier.scheduler.SeedScheduler"
-DOWNLOADER = "site_spider.engine.cancellation.SafeDownloader"
+DOWNLOADER = "site_spider.engine.guard.SafeDownloader"
 ITEM_PROCESSOR = "site_spider.results.pipeline.PlacedItemProcessor"
 DUPEFILTER_CLASS = "site_spider.dupefilter.dupefilter.SeenDupeFilter"
 TWISTED_DNS_RESOLVER = "site_spider.download.names.PublicHostResolver"
@@ -26,10 +26,10 @@ EXTENSIONS_BASE = {
     name: order
     for name, order in _scrapy.EXTENSIONS_BASE.items()
     if name != "scrapy.extensions.remote_control.RemoteControl"
-} | {"site_spider.engine.remote_control.LateRemoteControl": 0}  # instead: imported where it is switched on
+} | {"site_spider.engine.scrapy_parts.LateRemoteControl": 0}  # instead: imported where it is switched on
 EXTENSIONS = {
     "scrapy.extensions.corestats.CoreStats": None,
-    "site_spider.engine.stats.QuickCoreStats": 0,  # instead: counts without signals
+    "site_spider.engine.scrapy_parts.QuickCoreStats": 0,  # instead: counts without signals
     "scrapy.extensions.logstats.LogStats": None,
     "site_spider.service.log_lines.RateLine": 0,  # instead: tells the lag as well
     "site_spider.download.proxies.service.ProxyService": 5,  # only where SITE_PROXIES is set
@@ -40,11 +40,11 @@ DOWNLOADER_MIDDLEWARES = {
     "site_spider.frontier.robots.FrontierRobotsMiddleware": 100,  # instead
     "site_spider.download.proxies.service.ProxyLevelMiddleware": 540,  # gets what the retries give up
     "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,
-    "site_spider.engine.middlewares.LeanOffsite": 50,  # instead, as those below: at less cost
+    "site_spider.engine.scrapy_parts.LeanOffsite": 50,  # instead, as those below: at less cost
     "scrapy.downloadermiddlewares.cookies.CookiesMiddleware": None,
-    "site_spider.engine.middlewares.LeanCookies": 700,
+    "site_spider.engine.scrapy_parts.LeanCookies": 700,
     "scrapy.downloadermiddlewares.stats.DownloaderStats": None,
-    "site_spider.engine.middlewares.LeanDownloaderStats": 850,
+    "site_spider.engine.scrapy_parts.LeanDownloaderStats": 850,
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
     "site_spider.frontier.retry.PatientRetryMiddleware": 550,  # instead: retries wait
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
@@ -58,12 +58,12 @@ SPIDER_MIDDLEWARES = {
     "scrapy.spidermiddlewares.depth.DepthMiddleware": None,
     "site_spider.tasks.depth.TaskDepth": 900,  # instead: tasks have limits, pages of one list one depth
 }
-REFERRER_POLICY = "site_spider.engine.requests.QuickReferrerPolicy"  # Scrapy's default, at less cost
+REFERRER_POLICY = "site_spider.engine.scrapy_parts.QuickReferrerPolicy"  # Scrapy's default, at less cost
 ITEM_PIPELINES = {"site_spider.results.pipeline.ResultPipeline": 900}
 
 # --- Scrapy: speed -------------------------------------------------------------------
-STATS_CLASS = "site_spider.engine.stats.QuickStatsCollector"  # 1 µs less at each of 15 counts a page
-LOG_FORMATTER = "site_spider.engine.log_format.PageLogFormatter"  # no log records when DEBUG is off
+STATS_CLASS = "site_spider.engine.scrapy_parts.QuickStatsCollector"  # 1 µs less at each of 15 counts a page
+LOG_FORMATTER = "site_spider.engine.scrapy_parts.PageLogFormatter"  # no log records when DEBUG is off
 CONCURRENT_REQUESTS = 64
 CONCURRENT_REQUESTS_PER_DOMAIN = 8
 CONCURRENT_ITEMS = 4  # Scrapy starts this many tasks for every response: 100 of them cost 0.4 to 0.8 ms

@@ -16,7 +16,7 @@ from typing import Any
 
 from site_spider import runtime
 from site_spider.commands.table import Column, render
-from site_spider.engine import log_record
+from site_spider.engine import scrapy_parts
 from site_spider.errors import SiteSpiderError
 from site_spider.text import escaped, escaped_json, escaped_lines, for_log
 
@@ -57,7 +57,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> 
 
 def escape_logs_and_tracebacks() -> None:
     """For a process that is ours: what it logs, and what it says when it ends with an exception."""
-    log_record.install()
+    scrapy_parts.install()
     sys.excepthook = _print_traceback
     runtime.watch_threads(_thread_failed)
 

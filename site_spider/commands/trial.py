@@ -12,7 +12,7 @@ from scrapy.commands import ScrapyCommand
 from scrapy.spiderloader import get_spider_loader
 
 from site_spider.commands.output import escape_logs_and_tracebacks
-from site_spider.engine.parts import take_no_seeds
+from site_spider.engine.scrapy_parts import take_no_seeds
 from site_spider.service.environment import apply_environment
 from site_spider.service.redaction import redact_logs
 

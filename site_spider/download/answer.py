@@ -26,14 +26,14 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 
-from site_spider.engine.http_bounds import (
+from site_spider.engine.bounded_client import (
     MAX_FRAMING_BYTES,
     MAX_HEAD_BYTES,
     MAX_HEAD_LINES,
     MAX_INTERIM_ANSWERS,
     OversizedAnswer,
 )
-from site_spider.engine.requests import QuickHeaders
+from site_spider.engine.scrapy_parts import QuickHeaders
 
 # --- answer errors ---------------------------------------------------------------------------------------
 # Why an answer cannot be read.

@@ -30,9 +30,8 @@ from scrapy.responsetypes import responsetypes
 
 from site_spider import runtime
 from site_spider.download.wire import give_back_large_blocks
-from site_spider.engine.bases import CompressionBase
-from site_spider.engine.parts import part_of
-from site_spider.engine.turns import Turns
+from site_spider.engine.background import Turns
+from site_spider.engine.scrapy_parts import CompressionBase, part_of
 from site_spider.page.unpack import CodingCut, CodingTooLarge, Pieces, unpacked
 
 LARGE_BYTES = 200_000  # of a body, from which on it counts

@@ -52,11 +52,9 @@ from site_spider.download.names import (
 from site_spider.download.tls import TlsClient, tls_context
 from site_spider.download.watch import DownloadLimits, DownloadWatch
 from site_spider.download.wire import NothingCame, Wire
-from site_spider.engine.bounded_client import oversized
-from site_spider.engine.http_bounds import OversizedAnswer
-from site_spider.engine.kept_connections import BoundedHttp11Handler
-from site_spider.engine.parts import part_of, provide
-from site_spider.engine.signals import is_heard
+from site_spider.engine.bounded_client import BoundedHttp11Handler, OversizedAnswer, oversized
+from site_spider.engine.flow import is_heard
+from site_spider.engine.scrapy_parts import part_of, provide
 from site_spider.errors import SiteSpiderError
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.ledger.completion import Unattributed

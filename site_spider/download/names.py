@@ -28,8 +28,7 @@ from zope.interface import implementer
 from site_spider import options, runtime
 from site_spider.bounded_dict import BoundedDict
 from site_spider.download.address import is_address, is_metadata_name, is_public
-from site_spider.engine.bases import threaded_resolver
-from site_spider.engine.parts import part_of, provide
+from site_spider.engine.scrapy_parts import part_of, provide, threaded_resolver
 from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.histogram import Histogram
 from site_spider.ledger.completion import Unattributed

@@ -15,7 +15,7 @@ from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime
 from site_spider.download.address import is_address
-from site_spider.engine.openssl import (
+from site_spider.engine.bounded_client import (
     expect_address,
     expect_name,
     has_unread,

@@ -21,9 +21,7 @@ from site_spider.contracts.done_store import DoneStore
 from site_spider.dupefilter.filters import Seen
 from site_spider.dupefilter.remote import DoneCourier, RemoteDone
 from site_spider.engine.background import Background
-from site_spider.engine.bases import DupeFilterBase
-from site_spider.engine.loading import load_class
-from site_spider.engine.parts import takes_seeds
+from site_spider.engine.scrapy_parts import DupeFilterBase, load_class, takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.intake.seed_queue import SeedQueue, Waiting, seed_request
 from site_spider.ledger import completion as lineage

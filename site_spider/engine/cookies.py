@@ -6,15 +6,148 @@ in Scrapy's cookies middleware, under the seed's ledger entry, and goes when the
 
 from __future__ import annotations
 
+import http.cookiejar
+from collections import OrderedDict, defaultdict
+from collections.abc import Hashable, Sequence
 from functools import cached_property
+from http.cookiejar import Cookie, DefaultCookiePolicy
+from typing import Any
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
+from scrapy.http.cookies import CookieJar
 
 from site_spider import meta_keys
 from site_spider.ledger.completion import SeedListener
 from site_spider.ledger.ledger import Entry
+
+# --- cookie jar ------------------------------------------------------------------------------------------
+# Cookie jars with the bounds of browsers (RFC 6265, section 6.1), and a bound on all of them together.
+#
+# A jar drops the cookies that were set longest ago. When all jars together are too large, the largest one
+# does, so a site that fills the jars of its own seeds takes none from others.
+
+
+_MOST_OF_DOMAIN = 50
+_MOST_OF_JAR = 3_000
+_MOST_OF_ANSWER = 50  # of one domain more would push each other out
+_MOST_LINE_BYTES = 4_096  # a cookie with its attributes
+_MOST_ATTRIBUTES = 20  # there are seven
+_MOST_SENT_BYTES = 65_536  # of a Cookie header: as much as a seed may bring
+MOST_OF_ALL_BYTES = 64_000_000
+_COOKIE_BYTES = 1_000  # one as an object, and its place in the books, without the texts
+_Place = tuple[str, str, str]  # domain, path, name
+
+
+class _Cookies(http.cookiejar.CookieJar):
+    """What a jar holds: Python's, with books on the order in which cookies were set."""
+
+    def __init__(self, policy: DefaultCookiePolicy) -> None:
+        super().__init__(policy)
+        self.most_of_domain = _MOST_OF_DOMAIN
+        self.size_bytes = 0
+        self._order: OrderedDict[_Place, int] = OrderedDict()  # the one set longest ago first; its bytes
+        self._of_domain: defaultdict[str, OrderedDict[_Place, None]] = defaultdict(OrderedDict)
+
+    def set_cookie(self, cookie: Cookie) -> None:
+        """As Python's, within the bounds."""
+        place = (cookie.domain, cookie.path, cookie.name)
+        self._strike(place)
+        super().set_cookie(cookie)
+        size = _COOKIE_BYTES + sum(map(len, place)) + len(cookie.value or "")
+        self._order[place] = size
+        self._of_domain[cookie.domain][place] = None
+        self.size_bytes += size
+        if len(self._of_domain[cookie.domain]) > self.most_of_domain:
+            self.clear(*next(iter(self._of_domain[cookie.domain])))
+        if len(self._order) > _MOST_OF_JAR:
+            self.clear(*next(iter(self._order)))
+
+    def clear(self, domain: str | None = None, path: str | None = None, name: str | None = None) -> None:
+        """As Python's. Raises KeyError when there is none."""
+        super().clear(domain, path, name)
+        for place in self._named(domain, path, name):
+            self._strike(place)
+
+    def halve(self) -> None:
+        """Drop the older half."""
+        for place in list(self._order)[: (len(self._order) + 1) // 2]:
+            self.clear(*place)
+
+    def _named(self, domain: str | None, path: str | None, name: str | None) -> Sequence[_Place]:
+        if domain is not None and path is not None and name is not None:
+            return [(domain, path, name)]
+        places = self._order if domain is None else self._of_domain[domain]
+        return [place for place in places if path is None or place[1] == path]
+
+    def _strike(self, place: _Place) -> None:
+        size = self._order.pop(place, None)
+        if size is None:
+            return
+        self.size_bytes -= size
+        domain = self._of_domain[place[0]]
+        del domain[place]
+        if not domain:
+            del self._of_domain[place[0]]
+
+
+class BoundedJar(CookieJar):
+    """A jar of Scrapy's with bounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        lock = self.jar._cookies_lock  # type: ignore[attr-defined] # Scrapy's, which costs nothing
+        self.cookies = self.jar = _Cookies(self.policy)  # type: ignore[arg-type]
+        self.jar._cookies_lock = lock  # type: ignore[attr-defined]
+
+    def make_room_for(self, count: int) -> None:
+        """A request brings so many cookies of its own; no server pushes them out."""
+        self.cookies.most_of_domain = max(self.cookies.most_of_domain, _MOST_OF_DOMAIN + count)
+
+    def add_cookie_header(self, request: Request) -> None:
+        """As Scrapy's; what is too long is cut off behind a cookie."""
+        super().add_cookie_header(request)
+        header = request.headers.get("Cookie")
+        if header is not None and len(header) > _MOST_SENT_BYTES:
+            request.headers["Cookie"] = header[: _MOST_SENT_BYTES + 1].rpartition(b"; ")[0]
+
+
+class Jars(defaultdict[Hashable, BoundedJar]):
+    """All jars of a crawl, each under the key that requests name it by."""
+
+    def __init__(self) -> None:
+        super().__init__(BoundedJar)
+        self.size_bytes = 0
+        self._sizes: dict[Hashable, int] = {}
+
+    def settle(self, key: Hashable) -> None:
+        """Account for what a jar holds now, and keep the bound of all; an empty jar goes."""
+        if key in self:
+            self._weigh(key)
+        while self.size_bytes > MOST_OF_ALL_BYTES:
+            largest = max(self._sizes, key=self._sizes.__getitem__)
+            self[largest].cookies.halve()
+            self._weigh(largest)
+
+    def pop(self, key: Hashable, default: Any = None) -> Any:
+        """As of every mapping, but a key that is not there is no error."""
+        self.size_bytes -= self._sizes.pop(key, 0)
+        return super().pop(key, default)
+
+    def _weigh(self, key: Hashable) -> None:
+        size = self[key].cookies.size_bytes
+        if not size:
+            self.pop(key)
+            return
+        self.size_bytes += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+
+
+def bounded(lines: Sequence[bytes]) -> list[bytes]:
+    """The Set-Cookie lines of an answer that count: the last ones, none longer than browsers take."""
+    taken = (line for line in lines[-_MOST_OF_ANSWER:] if len(line) <= _MOST_LINE_BYTES)
+    return [b";".join(line.split(b";", _MOST_ATTRIBUTES + 1)[: _MOST_ATTRIBUTES + 1]) for line in taken]
 
 
 def use_jar_of(request: Request, entry: Entry) -> None:

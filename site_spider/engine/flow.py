@@ -30,28 +30,163 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from functools import partial
+from math import inf
+from types import MethodType
 from typing import Any
 
-from scrapy import Request, signals
+from pydispatch import dispatcher
+from pydispatch.robustapply import robustApply
+from scrapy import Request, Spider, signals
 from scrapy.core.engine import ExecutionEngine
-from scrapy.exceptions import DownloadFailedError
+from scrapy.crawler import Crawler
+from scrapy.exceptions import DownloadFailedError, _InvalidOutput
 from scrapy.http import Response
+from scrapy.middleware import MiddlewareManager
+from scrapy.signalmanager import SignalManager
+from scrapy.spidermiddlewares.httperror import HttpErrorMiddleware
 from scrapy.utils.asyncgen import as_async_generator
+from scrapy.utils.decorators import _warn_spider_arg
 from scrapy.utils.defer import ensure_awaitable
 from scrapy.utils.log import logformatter_adapter
+from scrapy.utils.reactor import CallLaterOnce
 from scrapy.utils.spider import iterate_spider_output
 from twisted.python.failure import Failure
 
 from site_spider import meta_keys
-from site_spider.engine.frames import forget_frames
+from site_spider.engine.background import Turns
 from site_spider.engine.guard import is_being_cancelled
-from site_spider.engine.signals import QuickSignals
-from site_spider.engine.steps import checked, output_steps, steps
-from site_spider.engine.turns import Turns
+from site_spider.engine.scrapy_parts import QuickCoreStats, forget_frames
+
+# --- signals ---------------------------------------------------------------------------------------------
+# Scrapy's signals at no cost when nobody listens, and without a task when no receiver waits.
+
 
 logger = logging.getLogger(__name__)
+
+_ANY_SENDER = id(dispatcher.Any)
+
+
+def is_heard(sender: Any, signal: Any) -> bool:
+    """Whether there may be a receiver."""
+    connected = dispatcher.connections.get(id(sender))
+    if connected and (signal in connected or dispatcher.Any in connected):
+        return True
+    connected = dispatcher.connections.get(_ANY_SENDER)
+    return bool(connected) and (signal in connected or dispatcher.Any in connected)
+
+
+class QuickSignals(SignalManager):
+    """Scrapy's signals of one crawl: the same receivers, whoever they were connected through.
+
+    What QuickCoreStats would only count is counted here, without a call.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        assert crawler.stats is not None
+        self._count = crawler.stats.inc_value
+        counter = crawler.get_extension(QuickCoreStats)
+        self._counted = {} if counter is None else counter.hand_over(crawler.signals)
+
+    def send_catch_log(self, signal: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """As Scrapy's."""
+        if signal in self._counted:
+            self._count(self._counted[signal])
+        return super().send_catch_log(signal, **kwargs) if is_heard(self.sender, signal) else []
+
+    async def send_catch_log_async(self, signal: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """As Scrapy's; for `item_scraped` receivers that are plain functions are called one by one."""
+        if signal is not signals.item_scraped:
+            return await super().send_catch_log_async(signal, **kwargs)
+        if signal in self._counted:
+            self._count(self._counted[signal])
+        if not is_heard(self.sender, signal):
+            return []
+        receivers = list(dispatcher.liveReceivers(dispatcher.getAllReceivers(self.sender, signal)))
+        if any(map(inspect.iscoroutinefunction, receivers)):
+            return await super().send_catch_log_async(signal, **kwargs)
+        return [(receiver, await self._call(receiver, signal, kwargs)) for receiver in receivers]
+
+    async def _call(self, receiver: Any, signal: Any, arguments: dict[str, Any]) -> Any:
+        try:
+            result = robustApply(receiver, signal=signal, sender=self.sender, **arguments)
+            return result if result is None else await ensure_awaitable(result)
+        except Exception as error:
+            logger.exception(
+                "Error caught on signal handler: %s", receiver, extra={"spider": arguments.get("spider")}
+            )
+            return error
+
+
+# --- unchecked -------------------------------------------------------------------------------------------
+# Methods of Scrapy without their check for a `spider` argument.
+
+
+# Scrapy wraps most methods of its middlewares in a function that warns of the argument: 15 calls a page
+_CHECK = _warn_spider_arg(lambda: None).__code__  # the same for all that it wraps
+
+
+def unchecked(method: Callable[..., Any]) -> Callable[..., Any]:
+    """What is behind the check; any other method as it is. To be called without a `spider` argument."""
+    function = getattr(method, "__func__", None)
+    if getattr(function, "__code__", None) is not _CHECK:
+        return method
+    return MethodType(function.__wrapped__, method.__self__)  # type: ignore[union-attr, attr-defined]
+
+
+# --- steps -----------------------------------------------------------------------------------------------
+# The methods of the middlewares that a request passes on the short way.
+#
+# One of the places where we touch private parts of Scrapy, as engine_flow and engine_hooks.
+
+
+Step = tuple[Callable[..., Any], dict[str, Any]]
+
+
+def _with_spider(
+    engine: ExecutionEngine, manager: MiddlewareManager, method: Callable[..., Any]
+) -> dict[str, Any]:
+    return {"spider": engine.spider} if method in manager._mw_methods_requiring_spider else {}
+
+
+def steps(engine: ExecutionEngine, name: str) -> list[Step]:
+    """The methods of the downloader middlewares of one kind, and what they want besides."""
+    manager = engine.downloader.middleware
+    methods = [method for method in manager.methods[name] if method]
+    return [(unchecked(method), _with_spider(engine, manager, method)) for method in methods]
+
+
+def checked(method: Callable[..., Any], result: Any) -> Response | Request:
+    """What a downloader middleware gave. Raises as Scrapy does for anything else."""
+    if not isinstance(result, Response | Request):
+        raise _InvalidOutput(
+            f"Middleware {method.__qualname__} must return a Response or a Request, got {type(result)}"
+        )
+    return result
+
+
+def output_steps(engine: ExecutionEngine) -> list[Callable[..., Any]] | None:
+    """What spider middlewares do with output; None when one of them, or a pipeline, may wait.
+
+    Also when one has something to say to errors, but for Scrapy's own that deals with HttpError.
+    """
+    manager = engine.scraper.spidermw
+    if any(inspect.iscoroutinefunction(method) for method in engine.scraper.itemproc.methods["process_item"]):
+        return None
+    found: list[Callable[..., Any]] = []
+    for middleware in reversed(manager.middlewares):
+        if hasattr(middleware, "process_spider_exception") and type(middleware) is not HttpErrorMiddleware:
+            return None
+        method = getattr(middleware, "process_spider_output", None)
+        if method is None:
+            continue
+        if not inspect.isgeneratorfunction(inspect.unwrap(method)) or _with_spider(engine, manager, method):
+            return None
+        found.append(unchecked(method))
+    return found
+
 
 Start = Callable[[Coroutine[Any, Any, None], str], object]
 Told = Callable[[Request], None]
@@ -293,3 +428,113 @@ class EngineFlow:
                     await scraper.start_itemproc_async(output, response=response)
         except Exception as error:  # noqa: BLE001 - likewise
             await self._scrape_exception(error, response, request)
+
+
+# --- hooks -----------------------------------------------------------------------------------------------
+# Hooks into Scrapy's engine: a request has ended, a drain begins, the engine is woken.
+#
+# Scrapy has no signal, nor set of signals, that says that a request has ended: a request dropped by a
+# downloader middleware emits nothing, a 404 without an errback ends at `response_received`.
+# `_Slot.remove_request` fires exactly once for each request given out, after all its children were enqueued
+# and all its items left the pipelines. It is private: requirements.txt pins Scrapy, and
+# tests/engine/test_endings.py tests the contract.
+
+
+def on_request_ended(engine: ExecutionEngine, call: Callable[[Request], None]) -> None:
+    """Have `call` called with every request that has ended; to be set up in the scheduler's open()."""
+    slot = engine._slot
+    assert slot is not None
+    remove_request = slot.remove_request
+
+    def remove_and_tell(request: Request) -> None:
+        # told first: the engine may close as soon as the last request is removed
+        try:
+            call(request)
+        finally:
+            remove_request(request)
+
+    slot.remove_request = remove_and_tell  # type: ignore[method-assign]
+
+
+def on_downloaded(engine: ExecutionEngine, call: Callable[[Request], None]) -> None:
+    """Have `call` called with every request that has left a downloader of ours, on Scrapy's own way."""
+    if hasattr(engine.downloader, "came_back"):
+        engine.downloader.came_back = call
+
+
+def shorten(engine: ExecutionEngine, came_back: Told, broken_off: Told, start: Start) -> None:
+    """Have requests go the short way, see engine.flow; to be set up in the scheduler's open().
+
+    Not with a downloader that is not ours, nor with AutoThrottle.
+    """
+    if getattr(engine.downloader, "goes_short_way", False):
+        flow = EngineFlow(engine, came_back, broken_off, start)
+        engine._start_scheduled_request = flow.start_request  # type: ignore[method-assign]
+        assert engine._slot is not None
+        schedule_without_timer(engine._slot.nextcall)
+
+
+def schedule_without_timer(next_call: CallLaterOnce[None]) -> None:
+    """Scrapy's `schedule` finds out each time which event loop there is, and asks that for a timer of 0 s."""
+    call_soon, with_timer = asyncio.get_running_loop().call_soon, next_call.schedule
+
+    def schedule(delay: float = 0) -> None:
+        if delay:
+            with_timer(delay)
+        elif next_call._call is None:
+            next_call._call = call_soon(next_call)  # type: ignore[assignment] # can be cancelled, too
+
+    next_call.schedule = schedule  # type: ignore[method-assign]
+
+
+Drain = Callable[[], Awaitable[None]]
+
+
+def on_drain(engine: ExecutionEngine, call: Callable[[Drain], Awaitable[None]]) -> None:
+    """Have `call` called when the engine begins to close, with what waits for all requests to end.
+
+    The engine goes on closing when `call` returns. To be set up in the scheduler's open().
+    """
+    slot = engine._slot
+    assert slot is not None
+    close = slot.close
+
+    async def drain() -> None:
+        await call(close)
+
+    slot.close = drain  # type: ignore[method-assign]
+
+
+def requests_in_progress(engine: ExecutionEngine) -> Collection[Request]:
+    """The requests that were given out and have not ended."""
+    return () if engine._slot is None else engine._slot.inprogress
+
+
+def free_places(engine: ExecutionEngine) -> float:
+    """How many downloads more CONCURRENT_REQUESTS lets begin now."""
+    downloader = engine.downloader
+    return (downloader.total_concurrency or inf) - len(downloader.active)
+
+
+def throttled_delay(engine: ExecutionEngine, host: str) -> float:
+    """The delay that AutoThrottle found right for a host, or begins with; in seconds."""
+    slot = engine.downloader.slots.get(host)
+    return engine.downloader._delay if slot is None else slot.delay
+
+
+def default_callback(spider: Spider) -> Callable[..., Any]:
+    """What gets the response to a request without a callback."""
+    has_own = type(spider)._parse is not Spider._parse  # CrawlSpider, say
+    return spider._parse if has_own else spider.parse
+
+
+def wake(engine: ExecutionEngine) -> None:
+    """Let the engine ask the scheduler at once. On the event loop's thread only."""
+    if engine._slot is not None and engine._slot.closing is None:
+        engine._slot.nextcall.schedule()
+
+
+def is_being_scraped(engine: ExecutionEngine, request: Request) -> bool:
+    """Whether the response to `request` is with the spider now (and not with the downloader)."""
+    slot = engine.scraper.slot
+    return slot is not None and request in slot.active

@@ -31,8 +31,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 
 from site_spider import meta_keys, options, runtime
-from site_spider.engine.bases import RetryBase
-from site_spider.engine.parts import part_of
+from site_spider.engine.scrapy_parts import RetryBase, part_of
 from site_spider.errors import ConfigError, SeedError
 from site_spider.options import SettingsView
 from site_spider.page.url import check_url

@@ -27,9 +27,9 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from site_spider import meta_keys, options, runtime
-from site_spider.engine import hooks as engine_hooks
+from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Background
-from site_spider.engine.parts import part_of
+from site_spider.engine.scrapy_parts import part_of
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.retry import describe_exception, describe_status, pause_seconds, retried_exceptions
 from site_spider.ledger import completion

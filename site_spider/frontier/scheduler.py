@@ -17,9 +17,9 @@ from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
 from site_spider import meta_keys
-from site_spider.engine import hooks as engine_hooks
-from site_spider.engine.parts import takes_seeds
-from site_spider.engine.turns import Turns
+from site_spider.engine import flow as engine_hooks
+from site_spider.engine.background import Turns
+from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.frontier.host_queue import Place, Step, bounded, place, queue_lengths
 from site_spider.frontier.spill import Spill
 from site_spider.frontier.waiter import Preparation, Waiter, WaitingLink, as_request

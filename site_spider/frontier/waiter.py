@@ -17,7 +17,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from site_spider import meta_keys
 from site_spider.bounded_dict import BoundedDict
 from site_spider.engine.cookies import use_jar_of
-from site_spider.engine.requests import quick_request
+from site_spider.engine.scrapy_parts import quick_request
 from site_spider.frontier.host_queue import HostPolicy
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger import completion

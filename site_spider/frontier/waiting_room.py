@@ -12,7 +12,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
 from site_spider import meta_keys, options, runtime
-from site_spider.engine import hooks as engine_hooks
+from site_spider.engine import flow as engine_hooks
 from site_spider.errors import ConfigError
 from site_spider.frontier.frontier import Frontier, Rates
 from site_spider.frontier.host_queue import HostPolicy, level_of

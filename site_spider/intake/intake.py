@@ -19,7 +19,7 @@ from scrapy.core.engine import ExecutionEngine
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
-from site_spider.engine import hooks as engine_hooks
+from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Background
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.ledger import completion

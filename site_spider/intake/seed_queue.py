@@ -17,7 +17,7 @@ from scrapy import Request, Spider
 from site_spider import meta_keys
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.engine.background import Background
-from site_spider.engine.requests import quick_request
+from site_spider.engine.scrapy_parts import quick_request
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.intake.intake import OwnRequests
 from site_spider.intake.room import Load

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from site_spider.engine.middlewares import ROBOTS_COUNTED
+from site_spider.engine.scrapy_parts import ROBOTS_COUNTED
 from site_spider.frontier.retry import RETRIES_COUNTED
 from site_spider.observe.document import Totals
 from site_spider.results.failures import REASONS

@@ -15,7 +15,7 @@ from typing import Any, Final
 from site_spider import runtime
 from site_spider.contracts.seed_log import Partition
 from site_spider.download.proxies.service import ProxyService
-from site_spider.engine import hooks as engine_hooks
+from site_spider.engine import flow as engine_hooks
 from site_spider.observe import scrapy_stats
 from site_spider.observe.document import is_conserved, seed_counts
 from site_spider.observe.memory import memory

@@ -8,7 +8,7 @@ from string import Formatter
 from typing import Any, Final
 
 from site_spider import options
-from site_spider.engine.loading import load_class
+from site_spider.engine.scrapy_parts import load_class
 from site_spider.errors import ConfigError
 from site_spider.observe.identity import Identity
 from site_spider.options import SettingsView

@@ -13,10 +13,9 @@ from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem, NotConfigured
 
-from site_spider.engine import hooks as engine_hooks
-from site_spider.engine.cancellation import SafeItemProcessor
-from site_spider.engine.guard import Callback, guarded, guards
-from site_spider.engine.parts import part_of, takes_seeds
+from site_spider.engine import flow as engine_hooks
+from site_spider.engine.guard import Callback, SafeItemProcessor, guarded, guards
+from site_spider.engine.scrapy_parts import part_of, takes_seeds
 from site_spider.errors import SinkRejected
 from site_spider.ledger import completion
 from site_spider.ledger.completion import Job, job_of

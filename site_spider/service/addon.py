@@ -18,7 +18,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.reactor import is_reactor_installed
 
 from site_spider import settings as ours
-from site_spider.engine.parts import takes_seeds
+from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.service.environment import apply_environment
 
 PRIORITY: Final = "addon"

@@ -17,8 +17,8 @@ from scrapy.extensions.logstats import LogStats
 from scrapy.settings import BaseSettings
 
 from site_spider import runtime
-from site_spider.engine import log_record
-from site_spider.engine.parts import part_of
+from site_spider.engine import scrapy_parts
+from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import SiteSpiderError
 from site_spider.observe.metrics.group import GroupWatch
 from site_spider.observe.pages import PageTally
@@ -44,7 +44,7 @@ def own_log_lines(settings: BaseSettings, environ: Mapping[str, str] = os.enviro
     if _PLACE in (file := str(settings.get("LOG_FILE") or "")):
         settings.set("LOG_FILE", file.replace(_PLACE, slot), priority="cmdline")
     if processes_of(environ) > 1:
-        log_record.begin_lines_with(f"[{slot}] ")
+        scrapy_parts.begin_lines_with(f"[{slot}] ")
         settings.set("LOG_FORMAT", _with_slot(str(settings.get("LOG_FORMAT")), slot), priority="cmdline")
 
 

@@ -9,7 +9,7 @@ from scrapy.settings import BaseSettings
 from site_spider import options
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.contracts.sink import ResultReader, Sink, StatisticsStore
-from site_spider.engine.loading import load_class
+from site_spider.engine.scrapy_parts import load_class
 from site_spider.errors import ConfigError
 from site_spider.results.results import OnDemand
 from site_spider.service.config import KAFKA, STATS_TO, exactly_once

@@ -24,8 +24,8 @@ from site_spider.download import names
 from site_spider.download.names import guard_reactor
 from site_spider.download.wire import give_back_large_blocks
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
-from site_spider.engine import hooks as engine_hooks
-from site_spider.engine.parts import takes_seeds
+from site_spider.engine import flow as engine_hooks
+from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
 from site_spider.outage import Outage, until_there

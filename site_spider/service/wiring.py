@@ -14,8 +14,8 @@ from scrapy.dupefilters import BaseDupeFilter
 from site_spider import options, runtime
 from site_spider.download.bodies import Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, pages_of
-from site_spider.engine import hooks as engine_hooks
-from site_spider.engine import parts as registry
+from site_spider.engine import flow as engine_hooks
+from site_spider.engine import scrapy_parts as registry
 from site_spider.engine.cookies import SeedCookies
 from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
 from site_spider.frontier.spill import Ownership, SeedWriter, Spill, SpilledPages

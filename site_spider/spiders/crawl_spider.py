@@ -20,10 +20,9 @@ from twisted.python.failure import Failure
 from site_spider import meta_keys, options
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
-from site_spider.engine import hooks as engine_hooks
-from site_spider.engine.parts import part_of
-from site_spider.engine.requests import quick_request
-from site_spider.engine.turns import Turns, run_through
+from site_spider.engine import flow as engine_hooks
+from site_spider.engine.background import Turns, run_through
+from site_spider.engine.scrapy_parts import part_of, quick_request
 from site_spider.frontier.retry import describe_exception, describe_retries, describe_status
 from site_spider.frontier.waiter import LinksInHand, source_of
 from site_spider.ledger.completion import Completion, Job, job_of

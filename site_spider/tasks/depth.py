@@ -7,7 +7,7 @@ from functools import cached_property
 from scrapy import Request
 from scrapy.http import Response
 
-from site_spider.engine.parts import part_of
+from site_spider.engine.scrapy_parts import part_of
 from site_spider.frontier.scheduler import PageDepth
 from site_spider.ledger.completion import job_of
 from site_spider.tasks.states import TaskStates

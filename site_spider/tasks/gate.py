@@ -14,8 +14,7 @@ from collections.abc import Collection
 from scrapy import Request
 
 from site_spider import meta_keys
-from site_spider.engine.background import Background
-from site_spider.engine.turns import Turns
+from site_spider.engine.background import Background, Turns
 from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.waiter import Waiter, WaitingLink, is_fenced
 from site_spider.intake.seed_queue import Waiting

@@ -26,8 +26,7 @@ from typing import Any
 
 from site_spider.bounded_dict import BoundedDict
 from site_spider.contracts.seed_log import MessagePlace, Partition, Producer, SeedLog
-from site_spider.engine.background import Background
-from site_spider.engine.turns import Turns
+from site_spider.engine.background import Background, Turns
 from site_spider.errors import SiteSpiderError
 from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.spill import Highs

@@ -12,7 +12,7 @@ from scrapy.crawler import Crawler
 
 from site_spider.contracts.seed_log import Headers, Message
 from site_spider.engine.background import Background
-from site_spider.engine.parts import part_of
+from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import SeedError
 from site_spider.ledger.completion import Job, Root, SeedListener
 from site_spider.ledger.ledger import Entry

@@ -22,8 +22,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from site_spider.contracts.seed_log import Message, MessagePlace, Producer, SeedLog
-from site_spider.engine.background import Background
-from site_spider.engine.turns import Turns
+from site_spider.engine.background import Background, Turns
 from site_spider.errors import LogUnavailable, SinkRejected, SiteSpiderError
 from site_spider.outage import Outage
 from site_spider.tasks.bad_records import BadRecords

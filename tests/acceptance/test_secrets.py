@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.engine import log_record
+from site_spider.engine import scrapy_parts
 from site_spider.errors import SiteSpiderError
 from site_spider.service.redaction import redact_logs
 from tests.adapters.raw_server import Asked, Said, answering, said
@@ -247,7 +247,7 @@ def test_a_setting_that_is_refused_is_not_shown(
         key: value if isinstance(value, str) else json.dumps(value) for key, value in WRONG[name].items()
     }
     records = logging.getLogRecordFactory()
-    log_record.install()  # this, and then the other, as the command does
+    scrapy_parts.install()  # this, and then the other, as the command does
     redact_logs(engine.settings_for(tmp_path, **given))
     try:
         with pytest.raises((SiteSpiderError, RuntimeError)) as refused:  # Scrapy's own: the engine had begun

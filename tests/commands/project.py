@@ -22,7 +22,7 @@ from scrapy.settings import Settings
 from scrapy.utils.log import _uninstall_scrapy_root_handler, get_scrapy_root_handler
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.engine import parts
+from site_spider.engine import scrapy_parts
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRAPY = [sys.executable, "-m", "scrapy"]
@@ -134,7 +134,7 @@ class Project:
                 contextlib.chdir(ROOT),
                 mock.patch.object(sys, "stdin", given),
                 mock.patch.object(tempfile, "tempdir", None),  # TMPDIR counts
-                mock.patch.object(parts._Purpose, "takes_seeds", True),  # `scrapy list` takes it away
+                mock.patch.object(scrapy_parts._Purpose, "takes_seeds", True),  # `scrapy list` takes it away
                 contextlib.redirect_stdout(out),
                 contextlib.redirect_stderr(err),
                 warnings.catch_warnings(action="ignore"),

@@ -15,9 +15,9 @@ from scrapy.http import Response
 from scrapy.utils.test import get_crawler
 
 from site_spider.contracts.seed_log import Partition
-from site_spider.engine import cookie_jar
-from site_spider.engine.cookie_jar import Jars
-from site_spider.engine.middlewares import LeanCookies
+from site_spider.engine import cookies
+from site_spider.engine.cookies import Jars
+from site_spider.engine.scrapy_parts import LeanCookies
 from site_spider.ledger.ledger import Entry
 from tests.growth import assert_grows
 
@@ -115,7 +115,7 @@ def test_cookies_that_a_seed_brings_are_not_pushed_out(middleware: LeanCookies) 
 
 def test_all_jars_are_bounded_in_sum(middleware: LeanCookies, monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest gives way; a jar with one cookie keeps it."""
-    monkeypatch.setattr(cookie_jar, "MOST_OF_ALL_BYTES", 1_000_000)
+    monkeypatch.setattr(cookies, "MOST_OF_ALL_BYTES", 1_000_000)
     answer(middleware, ["session=1; Path=/"], "http://good.test/", key="good")
     for seed in range(100):
         answer(middleware, [f"c{i}={'v' * 4000}; Path=/" for i in range(50)], key=seed)

@@ -15,7 +15,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
-from site_spider.engine import hooks as engine_hooks
+from site_spider.engine import flow as engine_hooks
 from site_spider.engine.flow import EngineFlow
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine

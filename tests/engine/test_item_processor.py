@@ -11,8 +11,7 @@ from scrapy.exceptions import ScrapyDeprecationWarning
 from scrapy.pipelines import ItemPipelineManager
 from twisted.internet.defer import Deferred, succeed
 
-from site_spider.engine.cancellation import SafeItemProcessor
-from site_spider.engine.guard import CallbackCancelled
+from site_spider.engine.guard import CallbackCancelled, SafeItemProcessor
 
 
 class Same:

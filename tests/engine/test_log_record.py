@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from site_spider.engine import log_record
+from site_spider.engine import scrapy_parts
 from tests.test_escape import HOSTILE
 
 
@@ -16,7 +16,7 @@ from tests.test_escape import HOSTILE
 def written() -> Iterator[io.StringIO]:
     """What a handler of the standard library writes."""
     before = logging.getLogRecordFactory()
-    log_record.install()
+    scrapy_parts.install()
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     root = logging.getLogger()

@@ -23,10 +23,15 @@ from scrapy.utils.test import get_crawler
 
 from site_spider import meta_keys
 from site_spider.download.answer import class_of
-from site_spider.engine.log_format import PageLogFormatter
-from site_spider.engine.middlewares import LeanCookies, LeanDownloaderStats, LeanOffsite, request_bytes
-from site_spider.engine.stats import QuickStatsCollector
-from site_spider.engine.unchecked import unchecked
+from site_spider.engine.flow import unchecked
+from site_spider.engine.scrapy_parts import (
+    LeanCookies,
+    LeanDownloaderStats,
+    LeanOffsite,
+    PageLogFormatter,
+    QuickStatsCollector,
+    request_bytes,
+)
 from site_spider.page.url import plain_url
 
 URLS = st.builds(

@@ -6,7 +6,7 @@ import asyncio
 
 from scrapy.utils.reactor import CallLaterOnce
 
-from site_spider.engine import hooks as engine_hooks
+from site_spider.engine import flow as engine_hooks
 
 
 def test_the_next_call_of_the_engine_needs_no_timer() -> None:

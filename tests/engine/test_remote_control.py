@@ -10,7 +10,7 @@ from scrapy.exceptions import NotConfigured
 from scrapy.extensions.remote_control import RemoteControl
 from scrapy.utils.test import get_crawler
 
-from site_spider.engine.remote_control import LateRemoteControl
+from site_spider.engine.scrapy_parts import LateRemoteControl
 
 LOAD_ALL = """
 import sys

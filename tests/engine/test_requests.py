@@ -12,7 +12,7 @@ from scrapy import Request
 from scrapy.http import Headers
 from scrapy.spidermiddlewares.referer import DefaultReferrerPolicy
 
-from site_spider.engine.requests import _SPELLED, QuickHeaders, QuickReferrerPolicy, quick_request
+from site_spider.engine.scrapy_parts import _SPELLED, QuickHeaders, QuickReferrerPolicy, quick_request
 from site_spider.page.url import is_safe
 
 NAMES = st.sampled_from(

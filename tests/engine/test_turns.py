@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider import runtime
-from site_spider.engine.turns import Turns
+from site_spider.engine.background import Turns
 
 BUDGET_MS = 20
 

@@ -453,7 +453,7 @@ def test_a_page_may_give_more_items_than_memory_takes(tmp_path: Path) -> None:
 
     class Many(SeedSpider):
         def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
-            from site_spider.engine.parts import part_of
+            from site_spider.engine.scrapy_parts import part_of
             from site_spider.results.results import Sinks
 
             sinks = part_of(self.crawler, Sinks)

@@ -14,7 +14,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import Settings
 
-from site_spider.engine.log_record import EscapedRecord, begin_lines_with
+from site_spider.engine.scrapy_parts import EscapedRecord, begin_lines_with
 from site_spider.service.log_lines import PROCESSES, SLOT, own_log_lines, shorten_start
 from tests.commands.project import Project
 from tests.in_process import engine

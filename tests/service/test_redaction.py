@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from scrapy.settings import Settings
 
-from site_spider.engine import log_record
+from site_spider.engine import scrapy_parts
 from site_spider.service.redaction import redact_logs
 
 SECRET = "m4rk3d-s3cr3t"
@@ -44,10 +44,10 @@ def test_other_records_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_a_crawl_that_has_its_records_escaped_keeps_what_hides_secrets() -> None:
     """Scrapy makes its log formatter later."""
-    log_record.install()
+    scrapy_parts.install()
     redact_logs(Settings({"MAIL_PASS": SECRET}))
     hiding = logging.getLogRecordFactory()
-    log_record.install()
+    scrapy_parts.install()
     assert logging.getLogRecordFactory() is hiding
     made = hiding("scrapy", logging.INFO, "", 0, "It says %s", (f"{SECRET}\x1b",), None)
     assert made.getMessage() == "It says ***\\x1b"

@@ -17,7 +17,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.engine.parts import part_of
+from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import LogUnavailable
 from site_spider.ledger.ledger import Outcome
 from site_spider.observe.document import is_conserved

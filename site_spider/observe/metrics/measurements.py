@@ -17,7 +17,7 @@ from site_spider import options
 from site_spider.download.names import LOOKUPS
 from site_spider.download.proxies.service import ProxyService
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
-from site_spider.engine.middlewares import ROBOTS_COUNTED
+from site_spider.engine.scrapy_parts import ROBOTS_COUNTED
 from site_spider.frontier.retry import BACKOFFS_COUNTED, REDIRECTS_COUNTED
 from site_spider.histogram import Histogram
 from site_spider.intake.suspects import Quarantine
