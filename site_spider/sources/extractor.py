@@ -9,18 +9,53 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from site_spider.errors import SiteSpiderError
-from site_spider.sources.extraction import MAX_PAGE_CHARS, Extracted, FoundLink
-from site_spider.sources.frames import MAX_FRAME_BYTES, SIZES, frame
+from site_spider.page.decode import BodyLimits
+from site_spider.page.links import read_text
+from site_spider.sources.extraction import MAX_PAGE_CHARS, Extracted, FoundLink, SourcePage, extract
 from site_spider.sources.model import Source
+
+# --- frames ----------------------------------------------------------------------------------------------
+# What the crawl and the process that extracts send each other: a JSON object, and bytes behind it.
+
+
+MAX_FRAME_BYTES: Final = 64_000_000
+SIZES: Final = struct.Struct("!II")  # bytes of the JSON, and behind it
+
+
+def frame(head: dict[str, Any], body: bytes = b"") -> bytes:
+    """What goes before the body, which is sent by itself."""
+    said = json.dumps(head).encode()
+    return SIZES.pack(len(said), len(body)) + said
+
+
+def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
+    """The next one; None at the end."""
+    sizes = stream.read(SIZES.size)
+    if len(sizes) < SIZES.size:
+        return None
+    head_bytes, body_bytes = SIZES.unpack(sizes)
+    said = stream.read(head_bytes)
+    body = stream.read(body_bytes)
+    if len(said) + len(body) < head_bytes + body_bytes:
+        return None
+    return json.loads(said), body
+
+
+def write_frame(connection: socket.socket, head: dict[str, Any]) -> None:
+    """One without a body."""
+    connection.sendall(frame(head))
+
 
 _PACKAGES = Path(__file__).resolve().parents[2]
 CPU_SECONDS = 2.0  # of one page
@@ -109,7 +144,7 @@ def _started(connection: socket.socket) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PACKAGES), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
-        [sys.executable, "-m", "site_spider.sources.worker"],
+        [sys.executable, "-m", "site_spider.sources.extractor"],
         stdin=connection.fileno(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -158,3 +193,68 @@ class Extractor:
     async def _end(self) -> int | None:
         process, self._process = self._process, None
         return None if process is None else await process.end()
+
+
+# --- worker ----------------------------------------------------------------------------------------------
+# The process that extracts: one page after the other, each within a limit of CPU time.
+#
+# An XPath on a page made for it can take minutes inside of libxml2, where no other thread can stop it. So
+# the system does: a timer of the process ends it. Whoever sent the page sees the end of the connection. It
+# speaks on its standard input, a socket: frames of a JSON head and bytes, see `frames`.
+
+
+MEMORY_BYTES = 1_000_000_000
+
+
+def serve(connection: socket.socket) -> None:
+    """Answer until the other side closes."""
+    sources: dict[str, Source] = {}
+    with connection, connection.makefile("rb") as stream:
+        while (frame := read_frame(stream)) is not None:
+            head, body = frame
+            if "source" in head:
+                sources[head["name"]] = Source.model_validate(head["source"], strict=False)
+            signal.setitimer(signal.ITIMER_PROF, head["seconds"])
+            answer = _answered(head, body, sources[head["name"]])
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            write_frame(connection, answer)
+
+
+def _answered(head: dict[str, Any], body: bytes, source: Source) -> dict[str, Any]:
+    try:
+        return _answer(head, body, source)
+    except MemoryError:
+        raise  # a new process begins without what this page has left
+    except Exception as error:  # noqa: BLE001 - a page ends nothing but itself
+        said = f"{source.name} could not be applied: {type(error).__name__}: {str(error)[:200]!a}"
+        return {"items": [], "links": [], "notes": [], "lost": [said]}
+
+
+def _answer(head: dict[str, Any], body: bytes, source: Source) -> dict[str, Any]:
+    text, encoding = _decoded(body, head["content_type"])
+    page = SourcePage(head["url"], text, encoding, follow_nofollow=head["follow_nofollow"])
+    found = extract(source, page, wants_links=head["wants_links"])
+    return {"items": found.items, "links": found.links, "notes": found.notes, "lost": found.lost}
+
+
+def _decoded(body: bytes, content_type: str | None) -> tuple[str, str]:
+    steps = read_text(body, content_type, BodyLimits(max_bytes=1), MAX_PAGE_CHARS)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value.read, end.value.encoding
+
+
+def main() -> None:
+    """With the connection as standard input."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the crawl, which closes the connection
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    serve(socket.socket(fileno=sys.stdin.fileno()))
+
+
+if __name__ == "__main__":
+    main()

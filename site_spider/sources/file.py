@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.page.url import check_url, host_of
 from site_spider.sources import model
-from site_spider.sources.patterns import sound
+from site_spider.sources.model import sound
 from site_spider.text import shown
 
 MAX_FILE_BYTES = 262_144

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from site_spider.errors import ConfigError
 from site_spider.sources.file import BadSource, Mistake, read_source, source_files, stamp_of
-from site_spider.sources.model import Source
-from site_spider.sources.patterns import any_matches
+from site_spider.sources.model import Source, any_matches
 from site_spider.text import plural
 
 logger = logging.getLogger(__name__)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
 from typing import Annotated, Any, Literal, Self
 
+import jmespath as jmes
+import re2
+from cssselect import SelectorError
+from lxml import etree
+from parsel.csstranslator import HTMLTranslator
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -17,29 +25,117 @@ from pydantic import (
     model_validator,
 )
 
-from site_spider.sources import patterns, selectors
 from site_spider.text import shown
+
+# --- patterns --------------------------------------------------------------------------------------------
+# Regular expressions of users, on RE2: linear in the text, whatever the pattern is.
+
+
+_LONGEST_PATTERN = 1_000  # characters
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.max_mem = 8_000_000  # bytes of one compiled pattern; more is refused
+
+
+@lru_cache(maxsize=4096)
+def compiled(pattern: str) -> Any:
+    """The pattern. Raises ValueError for what RE2 does not take, such as a look-ahead."""
+    if len(pattern) > _LONGEST_PATTERN:
+        raise ValueError(
+            f"the pattern has {len(pattern)} characters, but {_LONGEST_PATTERN} at most are taken"
+        )
+    try:
+        return re2.compile(pattern, _OPTIONS)
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        said = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(f"RE2 does not take the pattern: {said}") from None
+
+
+def any_matches(patterns: Iterable[str], text: str) -> bool:
+    """Whether one of the patterns is found in the text."""
+    text = sound(text)
+    return any(compiled(pattern).search(text) for pattern in patterns)
+
+
+def sound(text: str) -> str:
+    """The text without what UTF-8 cannot hold: RE2 works on UTF-8."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def found(pattern: str, text: str, most: int) -> list[str]:
+    """Of each match the first group, or all of it where the pattern has no group; None is left out."""
+    expression = compiled(pattern)
+    group = 1 if expression.groups else 0
+    matches = (match.group(group) for match in islice(expression.finditer(sound(text)), most))
+    return [match for match in matches if match is not None]
+
+
+# --- selectors -------------------------------------------------------------------------------------------
+# Selectors of users, compiled once. XPath has no regular expressions here: EXSLT's are not RE2.
+
+
+_LONGEST = 2_000  # characters
+_KEPT = 4096  # compiled selectors
+_translator = HTMLTranslator()
+
+
+def _check_length(text: str) -> None:
+    if len(text) > _LONGEST:
+        raise ValueError(f"it has {len(text)} characters, but {_LONGEST} at most are taken")
+
+
+@lru_cache(maxsize=_KEPT)
+def css(text: str) -> Any:
+    """As `xpath`. Raises ValueError."""
+    _check_length(text)
+    try:
+        return xpath(_translator.css_to_xpath(text))
+    except (SelectorError, RecursionError) as error:
+        raise ValueError(f"{text!r} is no CSS selector: {error}") from None
+
+
+@lru_cache(maxsize=_KEPT)
+def xpath(text: str) -> Any:
+    """What gives the elements, texts or value for an element. Raises ValueError."""
+    try:
+        found = etree.XPath(text, regexp=False, smart_strings=False)
+        found(etree.Element("html"))  # a function that does not exist is found here alone
+    except (etree.XPathError, RecursionError) as error:
+        raise ValueError(f"{text!r} is no XPath: {error}") from None
+    return found
+
+
+@lru_cache(maxsize=_KEPT)
+def jmespath(text: str) -> Any:
+    """What gives the value for JSON. Raises ValueError."""
+    _check_length(text)
+    try:
+        return jmes.compile(text)
+    except (jmes.exceptions.JMESPathError, RecursionError) as error:
+        raise ValueError(f"{text!r} is no JMESPath: {str(error).splitlines()[0]}") from None
+
 
 MOST = 100  # of anything that a file lists
 
 
 def _pattern(text: str) -> str:
-    patterns.compiled(text)
+    compiled(text)
     return text
 
 
 def _css(text: str) -> str:
-    selectors.css(text)
+    css(text)
     return text
 
 
 def _xpath(text: str) -> str:
-    selectors.xpath(text)
+    xpath(text)
     return text
 
 
 def _jmespath(text: str) -> str:
-    selectors.jmespath(text)
+    jmespath(text)
     return text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import re2
 
-from site_spider.sources.patterns import compiled, sound
+from site_spider.sources.model import compiled, sound
 
 _MAX_MEMORY_BYTES = 32_000_000
 _OPTIONS = re2.Options()

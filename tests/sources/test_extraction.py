@@ -11,6 +11,7 @@ import yaml
 
 from site_spider.sources.extraction import (
     MAX_ITEMS,
+    MAX_TEXT_CHARS,
     MAX_VALUES,
     NEXT_PAGE,
     Extracted,
@@ -20,7 +21,6 @@ from site_spider.sources.extraction import (
 )
 from site_spider.sources.file import parse_source
 from site_spider.sources.model import Source
-from site_spider.sources.values import MAX_TEXT_CHARS
 
 URL = "http://shop.test/catalogue/list.html"
 HTML = """

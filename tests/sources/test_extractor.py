@@ -10,11 +10,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from site_spider.sources import worker
+from site_spider.sources import extractor as worker
 from site_spider.sources.extraction import FoundLink
-from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
+from site_spider.sources.extractor import Extractor, NotExtracted, PageBody, frame, read_frame
 from site_spider.sources.file import parse_source
-from site_spider.sources.frames import frame, read_frame
 
 SOURCE = b"""
 match: {hosts: [shop.test]}
