@@ -59,7 +59,6 @@ SET_FROM_OUTSIDE = {
     "service/ending.py": {"self._crawler.spider": "our commands read the exit code from the spider"},
     "service/redaction.py": {"record": "logging formats a record of which parts are replaced"},
     "spiders/crawl_spider.py": {"result": _RESULT, "job": _RECORDS},
-    "spiders/page_result.py": {"result": _RESULT},
     "runtime.py": {"threading": _HOOK},
 }
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable
+import re
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC
+from fnmatch import fnmatchcase
 from functools import cached_property
+from json.encoder import encode_basestring as quoted
 from typing import Any, ClassVar, Self
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
-from scrapy.http import Response
+from scrapy.http import Headers, Response
 from scrapy.settings import BaseSettings
 from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.spiders import SitemapSpider
 from twisted.python.failure import Failure
 
-from site_spider import meta_keys, options
+from site_spider import meta_keys, options, runtime
 from site_spider.download.bodies import LARGE_BYTES, Bodies
+from site_spider.download.proxies.service import proxied_by
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns, run_through
@@ -26,7 +32,7 @@ from site_spider.engine.scrapy_parts import part_of, quick_request
 from site_spider.frontier.retry import describe_exception, describe_retries, describe_status
 from site_spider.frontier.waiter import LinksInHand, source_of
 from site_spider.ledger.completion import Completion, Job, job_of
-from site_spider.page.decode import BodyLimits
+from site_spider.page.decode import BodyLimits, media_type
 from site_spider.page.links import Page, read_page
 from site_spider.page.url import SCOPES, host_of, in_scope, is_safe, site_of
 from site_spider.results.document import Result, page_of
@@ -37,13 +43,149 @@ from site_spider.service.environment import apply_environment
 from site_spider.service.scrapy_settings import check_scrapy_settings
 from site_spider.service.setting_names import check_names
 from site_spider.service.spider_settings import apply_custom_settings
-from site_spider.sources.extraction import Extracted
-from site_spider.sources.extractor import Extractor, PageBody
+from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
+from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
-from site_spider.spiders import by_source, sitemaps
-from site_spider.spiders.page_result import content_type_of, describe_request, describe_response
 from site_spider.tasks.states import rules_of
+
+# --- by source -------------------------------------------------------------------------------------------
+# What a source makes of a page: items, and requests for the links that its rules find.
+
+
+_LONGEST = 1_000  # characters of a description
+
+
+async def extracted(extractor: Extractor, source: Source, page: PageBody) -> Extracted:
+    """What the source finds; a page that takes too long has nothing but the reason."""
+    try:
+        return await extractor.extract(source, page)
+    except NotExtracted as error:
+        return Extracted(lost=[str(error)])
+
+
+def describe(found: Extracted) -> str | None:
+    """What the result of the page says of items that are left out."""
+    return f"not extracted: {'; '.join(found.lost)}"[:_LONGEST] if found.lost else None
+
+
+def requests_of_source(
+    source: Source, found: Extracted, response: Response, scope: str, anchor: str
+) -> Iterator[Request]:
+    """For the links within the scope, and for those to hosts of the source."""
+    urls = {link.url for link in found.links}
+    wanted = set(in_scope(scope, anchor, urls)) | {url for url in urls if _is_host_of(source, host_of(url))}
+    for link in found.links:
+        if link.url in wanted and (request := _request(source, link, response)) is not None:
+            yield request
+
+
+def _is_host_of(source: Source, host: str) -> bool:
+    return any(fnmatchcase(host, pattern) for pattern in source.match.hosts)
+
+
+def _request(source: Source, link: FoundLink, response: Response) -> Request | None:
+    if link.rule == NEXT_PAGE:
+        number = response.meta.get(meta_keys.PAGE_NUMBER, 1) + 1
+        within = source.pagination is not None and number <= source.pagination.limit
+        return Request(link.url, meta={meta_keys.PAGE_NUMBER: number}) if within else None
+    rule = (source.follow or ())[link.rule]
+    if rule.to is None:
+        return Request(link.url)
+    return Request(link.url, meta={meta_keys.TO_TOPIC: rule.to, meta_keys.LEAF: rule.not_extract})
+
+
+# --- sitemaps --------------------------------------------------------------------------------------------
+# Sitemaps as seeds, for spiders mixed with Scrapy's SitemapSpider.
+
+
+_BEGINNING_BYTES = 4_096  # in which the root element stands, behind comments
+_ROOT = re.compile(rb"<(?:[\w.-]+:)?(?:urlset|sitemapindex)[\s>/]")
+_GZIP = b"\x1f\x8b\x08"
+
+
+def callback_names(spider: SitemapSpider) -> Iterator[str]:
+    """Methods of the spider that get the pages of its sitemaps, and the sitemaps of an index."""
+    yield "_parse_sitemap"
+    for _pattern, callback in spider.sitemap_rules:
+        name = callback if isinstance(callback, str) else getattr(callback, "__name__", "")
+        if getattr(getattr(spider, name, None), "__self__", None) is spider:
+            yield name
+
+
+def looks_like_sitemap(response: Response) -> bool:
+    """Whether a page is a sitemap, an index of sitemaps, or a robots.txt, which names some."""
+    if not 200 <= response.status < 300:
+        return False
+    return response.url.endswith("/robots.txt") or bool(_ROOT.search(_beginning(response.body)))
+
+
+def is_large(response: Response) -> bool:
+    """Whether it takes long to read."""
+    return len(response.body) >= LARGE_BYTES or response.body.startswith(_GZIP)
+
+
+def _beginning(body: bytes) -> bytes:
+    if not body.startswith(_GZIP):
+        return body[:_BEGINNING_BYTES]
+    try:
+        return zlib.decompressobj(31).decompress(body[:_BEGINNING_BYTES], _BEGINNING_BYTES)
+    except zlib.error:
+        return b""
+
+
+# --- page result -----------------------------------------------------------------------------------------
+# What the result of a page says of the answer.
+
+
+_TYPE_BYTES = 1_024  # of a Content-Type; no type is longer
+
+
+def describe_response(result: Result, response: Response, page: Page) -> None:
+    """Fill in what the answer says."""
+    assert response.headers is not None
+    result.status = response.status
+    result.headers = headers_json(response.headers)
+    result.body = page.kept.text
+    result.body_base64 = page.kept.base64
+    result.body_truncated = page.kept.truncated
+    result.description = describe_status(response.status)
+    if result.description and (reason := response.meta.get(meta_keys.NOT_FOLLOWED)):
+        result.description += f", not followed: {reason}"
+    if result.description:
+        result.description += describe_retries(response.meta)
+    result.final_url = response.url
+    result.content_type = media_type(content_type_of(response)) or None
+    result.encoding = page.encoding if response.body else None
+    result.response_size = len(response.body)
+    latency_seconds = response.meta.get("download_latency")
+    result.latency_ms = None if latency_seconds is None else round(latency_seconds * 1000, 1)
+
+
+def describe_request(result: Result, request: Request, spider: str) -> None:
+    """Fill in what is known of the last attempt, whatever came of it."""
+    result.retries = request.meta.get("retry_times", 0)
+    result.redirects = request.meta.get("redirect_times", 0)
+    result.final_url = request.url
+    result.proxy = proxied_by(request)
+    result.spider = spider
+    result.fetched_at = runtime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def headers_json(headers: Headers) -> str:
+    """A JSON object of name -> list of values, in the order of the answer, repeated ones intact."""
+    lines = [
+        f"{quoted(name.decode('latin-1'))}: [{', '.join([quoted(v.decode('latin-1')) for v in values])}]"
+        for name, values in dict.items(headers)
+    ]
+    return f"{{{', '.join(lines)}}}"
+
+
+def content_type_of(response: Response) -> str | None:
+    """The header Content-Type, if there is one."""
+    value = response.headers.get("Content-Type") if response.headers else None
+    return None if value is None else value[:_TYPE_BYTES].decode("latin-1")
+
 
 # ruff: noqa: ERA001 - the settings that people edit here stand commented out
 
@@ -84,7 +226,7 @@ class SeedSpider(Spider):
         check_scrapy_settings(crawler.settings)
         spider = super().from_crawler(crawler, *args, **kwargs)
         if isinstance(spider, SitemapSpider):  # so that links of a long sitemap can be spilled
-            spider.seed_callbacks = (*spider.seed_callbacks, *sitemaps.callback_names(spider))
+            spider.seed_callbacks = (*spider.seed_callbacks, *callback_names(spider))
         spider.link_scope = options.choice(crawler.settings, "SITE_LINK_SCOPE", SCOPES)
         site_of("example.com")  # reads the list of suffixes now, and not while crawling
         spider.follow_nofollow = options.boolean(crawler.settings, "SITE_FOLLOW_NOFOLLOW")
@@ -133,8 +275,8 @@ class SeedSpider(Spider):
         if source is not None and result.description is None and page.encoding is not None:
             found = await self._extracted(source, response, wants_links=wants_links)
             items = found.items
-            requests += by_source.requests(source, found, response, self._scope_of(job), anchor)
-            result.description = by_source.describe(found)
+            requests += requests_of_source(source, found, response, self._scope_of(job), anchor)
+            result.description = describe(found)
         if in_hand is not None:
             in_hand.found(response.request, len(requests))
         if self.page_results or result.description is not None or job is None:
@@ -152,7 +294,7 @@ class SeedSpider(Spider):
             return Extracted()
         kind = content_type_of(response)
         page = PageBody(response.url, response.body, kind, wants_links, self.follow_nofollow)
-        found = await by_source.extracted(extractor, source, page)
+        found = await extracted(extractor, source, page)
         for said in found.notes:
             self.logger.debug("%s: %s", response.url, said)
         return found
@@ -170,7 +312,7 @@ class SeedSpider(Spider):
         return super().parse_with_rules(response, callback, cb_kwargs, follow)  # type: ignore[misc]
 
     async def _parse_page_or_sitemap(self, response: Response) -> Any:
-        is_sitemap = sitemaps.is_sitemap(response)
+        is_sitemap = looks_like_sitemap(response)
         output = (self._parse_sitemap if is_sitemap else engine_hooks.default_callback(self))(response)
         return await output if inspect.isawaitable(output) else output
 
@@ -180,7 +322,7 @@ class SeedSpider(Spider):
         if not self._wants_links(response, job_of(response.request)):
             return
         read, turns = super()._parse_sitemap, self._turns  # type: ignore[misc]
-        if sitemaps.is_large(response):
+        if is_large(response):
             await self._turn(response)
             requests = await asyncio.to_thread(lambda: list(read(response)))
         else:
