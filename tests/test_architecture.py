@@ -55,7 +55,7 @@ SET_FROM_OUTSIDE = {
     "page/decode.py": {"decoder": "Python's decoders change how they take errors only so"},
     "results/results.py": {"job.root": _RECORDS, "result": _RESULT, "job": _RECORDS},
     "results/failures.py": {"job": _RECORDS},
-    "tasks/leaving.py": {"root": _RECORDS, "job": _RECORDS},
+    "tasks/moving.py": {"root": _RECORDS, "job": _RECORDS},
     "service/ending.py": {"self._crawler.spider": "our commands read the exit code from the spider"},
     "service/redaction.py": {"record": "logging formats a record of which parts are replaced"},
     "spiders/crawl_spider.py": {"result": _RESULT, "job": _RECORDS},

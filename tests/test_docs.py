@@ -22,7 +22,7 @@ from site_spider.results.document import MARK, Result
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import supervisor
 from site_spider.spiders.crawl_spider import SeedSpider
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.follower import TaskTopics
 from tests.in_process.engine import ANSWERS, crawl, page
 from tools.docs import commands, module_map
 

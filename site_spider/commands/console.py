@@ -19,8 +19,8 @@ from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters.letters import topic_of
 from site_spider.service import plugins
 from site_spider.service.config import check_ends_are_told
-from site_spider.tasks.put_back import PutBackTasks
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.desk import PutBackTasks
+from site_spider.tasks.follower import TaskTopics
 
 _DEFAULT_PORT = 8787
 

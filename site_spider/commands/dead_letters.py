@@ -16,8 +16,8 @@ from site_spider.dead_letters.replay import Replay
 from site_spider.errors import TopicMissing
 from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins as parts
-from site_spider.tasks.put_back import PutBackTasks
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.desk import PutBackTasks
+from site_spider.tasks.follower import TaskTopics
 
 __name__ = "site_spider.commands.dead-letters"  # Scrapy names the command after it
 

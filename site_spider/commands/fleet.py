@@ -10,7 +10,7 @@ from site_spider import options
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.seed.tiers import CrawlTopics
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.follower import TaskTopics
 
 
 def add_group_options(parser: argparse.ArgumentParser) -> None:

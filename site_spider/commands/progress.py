@@ -26,7 +26,7 @@ from site_spider.service import exit_code
 from site_spider.service import plugins as parts
 from site_spider.service.check import check_crawl
 from site_spider.service.log_lines import processes_of
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.follower import TaskTopics
 
 _CHECK_SECONDS = 10.0
 _MEASURE_SECONDS = 1.0

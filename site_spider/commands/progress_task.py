@@ -8,7 +8,7 @@ from typing import Any
 from site_spider.commands.tasks.waiting import in_parked_topic, in_seed_topic
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.follower import TaskTopics
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from site_spider.intake import intake
 from site_spider.observe.lag import LagGate, group_gate
 from site_spider.service import plugins as parts
 from site_spider.service.config import check_ends_are_told
-from site_spider.tasks.closing import TaskProducer
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.control_log import TaskProducer
+from site_spider.tasks.follower import TaskTopics
 from site_spider.text import for_log
 
 _CHECK_SECONDS = 10.0

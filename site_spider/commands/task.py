@@ -12,8 +12,8 @@ from site_spider.errors import SeedError
 from site_spider.seed.fields import identifier
 from site_spider.service import plugins as parts
 from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import BadTask
-from site_spider.tasks.topics import TaskTopics
 
 _CHECK_SECONDS = 10.0
 

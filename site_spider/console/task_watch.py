@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
-from site_spider.tasks.bad_records import BadRecords
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import Endings
-from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.orders import Ordered, TaskOrders
-from site_spider.tasks.overview import TaskFacts, TaskOverview
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.desk import Ordered, TaskDesk, TaskFacts, TaskOrders, TaskOverview
+from site_spider.tasks.follower import BadRecords, TaskTopics
 
 VERBS = ("pause", "resume", "cancel", "close", "set")
 _POLL_SECONDS = 0.2

@@ -22,7 +22,7 @@ from site_spider.contracts.seed_log import SeedLog, Topics, each_topic
 from site_spider.errors import SiteSpiderError, TopicMissing
 from site_spider.observe.progress import of_partition, of_topics
 from site_spider.seed.tiers import TOPIC
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.follower import TaskTopics
 
 logger = logging.getLogger(__name__)
 

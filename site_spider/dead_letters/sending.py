@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from site_spider.contracts.seed_log import Message, MessagePlace, Producer
 from site_spider.errors import SinkRejected
-from site_spider.tasks.put_back import PutBackTasks
+from site_spider.tasks.desk import PutBackTasks
 
 TRUNCATED = "truncated_from_bytes"  # the header of a dead letter that does not hold the whole message
 

@@ -19,7 +19,7 @@ from site_spider.observe.pauses import Pauses
 from site_spider.observe.seed_times import SeedTimes
 from site_spider.observe.tasks import TaskSums
 from site_spider.results.results import Sinks
-from site_spider.tasks.clock import BrokerClock
+from site_spider.tasks.board import BrokerClock
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from site_spider.results.batch import BatchLimits
 from site_spider.results.held import LONGEST_SPAN_OFFSETS
 from site_spider.seed.seed import FORBIDDEN_META
 from site_spider.seed.tiers import CrawlTopics, Tiers
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.follower import TaskTopics
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
 STATS_TO = "SITE_STATS_TO"

@@ -20,8 +20,8 @@ from site_spider.seed.seed import seed_message
 from site_spider.service import plugins
 from site_spider.service.config import check_ends_are_told
 from site_spider.service.environment import apply_environment
-from site_spider.tasks.closing import TaskProducer
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.control_log import TaskProducer
+from site_spider.tasks.follower import TaskTopics
 from site_spider.text import refused
 
 _MOST_UNDER_WAY = 5_000

@@ -11,11 +11,9 @@ from site_spider.service.config import ServiceSettings
 from site_spider.service.task_wiring import TaskRecords
 from site_spider.service.webhook_guard import guard_of
 from site_spider.tasks import webhook
-from site_spider.tasks.bad_records import BadRecords
-from site_spider.tasks.ends import OverTasks, TaskEnds
-from site_spider.tasks.notices import Notices
-from site_spider.tasks.teller import Teller
-from site_spider.tasks.tracker import Tracker
+from site_spider.tasks.ends import Notices, OverTasks, TaskEnds, Tracker
+from site_spider.tasks.follower import BadRecords
+from site_spider.tasks.tasks import Teller
 
 
 def build_ends(

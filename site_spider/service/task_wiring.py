@@ -15,22 +15,15 @@ from site_spider.intake.intake import LoopCalls
 from site_spider.intake.room import PollRoom
 from site_spider.ledger.completion import Completion
 from site_spider.service.config import ServiceSettings
-from site_spider.tasks.board import Board
-from site_spider.tasks.clock import BrokerClock, TimeLimits
-from site_spider.tasks.control import Control
-from site_spider.tasks.control_follower import ControlFollower
+from site_spider.tasks.board import Board, BrokerClock, TimeLimits
+from site_spider.tasks.control import Control, ControlFollower
 from site_spider.tasks.control_log import Endings
-from site_spider.tasks.follower import Follower
-from site_spider.tasks.gate import TaskGate
-from site_spider.tasks.leaving import Leaving
-from site_spider.tasks.overtaking import KnownTasks, Overtaking, Window
-from site_spider.tasks.page_log import PageLog
-from site_spider.tasks.parking import Parking
-from site_spider.tasks.rates import GroupRates, Send
-from site_spider.tasks.return_watch import ReturnWatch
+from site_spider.tasks.follower import Follower, TaskTopics
+from site_spider.tasks.moving import Leaving, Parking
+from site_spider.tasks.page_counts import PageLog
+from site_spider.tasks.rates import GroupRates, KnownTasks, Overtaking, Send, Window
 from site_spider.tasks.states import TaskStates
-from site_spider.tasks.tasks import Tasks, process_name
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.tasks import ReturnWatch, TaskGate, Tasks, process_name
 
 
 class TaskRecords(NamedTuple):

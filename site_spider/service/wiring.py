@@ -61,10 +61,10 @@ from site_spider.service.stop import Stop
 from site_spider.service.task_ends import build_ends
 from site_spider.service.task_wiring import build_gate, build_overtaking, build_records, build_tasks, shares
 from site_spider.sources.extractor import Extractor
-from site_spider.tasks.leaving import Leaving
+from site_spider.tasks.ends import Tracker
+from site_spider.tasks.moving import Leaving
 from site_spider.tasks.pages import TaskPages
-from site_spider.tasks.sourced import with_source
-from site_spider.tasks.tracker import Tracker
+from site_spider.tasks.tasks import with_source
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
 

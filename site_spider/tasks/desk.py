@@ -2,21 +2,240 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import Producer, SeedLog
+from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import ConfigError, TopicMissing
-from site_spider.tasks.board import CANCELLED, SEPARATOR, VERSION_HEADER, Board, Cancelled, note_key
-from site_spider.tasks.clock import BrokerClock
-from site_spider.tasks.closing import TaskProducer, read_endings
-from site_spider.tasks.follower import read_board
-from site_spider.tasks.overview import TaskOverview
-from site_spider.tasks.record import BadTask, Task
-from site_spider.tasks.returning import put_back
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.board import (
+    CANCELLED,
+    SEPARATOR,
+    VERSION_HEADER,
+    Board,
+    BrokerClock,
+    Cancelled,
+    note_key,
+)
+from site_spider.tasks.control_log import Endings, TaskProducer, read_endings
+from site_spider.tasks.ending import SeedCounts, TaskEnding
+from site_spider.tasks.follower import TaskTopics, read_board
+from site_spider.tasks.moving import put_back
+from site_spider.tasks.record import BadTask, Phase, Task, changed, in_state, usual_task
+
+# --- put back --------------------------------------------------------------------------------------------
+# Says of dead letters that are put back which tasks go on with them.
+#
+# Of a task whose end was told they begin the next generation. It is closed again when all of them are in
+# the topic, if it was closed before.
+
+
+class _Going(NamedTuple):
+    producer: TaskProducer
+    was_closed: bool
+
+
+class PutBackTasks:
+    """Of one run of the command. Blocks."""
+
+    def __init__(self, log: SeedLog, producer: Producer, topics: TaskTopics) -> None:
+        self._log = log
+        self._producer = producer
+        self._topics = topics
+        self._endings = read_endings(log, topics)
+        self._going: dict[str, _Going] = {}
+
+    def before(self, topic: str, value: bytes | None) -> str | None:
+        """A message is about to be sent; its task, if that is known."""
+        task_id = _task_of(value) if topic in self._topics.all_seeds else None
+        if task_id is None or (ending := self._endings.get(task_id)) is None:
+            return None
+        if task_id not in self._going:
+            producer = TaskProducer(self._log, self._producer, self._topics, task_id)
+            producer.begin()
+            self._going[task_id] = _Going(producer, ending.is_closed or ending.is_told)
+        return task_id
+
+    def sent(self, task_id: str | None, place: MessagePlace) -> None:
+        """It is durable there."""
+        if task_id is not None:
+            self._going[task_id].producer.sent(place)
+
+    def end(self) -> None:
+        """All of them are."""
+        for going in self._going.values():
+            going.producer.end(closes=going.was_closed)
+        self._going.clear()
+
+
+def _task_of(value: bytes | None) -> str | None:
+    """What the message says, whether it is a valid seed or not."""
+    try:
+        document = json.loads(value or b"")
+        task_id = document["meta"]["task_id"] if "meta" in document else document["task_id"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return task_id if isinstance(task_id, str) and task_id else None
+
+
+# --- overview --------------------------------------------------------------------------------------------
+# What is known of each task: the one place that lists, shows, waits, events and the console have it from.
+#
+# Before the end a task is as the task topic says, and its seeds are those that the control log has counted.
+# Once the end of a generation is told, state and numbers are those of its event, up to a new generation.
+
+
+BUDGETS = ("page_budget", "byte_budget", "time_budget")
+_ENDS = ("done", "cancelled", "expired")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """One task at a moment."""
+
+    task_id: str
+    state: str  # running, paused, cancelled, expired; done, cancelled or expired once its end was told
+    reason: str  # by command, or the budget that is spent
+    is_ended: bool  # the end of its generation was told
+    is_closed: bool  # no more seeds are produced
+    generation: int
+    seeds: Mapping[str, int]  # those that producers sent and that have ended, by outcome
+    moved: Mapping[str, int]  # messages: spilled, returned, links
+    is_partial: bool  # seeds that were done before the task was known are not in these numbers
+    pages: int
+    bytes: int
+    parked: int  # messages
+    pages_begun: int
+    links_filtered: int
+    links_cancelled: int
+    declared: Task | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it begins any more: it has ended, or will as cancelled or expired."""
+        return self.is_ended or self.state in _ENDS
+
+    @property
+    def weight(self) -> float:
+        """Its share beside others."""
+        return 1.0 if self.declared is None else self.declared.weight
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it waits for a larger budget."""
+        return self.state == "paused" and self.reason in BUDGETS
+
+    def said(self) -> str:
+        """Its numbers, for people."""
+        seeds = ", ".join(f"{count} {name}" for name, count in self.seeds.items())
+        moved = ", ".join(f"{count} {name}" for name, count in self.moved.items())
+        return (
+            f"seeds: {seeds or 'none'}; {f'moved: {moved}; ' if moved else ''}pages: {self.pages}"
+            f"{' (partial)' if self.is_partial else ''}"
+        )
+
+    def numbers(self) -> dict[str, Any]:
+        """Its counts, for programs."""
+        return {
+            "seeds": dict(self.seeds),
+            "moved": dict(self.moved),
+            "partial": self.is_partial,
+            "pages": self.pages,
+            "bytes": self.bytes,
+        }
+
+    def document(self) -> dict[str, Any]:
+        """For programs: what was declared, and all of this."""
+        task = self.declared or usual_task(self.task_id)
+        return {
+            **task.model_dump(mode="json"),
+            "declared": self.declared is not None,
+            "state": self.state,
+            "reason": self.reason,
+            "closed": self.is_closed,
+            "ended": self.is_ended,
+            "generation": self.generation,
+            **self.numbers(),
+            "pages_begun": self.pages_begun,
+            "parked": self.parked,
+            "links_filtered": self.links_filtered,
+            "links_cancelled": self.links_cancelled,
+        }
+
+
+class TaskOverview:
+    """Of what was read of the task topic and of the control log; it copies nothing."""
+
+    def __init__(self, board: Board, endings: Endings) -> None:
+        self._board = board
+        self._endings = endings
+
+    def __iter__(self) -> Iterator[TaskFacts]:
+        """All tasks that somebody declared, closed or began to produce, by name."""
+        return (self.of(task_id) for task_id in sorted({*self._board.tasks, *self._endings}))
+
+    def knows(self, task_id: str) -> bool:
+        """Whether somebody declared it, closed it or began to produce it."""
+        return task_id in self._board.tasks or self._endings.get(task_id) is not None
+
+    def of(self, task_id: str) -> TaskFacts:
+        """One task; of one that nobody knows there is nothing."""
+        board, ending = self._board, self._endings.get(task_id) or TaskEnding()
+        used, phase = board.used(task_id), self._phase(task_id, ending)
+        counts, is_partial = ending.counts(), ending.is_partial
+        pages, size_bytes = max(used.pages, counts.pages), max(used.bytes, counts.size_bytes)
+        seeds = SeedCounts.of(counts.seeds if ending.tallies else used.seeds)
+        if (ended := ending.ended) is not None and ending.is_told:
+            event = ended.event
+            phase = Phase(str(event.get("event")))
+            pages, size_bytes = _number(event.get("pages")), _number(event.get("bytes"))
+            seeds, is_partial = _seeds_of(event), event.get("partial") is True
+        return TaskFacts(
+            task_id=task_id,
+            state=phase.name,
+            reason=phase.reason,
+            is_ended=ending.is_told,
+            is_closed=ending.is_closed,
+            generation=ending.generation,
+            seeds=seeds.seeds,
+            moved=seeds.moved,
+            is_partial=is_partial,
+            pages=pages,
+            bytes=size_bytes,
+            parked=board.parked(task_id),
+            pages_begun=used.begun,
+            links_filtered=used.links_filtered,
+            links_cancelled=used.links_cancelled,
+            declared=board.task(task_id),
+        )
+
+    def _phase(self, task_id: str, ending: TaskEnding) -> Phase:
+        """A closed task that has just begun its last page is about to end, and waits for no budget."""
+        phase = self._board.phase(task_id)
+        is_ending = phase.reason in BUDGETS and ending.is_closed and not self._board.has_parked(task_id)
+        return Phase("running") if is_ending else phase
+
+
+def _seeds_of(event: Mapping[str, Any]) -> SeedCounts:
+    """As told; a release before had what moved among the seeds."""
+    seeds, moved = _numbers(event.get("seeds")), _numbers(event.get("moved"))
+    seeds.pop("total", None)
+    found = SeedCounts.of(seeds)
+    return SeedCounts(found.seeds, {**found.moved, **moved})
+
+
+def _numbers(given: object) -> dict[str, int]:
+    named = given.items() if isinstance(given, dict) else ()
+    return {str(name): _number(count) for name, count in named}
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
 
 _MOST_TRIES = 20
 _LOOK_SECONDS = 0.2
@@ -134,3 +353,108 @@ def _keys(log: SeedLog, topic: str, task_ids: Collection[bytes]) -> list[bytes]:
     except TopicMissing:
         return []
     return [key for key, has_value in found.items() if has_value]
+
+
+# --- orders ----------------------------------------------------------------------------------------------
+# What people order of a task: for the commands and the console, in the same words.
+
+
+class Ordered(NamedTuple):
+    """What became of an order, in one sentence; `returned` counts parked messages that were put back."""
+
+    said: str
+    phase: Phase
+    returned: int = 0
+    task: Task | None = None  # as it was changed
+
+
+class TaskOrders:
+    """About one task. Every method blocks, and raises BadTask, ConfigError and LogUnavailable.
+
+    `may_be_new`: the order also goes for a task that nobody knows yet.
+    """
+
+    def __init__(self, desk: TaskDesk, task_id: str, *, may_be_new: bool = False) -> None:
+        self._desk = desk
+        self._task_id = task_id
+        self._may_be_new = may_be_new
+
+    def known(self, *, may_be_new: bool = True) -> TaskFacts:
+        """What is known of the task. Raises BadTask for one that nobody knows."""
+        overview = self._desk.overview()
+        if not overview.knows(self._task_id) and not (may_be_new and self._may_be_new):
+            hint = "; with --new the order also goes for a task that comes later" if may_be_new else ""
+            raise BadTask(
+                f"{self._task_id!r} is not known: it was never declared, closed, or produced with --task-id. "
+                f"scrapy task list names those that were{hint}"
+            )
+        return overview.of(self._task_id)
+
+    def pause(self) -> Ordered:
+        """Nothing of it begins any more."""
+        self._put("paused")
+        return Ordered(f"task {self._task_id} is paused", Phase("paused"))
+
+    def resume(self) -> Ordered:
+        """What was parked comes back."""
+        self._put("running")
+        back = self._desk.put_back(self._task_id)
+        phase = self._desk.board.phase(self._task_id)
+        but = f", but {phase.name}: {phase.reason}" if phase.name == "paused" else ""
+        said = f"task {self._task_id} is resumed, {back} parked messages put back{but}"
+        return Ordered(said, phase, back)
+
+    def cancel(self) -> Ordered:
+        """What has not begun ends."""
+        self._put("cancelled")
+        back = self._desk.put_back(self._task_id)
+        said = f"task {self._task_id} is cancelled, {back} parked messages put back"
+        return Ordered(said, Phase("cancelled"), back)
+
+    def close(self, *, again: bool = False) -> Ordered:
+        """No more seeds of it are produced; `again`: of a task that has ended, for seeds produced since."""
+        desk, task_id, facts = self._desk, self._task_id, self.known()
+        phase = Phase(facts.state, facts.reason)
+        if facts.is_ended and not again:
+            said = f"task {task_id} has ended already ({facts.state}); --again begins its next generation"
+            return Ordered(said, phase)
+        with closing(desk.log.producer()) as producer:
+            TaskProducer(desk.log, producer, desk.topics, task_id).close_for_all(self._has_parked)
+        return Ordered(f"task {task_id} is closed: its end comes when all its seeds are complete", phase)
+
+    def change(self, words: Sequence[str]) -> Ordered:
+        """Fields, each as NAME=VALUE."""
+        change = self.changing(words)
+        change(self._desk.board.task(self._task_id))  # refuses what cannot be used before anything else
+        self.known()
+        task = self._desk.order(self._task_id, change)
+        back = 0 if task.state == "paused" else self._desk.put_back(self._task_id)
+        said = f"task {self._task_id} is changed, {back} parked messages put back"
+        return Ordered(said, self._desk.board.phase(self._task_id), back, task)
+
+    def changing(self, words: Sequence[str]) -> Callable[[Task | None], Task]:
+        """What `change` does to a task that is declared, or is not. Raises BadTask."""
+        if not words:
+            raise BadTask("set needs a change, such as weight=2")
+        is_limit = any(word.startswith("expires=") for word in words)
+        now = self._desk.now() if is_limit else runtime.now(UTC)
+        return lambda before: changed(before or usual_task(self._task_id), words, now)
+
+    def _put(self, state: str) -> None:
+        facts = self.known()
+        if facts.is_ended:
+            raise BadTask(
+                f"{self._task_id!r} has ended ({facts.state}), and nothing changes that; more seeds of it, "
+                "or scrapy task start, begin its next generation"
+            )
+
+        def change(task: Task | None) -> Task:
+            if task is not None and task.state == "cancelled" != state:
+                raise BadTask(f"{self._task_id!r} is cancelled; declare it anew with: scrapy task start")
+            return in_state(task or usual_task(self._task_id), state)
+
+        self._desk.order(self._task_id, change)
+
+    def _has_parked(self) -> bool:
+        self._desk.read()
+        return self._desk.board.has_parked(self._task_id)

@@ -31,12 +31,109 @@ The rules that must stay in sync with this module:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from site_spider.contracts.seed_log import Partition
-from site_spider.tasks.counts import NOTHING, Counts
+from site_spider.ledger.ledger import Outcome
+from site_spider.seed.seed import Seed
+
+# --- counts ----------------------------------------------------------------------------------------------
+# How the messages of a task have ended: counts that can be added up, and what they say of its seeds.
+#
+# Theory of operation. A name of a count is an outcome. A message that is not as its producer sent it has a
+# prefix before it: `link:` for a link that another process found, `moved:` for a seed that was put back
+# after a pause, or went on in another process. A message whose outcome is `spilled` has left, and comes
+# again with a prefix. So each seed of a producer is counted once without `spilled`, wherever it was moved
+# meanwhile.
+
+
+_MOVED_HEADER = "moved"
+MOVED = ((_MOVED_HEADER, b""),)  # headers of a seed that was put back from the parked topic
+_LINK, _MOVED = "link:", "moved:"
+_SPILLED = "spilled"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """`seeds` by name. Times are milliseconds since 1970, 0 for none. Two messages may count one page."""
+
+    seeds: Mapping[str, int] = field(default_factory=dict)
+    first_ms: int = 0
+    last_ms: int = 0
+    pages: int = 0  # that were answered
+    size_bytes: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """The sum; of the times the first and the last."""
+        starts = [count.first_ms for count in (self, other) if count.first_ms]
+        names = {**self.seeds, **other.seeds}
+        return Counts(
+            {name: self.seeds.get(name, 0) + other.seeds.get(name, 0) for name in names},
+            min(starts, default=0),
+            max(self.last_ms, other.last_ms),
+            self.pages + other.pages,
+            self.size_bytes + other.size_bytes,
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """For JSON; `read` is the inverse."""
+        fields = {"seeds": dict(self.seeds), "first": self.first_ms, "last": self.last_ms}
+        return {**fields, "pages": self.pages, "bytes": self.size_bytes}
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Self:
+        """From JSON. Raises KeyError, TypeError, ValueError for anything else."""
+        seeds = {str(name): int(count) for name, count in dict(given["seeds"]).items()}
+        pages, size_bytes = (int(given.get(name, 0)) for name in ("pages", "bytes"))
+        return cls(seeds, int(given["first"]), int(given["last"]), pages, size_bytes)
+
+    @property
+    def as_sent(self) -> int:
+        """How many messages of producers were counted."""
+        return sum(count for name, count in self.seeds.items() if ":" not in name)
+
+
+NOTHING = Counts()
+
+
+def prefix_of(seed: Seed, headers: Sequence[tuple[str, bytes]]) -> str:
+    """What stands before the outcome of a message; empty for a seed as its producer sent it."""
+    if seed.spilled is not None:
+        return _LINK if seed.spilled.is_link or seed.parent_url_id is not None else _MOVED
+    return _MOVED if any(name == _MOVED_HEADER for name, _ in headers) else ""
+
+
+class SeedCounts(NamedTuple):
+    """The counts of a task as they are shown: its seeds by outcome, and apart from them what moved."""
+
+    seeds: dict[str, int]
+    moved: dict[
+        str, int
+    ]  # spilled: messages that left; returned: of these, seeds that came; links: that came
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> Self:
+        """Of counts by name."""
+        seeds: Counter[str] = Counter()
+        moved: Counter[str] = Counter()
+        for name, count in counts.items():
+            kind, _, outcome = name.rpartition(":")
+            moved[{"link": "links", "moved": "returned"}.get(kind, "")] += count
+            if outcome == _SPILLED:
+                moved[_SPILLED] += count
+            elif kind != "link":
+                seeds[outcome] += count
+        del moved[""]
+        ordered = {outcome.value: seeds.pop(outcome.value, 0) for outcome in Outcome}
+        return cls({name: count for name, count in (ordered | seeds).items() if count}, dict(+moved))
+
+    def fields(self) -> dict[str, dict[str, int]]:
+        """For events and programs."""
+        return {"seeds": {**self.seeds, "total": sum(self.seeds.values())}, "moved": self.moved}
+
 
 ALL_PRODUCERS = "*"
 UNKNOWN = -1
@@ -251,3 +348,110 @@ class TaskEnding:
         self.is_closed = False
         self.sending.clear()
         self._words.clear()
+
+
+# --- counting --------------------------------------------------------------------------------------------
+# Counts the seeds of one task in one partition, each once, whoever does it how often.
+#
+# Theory of operation. A seed whose work is done has one hold left, ours. A tally that counts it goes to the
+# control log. When that is read back as valid, the hold is released: the seed is complete, and its offset
+# can be committed. So nothing is committed that was not counted. A crash in between repeats the seed, but
+# the tally says that its offset was counted, so the repeat counts nothing.
+#
+# A tally says which offsets it has counted as a bound and the holes below it. Holes are seeds in flight, so
+# their number is bounded. A process that lost the partition may write a tally late. Then either its version
+# is void, or the new owner's is, and that one builds anew on what it reads. Each offset is in one valid
+# tally.
+
+
+class Counting:
+    """One task in one partition, in one epoch of a process."""
+
+    __slots__ = ("_open", "_partition", "_ready", "_sent", "_uncounted", "_writer")
+
+    def __init__(self, partition: Partition, writer: str) -> None:
+        self._partition = partition
+        self._writer = writer
+        self._open: dict[int, None] = {}  # arrived and not known to be committed, ascending
+        self._uncounted: dict[int, None] = {}  # of these, what no tally has that was read, ascending
+        self._ready: dict[int, Counts] = {}  # of these, what is done but for the counting
+        self._sent = 0  # the version of the tally that is on its way
+
+    def arrived(self, offset: int) -> None:
+        """A seed of the task was polled; offsets ascend."""
+        self._open[offset] = None
+        self._uncounted[offset] = None
+
+    def done(self, offset: int, counts: Counts) -> None:
+        """Nothing is left of its work."""
+        if offset in self._uncounted:
+            self._ready[offset] = counts
+
+    def skipped(self, offset: int) -> None:
+        """It is not to be counted."""
+        self._uncounted.pop(offset, None)
+        self._ready.pop(offset, None)
+
+    def skip_all(self) -> list[int]:
+        """What is done is not to be counted; returns the offsets."""
+        offsets = list(self._ready)
+        for offset in offsets:
+            self.skipped(offset)
+        return offsets
+
+    def committed(self, is_committed: Callable[[int], bool]) -> None:
+        """Offsets were committed."""
+        for offset in [offset for offset in self._open if is_committed(offset)]:
+            del self._open[offset]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is done and not known to be counted."""
+        return bool(self._ready)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of the task is in flight here."""
+        return not self._open
+
+    def passed(self, position: int) -> int:
+        """Below it all is complete and committed; `position` is the next offset to be polled."""
+        return next(iter(self._open), position)
+
+    def read(self, last: Tally | None) -> list[int]:
+        """The last valid tally in the log; returns the offsets that it has counted and that waited for it."""
+        if last is None:
+            return []
+        if last.version >= self._sent:
+            self._sent = 0
+        counted = [offset for offset in self._ready if last.has_counted(offset)]
+        for offset in counted:
+            self.skipped(offset)
+        return counted
+
+    def next_tally(self, last: Tally | None, position: int, *, tells_passed: bool) -> Tally | None:
+        """What is to be written now; None when there is no news, or one is on its way.
+
+        `tells_passed`: `passed` alone is news.
+        """
+        last = last or Tally(self._partition, self._writer, 0, 0)
+        fresh = {offset: counts for offset, counts in self._ready.items() if not last.has_counted(offset)}
+        passed = max(last.passed, self.passed(position))
+        if self._sent or not (fresh or (tells_passed and passed > last.passed)):
+            return None
+        top = max([last.top, *(offset + 1 for offset in fresh)])
+        holes = [*last.holes, *(offset for offset in self._uncounted if last.top <= offset < top)]
+        self._sent = last.version + 1
+        return Tally(
+            self._partition,
+            self._writer,
+            self._sent,
+            passed,
+            top,
+            frozenset(offset for offset in holes if offset >= passed and offset not in fresh),
+            sum(fresh.values(), last.counts) if fresh else last.counts,
+        )
+
+    def failed(self) -> None:
+        """The tally that was on its way is not in the log; it is written anew."""
+        self._sent = 0

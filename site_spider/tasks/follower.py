@@ -4,15 +4,59 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from typing import NamedTuple, Self, TypeVar
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
-from site_spider.errors import LogUnavailable
+from site_spider.errors import LogUnavailable, SiteSpiderError
+from site_spider.options import SettingsView
 from site_spider.outage import Outage
-from site_spider.tasks.bad_records import BadRecords
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import Board
 
+# --- bad records -----------------------------------------------------------------------------------------
+# What becomes of a record that cannot be taken: it is counted, said and skipped, and ends nothing.
+#
+# Others may write to the topics of tasks, too. So each topic has one strict reader, and each record is
+# taken behind this guard.
+
+
 logger = logging.getLogger(__name__)
+
+_MOST_SAID = 20  # of a topic
+
+T = TypeVar("T")
+
+
+class BadRecords:
+    """Of one topic."""
+
+    def __init__(self, topic: str, count: Callable[[str], None] | None = None) -> None:
+        self._topic = topic
+        self._count = count  # in Scrapy's statistics
+        self._said = 0
+
+    def taken(self, take: Callable[[Message], T], message: Message) -> T | None:
+        """What `take` returns; None where it raises."""
+        try:
+            return take(message)
+        except SiteSpiderError as error:
+            self.skip(message, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever a record holds, it ends no process
+            self.skip(message, f"it cannot be taken: {error!r:.300}")
+        return None
+
+    def skip(self, message: Message, why: str) -> None:
+        """One cannot be taken."""
+        self._said += 1
+        if self._count is not None:
+            self._count("tasks/records_skipped")
+        if self._said <= _MOST_SAID:
+            place = f"{self._topic}/{message.partition.number} offset {message.offset}"
+            logger.warning("Skipped in %s: %s", place, why)
+        if self._said == _MOST_SAID:
+            logger.warning("Further malformed records of %s are not said", self._topic)
+
 
 _POLL_SECONDS = 0.2
 _PAUSE_SECONDS = 0.5  # while the log does not answer
@@ -103,3 +147,51 @@ def read_board(log: SeedLog, topic: str) -> Board:
 
 def _nobody(*_arguments: object) -> None:
     """Nobody is told: the board is asked."""
+
+
+# --- topics ----------------------------------------------------------------------------------------------
+# The topics of tasks beside a seed topic.
+
+
+TASK_HEADER = "task_id"  # of a parked message
+ORIGIN_HEADER = "origin_topic"  # of a parked message: the seed topic that it comes back to
+
+
+class TaskTopics(NamedTuple):
+    """Their names, and that of the seed topic."""
+
+    seeds: str
+    tasks: str
+    parked: str
+    events: str = "task-events"
+    tiers: tuple[str, ...] = ()  # all seed topics; empty: `seeds` alone
+
+    @property
+    def all_seeds(self) -> tuple[str, ...]:
+        """Each topic that seeds of a task may be in."""
+        return self.tiers or (self.seeds,)
+
+    @property
+    def control(self) -> str:
+        """Of the log that tells the end of tasks."""
+        return f"{self.tasks}.control"
+
+    @property
+    def clock(self) -> str:
+        """Of records that tell the broker's time."""
+        return f"{self.tasks}.clock"
+
+    @property
+    def pages(self) -> str:
+        """Of the pages that the end of a task counts."""
+        return f"{self.tasks}.pages"
+
+    @classmethod
+    def read(cls, settings: SettingsView, seeds: str | None = None) -> Self:
+        """Of the crawl that reads `seeds`; by default that of the settings. Raises ConfigError."""
+        return cls.of(CrawlTopics.beside(settings, seeds))
+
+    @classmethod
+    def of(cls, topics: CrawlTopics) -> Self:
+        """Those of them that are of tasks."""
+        return cls(topics.seeds, topics.tasks, topics.parked, topics.events, topics.tiers)

@@ -7,15 +7,131 @@ record is read once.
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 import sqlite3
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
-from site_spider.errors import LogUnavailable
-from site_spider.tasks.counted_page import BadPages, read, task_of
+from site_spider.contracts.seed_log import Message, Producer, SeedLog, TopicReader
+from site_spider.engine.background import Background
+from site_spider.errors import LogUnavailable, SiteSpiderError
+from site_spider.ledger.completion import Job, id_of_page
+from site_spider.outage import Outage
+
+# --- counted page ----------------------------------------------------------------------------------------
+# A page of a task as it is counted: a record of the page log, and how it is read.
+#
+# A page is known by its URL within its task, not by the message that asked for it. So a page that was
+# fetched for two messages, or once more after a death, is one page.
+
+
+_SEPARATOR = "\x1f"
+_BITS = 64  # of the number of a page: two of ten million are equal by a chance of 1 in 400,000
+_MOST_BYTES = 2**40
+_MOST_REASON_CHARACTERS = 80
+_MOST_REASON_BYTES = 4 * _MOST_REASON_CHARACTERS
+_WITHOUT_BODY = ("GET", "HEAD")  # their URL says which page it is
+
+
+class BadPages(SiteSpiderError):
+    """A record of the page log that this version did not write."""
+
+
+class CountedPage(NamedTuple):
+    """`page` is a number of 64 bits with a sign; `reason` says why there is a failure, if there is one."""
+
+    page: int
+    size_bytes: int
+    is_answered: bool
+    reason: str | None
+
+
+class PageFact(NamedTuple):
+    """What is kept of a document until its seed is counted; `url` is None where `url_id` names the page."""
+
+    url: str | None
+    scope: str | None
+    url_id: str
+    size_bytes: int
+    is_answered: bool
+    description: str | None
+
+    @classmethod
+    def of(cls, job: Job, document: Mapping[str, Any]) -> PageFact:
+        """From the document of a job."""
+        url_id, description = str(document["url_id"]), document.get("description")
+        is_its_page = url_id == job.url_id and job.method in _WITHOUT_BODY
+        return cls(
+            job.url if is_its_page else None,
+            job.page_scope,
+            url_id,
+            document.get("response_size") or 0,
+            document.get("status") is not None,
+            None if description is None else str(description),
+        )
+
+    def counted(self) -> CountedPage:
+        """For the page log."""
+        named = self.url_id if self.url is None else id_of_page(self.url, self.scope)
+        reason = None if self.description is None else _reason(self.description)
+        return CountedPage(_number(named), self.size_bytes, self.is_answered, reason)
+
+
+def key_of(task_id: str, writer: str, number: int) -> bytes:
+    """Of one record; no two have the same."""
+    return _SEPARATOR.join((task_id, writer, str(number))).encode()
+
+
+def task_of(key: bytes | None) -> str:
+    """Whose pages a record has. Raises BadPages."""
+    try:
+        task_id, _, number = (key or b"").decode().split(_SEPARATOR)
+        int(number)
+    except ValueError:
+        raise BadPages("its key is not that of a record of pages") from None
+    return task_id
+
+
+def written(pages: Iterable[CountedPage]) -> bytes:
+    """The value of a record; `read` is the inverse."""
+    return json.dumps(list(pages), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def read(value: bytes) -> list[CountedPage]:
+    """Raises BadPages."""
+    try:
+        return [_checked(*page) for page in json.loads(value)]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadPages(f"its value is no list of pages: {error!r:.200}") from None
+
+
+def _checked(page: object, size_bytes: object, is_answered: object, reason: object) -> CountedPage:
+    if not (type(page) is int and -(1 << _BITS - 1) <= page < 1 << _BITS - 1):
+        raise ValueError(f"{page!r:.40} is no page")
+    if not (type(size_bytes) is int and 0 <= size_bytes <= _MOST_BYTES):
+        raise ValueError(f"{size_bytes!r:.40} is no size")
+    if not (isinstance(is_answered, bool) and (reason is None or isinstance(reason, str))):
+        raise TypeError(f"{is_answered!r:.40}, {reason!r:.40} are no outcome")
+    if len((reason or "").encode()) > _MOST_REASON_BYTES:  # raises ValueError for half a character
+        raise ValueError(f"{reason!r:.40} is too long")
+    return CountedPage(page, size_bytes, is_answered, reason)
+
+
+def _number(named: str) -> int:
+    return int.from_bytes(
+        blake2b(named.encode("utf-8", "replace"), digest_size=8).digest(), "big", signed=True
+    )
+
+
+def _reason(description: str) -> str:
+    name = description.partition(":")[0].partition(" (after ")[0].strip()[:_MOST_REASON_CHARACTERS]
+    return name.encode("utf-8", "replace").decode()
+
 
 _READ_SECONDS = 0.2
 _MOST_REASONS = 50
@@ -195,3 +311,99 @@ class PageTable:
         ).fetchall()
         self._rows.execute("DROP TABLE words")
         return PageCounts(int(answered), failures, int(size_bytes), bounded(dict(reasons)))
+
+
+# --- page log --------------------------------------------------------------------------------------------
+# Writes the pages of tasks to the page log before the seeds that asked for them are counted.
+#
+# What a record says is true however often it is written, so a crash costs nothing here: the repeat of the
+# seed writes its pages once more, and they are counted once (tasks.page_counts).
+
+
+logger = logging.getLogger(__name__)
+
+_MOST_PAGES = 2_000  # of a record: some 100 kB
+_PAUSE_SECONDS = 0.5  # while the log does not answer
+
+Then = Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Unwritten:
+    """What waits of one task."""
+
+    pages: dict[int, CountedPage] = field(default_factory=dict)
+    thens: list[Then] = field(default_factory=list)
+
+
+class PageLog:
+    """On the event loop's thread only."""
+
+    def __init__(self, log: SeedLog, producer: Producer, topic: str, background: Background) -> None:
+        self._log = log
+        self._producer = producer
+        self._topic = topic
+        self._background = background
+        self._writer = runtime.token_hex(6)
+        self._records = 0
+        self._has_topic = False
+        self._is_writing = False
+        self._waiting: dict[str, _Unwritten] = {}
+        self._away = Outage(logger, "The log of pages takes no records, trying again", "It takes them again")
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether pages are not known to be durable."""
+        return self._is_writing or bool(self._waiting)
+
+    def add(self, task_id: str, pages: Collection[CountedPage], then: Then) -> None:
+        """Write these pages; `then` is called when they are durable."""
+        if not pages:
+            then()
+            return
+        batch = self._waiting.setdefault(task_id, _Unwritten())
+        batch.pages.update((page.page, page) for page in pages)
+        batch.thens.append(then)
+
+    def look(self) -> None:
+        """Write what waits; to be called often."""
+        if self._waiting and not self._is_writing:
+            self._is_writing = True
+            self._background.start(self._write(), "log of pages")
+
+    async def _write(self) -> None:
+        batches, self._waiting = self._waiting, {}
+        try:
+            if not self._has_topic:
+                await asyncio.to_thread(self._log.make_topic, self._topic, 1, compacted=True)
+                self._has_topic = True
+            await asyncio.gather(
+                *(self._send(task_id, batch.pages.values()) for task_id, batch in batches.items())
+            )
+        except SiteSpiderError as error:
+            self._away.goes_on(error)
+            await asyncio.sleep(_PAUSE_SECONDS)
+            self._put_back(batches)
+        else:
+            self._away.is_over()
+            for batch in batches.values():
+                for then in batch.thens:
+                    then()
+        finally:
+            self._is_writing = False
+
+    async def _send(self, task_id: str, pages: Collection[CountedPage]) -> None:
+        of_all = list(pages)
+        for start in range(0, len(of_all), _MOST_PAGES):
+            self._records += 1
+            key = key_of(task_id, self._writer, self._records)
+            value = written(of_all[start : start + _MOST_PAGES])
+            await asyncio.wrap_future(self._producer.send(self._topic, key, value))
+
+    def _put_back(self, batches: dict[str, _Unwritten]) -> None:
+        """Pages that came meanwhile are newer."""
+        for task_id, newer in self._waiting.items():
+            older = batches.setdefault(task_id, _Unwritten())
+            older.pages.update(newer.pages)
+            older.thens += newer.thens
+        self._waiting = batches

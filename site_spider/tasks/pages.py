@@ -11,8 +11,8 @@ from site_spider.frontier.scheduler import Pages
 from site_spider.ledger import completion
 from site_spider.ledger.completion import Job
 from site_spider.page.url import host_of
-from site_spider.tasks.gate import TaskGate
-from site_spider.tasks.state import TaskState
+from site_spider.tasks.states import TaskState
+from site_spider.tasks.tasks import TaskGate
 
 
 class TaskPages:

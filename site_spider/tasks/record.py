@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, NamedTuple
 
+import re2
 from pydantic import (
     AfterValidator,
     AwareDatetime,
@@ -17,8 +21,44 @@ from pydantic import (
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.page.url import check_url
 from site_spider.seed.fields import MAX_DEPTH, MAX_ID_BYTES, identifier
-from site_spider.sources.model import Part
-from site_spider.tasks.pattern_set import PatternSet
+from site_spider.sources.model import Part, compiled, sound
+
+# --- pattern set -----------------------------------------------------------------------------------------
+# Many regular expressions of a user as one automaton of RE2.
+
+
+_MAX_MEMORY_BYTES = 32_000_000
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.max_mem = _MAX_MEMORY_BYTES
+
+
+class PatternSet:
+    """Whether one of the patterns is found in a text. Raises ValueError for what RE2 does not take."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._set: Any = None
+        if not patterns:
+            return
+        self._set = re2.Set.SearchSet(_OPTIONS)
+        for pattern in patterns:
+            compiled(pattern)  # with a reason that names the place
+            self._set.Add(pattern)
+        self._set.Compile()
+        self.matches("")
+
+    def __bool__(self) -> bool:
+        return self._set is not None
+
+    def matches(self, text: str) -> bool:
+        """Raises ValueError when all patterns together need too much memory."""
+        if self._set is None:
+            return False
+        try:
+            return bool(self._set.Match(sound(text)))
+        except (re2.error, RuntimeError) as error:
+            raise ValueError(f"the patterns together need more than {_MAX_MEMORY_BYTES} bytes") from error
+
 
 MAX_RECORD_BYTES = 1_000_000
 MOST_PATTERNS = 1_000
@@ -123,3 +163,363 @@ def _said(error: Any) -> str:
 def schema() -> dict[str, Any]:
     """For editors and producers."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Task.model_json_schema()}
+
+
+# --- changes ---------------------------------------------------------------------------------------------
+# A person's words as a task: fields with short forms, and changes as name=value.
+
+
+_SPAN = re.compile(r"(\d{1,9})\s*([smhd])")
+_SPAN_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LISTS = ("allow", "deny")
+_TEXTS = ("scope", "source", "webhook", "expires", "expires_at", "rate", *_LISTS)
+_NOT_SET = ("task_id", "state", "started_at")  # have verbs of their own
+SETTABLE = tuple(name for name in (*Task.model_fields, "expires", "max_time") if name not in _NOT_SET)
+
+
+def declared(task_id: str, fields: Mapping[str, Any], now: datetime) -> Task:
+    """A new task of these fields. Raises BadTask."""
+    said = {"task_id": task_id, **fields}
+    if said["task_id"] != task_id:
+        raise BadTask(f"task_id is {said['task_id']!r} in the file, but {task_id!r} on the command line")
+    return _read({"started_at": now.isoformat(), **_long_forms(said, now)})
+
+
+def changed(task: Task, words: Sequence[str], now: datetime) -> Task:
+    """The task with changes such as weight=2; an empty value takes a limit away. Raises BadTask."""
+    given: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or name not in SETTABLE:
+            raise BadTask(f"{word!r} is no change; write name=value, with one of: {', '.join(SETTABLE)}")
+        if name in _LISTS:
+            given.setdefault(name, [])
+            given[name] += [text] if text else []
+        else:
+            given[name] = _value(name, text)
+    fields = json.loads(task.model_dump_json(exclude_defaults=True)) | _long_forms(given, now)
+    return _read({name: value for name, value in fields.items() if value is not None})
+
+
+def anew(task: Task, before: Task) -> Task:
+    """The task, declared later than it was before, whatever the clocks say."""
+    if before.started_at is None or (task.started_at is not None and task.started_at > before.started_at):
+        return task
+    try:
+        later = before.started_at + timedelta(microseconds=1)
+    except OverflowError:
+        said = f"{task.task_id!r} was declared at the end of time; say first: scrapy task delete"
+        raise BadTask(said) from None
+    return task.model_copy(update={"started_at": later})
+
+
+def in_state(task: Task, state: str) -> Task:
+    """The same task, running, paused or cancelled."""
+    return task.model_copy(update={"state": state})
+
+
+def _value(name: str, text: str) -> Any:
+    if not text:
+        return None
+    if name in _TEXTS:
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text  # which the model refuses, with a reason
+
+
+def _long_forms(fields: dict[str, Any], now: datetime) -> dict[str, Any]:
+    """`expires: 2h` is a moment, `max_time: 2h` seconds."""
+    fields = dict(fields)
+    if "expires" in fields:
+        text = fields.pop("expires")
+        seconds = None if text is None else span_seconds(moment_or_span(text))
+        fields["expires_at"] = text if seconds is None else _moment(now, seconds)
+    if "max_time" in fields:
+        text = fields.pop("max_time")
+        fields["max_seconds"] = None if text is None else span_seconds(span(text))
+    return fields
+
+
+def span(text: object) -> str:
+    """A span of time as it was given. Raises BadTask when it is none."""
+    if span_seconds(text) is None:
+        unit = "its unit is missing" if _is_number(text) else "it is no span of time"
+        number = text if _is_number(text) else 15
+        raise BadTask(
+            f"{text!r:.{_LONGEST_SHOWN}}: {unit}; write {number}s, {number}m, {number}h or {number}d"
+        )
+    return str(text)
+
+
+def moment_or_span(text: object) -> str:
+    """The same, or a moment, which is checked elsewhere."""
+    return span(text) if _is_number(text) else str(text)
+
+
+def _is_number(text: object) -> bool:
+    return isinstance(text, int | float) or (isinstance(text, str) and text.strip().isdecimal())
+
+
+def _moment(now: datetime, seconds: int) -> str:
+    try:
+        return (now + timedelta(seconds=seconds)).astimezone(UTC).isoformat()
+    except OverflowError:
+        raise BadTask(f"expires is {seconds} s from now, which is beyond the years that there are") from None
+
+
+def span_seconds(text: object) -> int | None:
+    """The seconds of 90s, 15m, 2h, 7d; None for anything else."""
+    match = _SPAN.fullmatch(text.strip()) if isinstance(text, str) else None
+    return None if match is None else int(match[1]) * _SPAN_SECONDS[match[2]]
+
+
+def _read(fields: Mapping[str, Any]) -> Task:
+    try:
+        return read_task(json.dumps(fields, default=str))
+    except (ValueError, RecursionError) as error:
+        raise BadTask(f"the fields of the task cannot be written: {error}") from None
+
+
+# --- usage -----------------------------------------------------------------------------------------------
+# What one process has done for a task, as it tells the others. Numbers only grow, but for `claimed`.
+
+
+_MOST_NAMES = 1_000  # of outcomes and of hosts
+_COUNTS = (
+    "claimed", "begun", "pages", "bytes", "parked", "sent_on", "links_filtered", "links_cancelled",
+)  # fmt: skip
+
+
+def _text(text: str) -> str:
+    text.encode()  # raises ValueError for half a character
+    return text
+
+
+def _nothing(_: object) -> None:
+    return None
+
+
+Number = Annotated[int, Field(ge=0, le=MOST)]
+Name = Annotated[str, AfterValidator(_text)]
+Numbers = Annotated[dict[Name, Number], Field(max_length=_MOST_NAMES)]
+PartitionNumber = Annotated[str, Field(pattern=r"^\d{1,9}$")]
+
+
+class Usage(Part):
+    """Of one process and task."""
+
+    claimed: Number = 0  # pages of the budget that nobody else may take
+    begun: Number = 0  # first attempts
+    pages: Number = 0  # documents
+    bytes: Number = 0  # of their responses
+    parked: Number = 0  # messages
+    sent_on: Number = 0  # of these: sent to the seed topic as well, because the task went on meanwhile
+    links_filtered: Number = 0  # by rules and by budgets of hosts
+    links_cancelled: Number = 0
+    seeds: Numbers = Field(default_factory=dict)  # by outcome
+    hosts: Numbers = Field(default_factory=dict)  # pages claimed of hosts, where there is a budget for them
+    traps: Annotated[Any, AfterValidator(_nothing), Field(exclude=True)] = None  # as releases before wrote
+
+    @property
+    def waiting(self) -> int:
+        """Messages that only the parked topic has, or had."""
+        return max(0, self.parked - self.sent_on)
+
+
+class Pace(Part):
+    """How fast one process is with a task that has a rate."""
+
+    used: Number = 0  # thousandths of a request a second
+    is_held: bool = False  # by the rate: it could begin more
+
+    @classmethod
+    def of(cls, per_second: float, *, is_held: bool) -> Pace:
+        """From a rate."""
+        return cls(used=min(MOST, int(1_000 * per_second)), is_held=is_held)
+
+    @property
+    def per_second(self) -> float:
+        """Requests."""
+        return self.used / 1_000
+
+
+class Returned(Part):
+    """How far the parked messages of a task were put back; counts are of messages."""
+
+    waited: Number = 0  # that processes had told of when all of them were last put back
+    found: Number = 0  # put back since then, in work that is not at its end
+    missing: Number = 0  # that processes had told of, and that are not in the topic
+    offsets: dict[PartitionNumber, Number] = Field(
+        default_factory=dict
+    )  # of each partition: the first that was not looked at
+    topic_id: Name = ""  # in which topic of this name, where the log can tell; else empty
+    by: Name = ""  # who is at work; empty: nobody
+    parked: dict[Name, Number] = Field(default_factory=dict)  # `waited` by process, as releases before wrote
+
+    @property
+    def cleared(self) -> int:
+        """Messages that nobody has to look for any more."""
+        return self.waited + self.missing + sum(self.parked.values())
+
+
+NOTHING = Usage()
+
+
+class Total:
+    """The sum over processes, kept up as they tell; each step costs the same, however many they are."""
+
+    def __init__(self) -> None:
+        self.used = NOTHING  # without hosts
+        self.waiting = 0  # parked messages
+        self.hosts: dict[str, int] = {}  # to be read only
+        self.of: dict[str, Usage] = {}  # by process; to be read only
+
+    def take(self, process: str, usage: Usage | None) -> None:
+        """What a process has told now; None: nothing of it counts any more."""
+        before, after = self.of.get(process, NOTHING), usage or NOTHING
+        if usage is None:
+            self.of.pop(process, None)
+        else:
+            self.of[process] = usage
+        counts = {
+            name: getattr(self.used, name) - getattr(before, name) + getattr(after, name) for name in _COUNTS
+        }
+        seeds = _moved(dict(self.used.seeds), before.seeds, after.seeds)
+        self.used = Usage.model_construct(
+            **counts, seeds=seeds, hosts={}
+        )  # sums may be larger than what one may tell
+        self.waiting += after.waiting - before.waiting
+        _moved(self.hosts, before.hosts, after.hosts)
+
+
+def _moved(sums: dict[str, int], before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    """The sums with `after` instead of `before`; names whose sum is 0 are not kept."""
+    if before != after:
+        for name in before.keys() | after.keys():
+            if count := sums.get(name, 0) - before.get(name, 0) + after.get(name, 0):
+                sums[name] = count
+            else:
+                sums.pop(name, None)
+    return sums
+
+
+# --- phase -----------------------------------------------------------------------------------------------
+# What is to be done with the seeds of a task at a moment. No clock is asked: see tasks.clock.
+
+
+class Phase(NamedTuple):
+    """running, paused, cancelled or expired; and why, where that is not said by its name."""
+
+    name: str
+    reason: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether what has not begun ends as cancelled."""
+        return self.name in ("cancelled", "expired")
+
+
+RUNNING = Phase("running")
+
+
+class TaskTimes(Part):
+    """Which limits of time have passed, by the broker's clock: one record, written by one process."""
+
+    started_at: AwareDatetime | None = None  # of the declaration that this is about
+    first_at: AwareDatetime | None = None  # when its first seed had begun
+    expired: AwareDatetime | None = None  # the latest `expires_at` that has passed
+    spent_seconds: Count | None = None  # the longest `max_seconds` that were spent
+
+    def of(self, task: Task) -> TaskTimes:
+        """The same, or nothing when it is about a declaration before this one."""
+        return self if self.started_at == task.started_at else TaskTimes(started_at=task.started_at)
+
+
+NO_TIMES = TaskTimes()
+
+
+def phase_of(task: Task | None, used: Usage, times: TaskTimes, left: int = 0) -> Phase:
+    """The phase; `left` is what this process may still begin of what it has claimed."""
+    if task is None:
+        return RUNNING
+    if task.state == "cancelled":
+        return Phase("cancelled")
+    if task.expires_at is not None and times.expired is not None and times.expired >= task.expires_at:
+        return Phase("expired")
+    reason = "by command" if task.state == "paused" else _spent(task, used, times, left)
+    return Phase("paused", reason) if reason else RUNNING
+
+
+def _spent(task: Task, used: Usage, times: TaskTimes, left: int) -> str:
+    if task.max_pages is not None and used.claimed - left >= task.max_pages:
+        return "page_budget"
+    if task.max_bytes is not None and used.bytes >= task.max_bytes:
+        return "byte_budget"
+    if task.max_seconds is not None and (times.of(task).spent_seconds or 0) >= task.max_seconds:
+        return "time_budget"
+    return ""
+
+
+# --- rules -----------------------------------------------------------------------------------------------
+# What the rules of a task say of a URL.
+
+
+class TaskRules:
+    """Of one task, its patterns compiled."""
+
+    __slots__ = ("_allow", "_deny", "depth", "scope", "task")
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.depth = task.depth
+        self.scope = task.scope
+        self._allow = PatternSet(task.allow)
+        self._deny = PatternSet(task.deny)
+
+    def takes_seed(self, url: str) -> bool:
+        """Whether a seed may be fetched: it was asked for, so `allow` is not for it."""
+        return not (self._deny and self._deny.matches(url))
+
+    def takes_link(self, url: str, depth: int) -> bool:
+        """Whether a link may be followed."""
+        if self.depth is not None and depth > self.depth:
+            return False
+        if self._allow and not self._allow.matches(url):
+            return False
+        return self.takes_seed(url)
+
+
+# --- budget ----------------------------------------------------------------------------------------------
+# How a budget of pages is shared by processes: in blocks that each claims before it begins a page. Pure.
+#
+# Theory. A process tells how many pages it claims, as a running total, and begins no more than that. A
+# claim counts when it was read back from the task topic, whose order is the same for all: what others had
+# claimed before it is known by then. Claims that go beyond the budget together are lowered by the process
+# that raised its own last. So no more pages begin than the budget says, however many processes there are
+# and whenever they claim. What a process that died had claimed and not begun is lost: two blocks at most.
+
+
+_BLOCKS = 20  # of a budget
+_LARGEST = 500  # pages
+
+
+def block(budget: int) -> int:
+    """How many pages are claimed in advance."""
+    return max(1, min(_LARGEST, budget // _BLOCKS))
+
+
+def left(budget: int, others: int, claimed: int, begun: int) -> int:
+    """How many pages may begin now; `claimed` was read back, `others` is what other processes claim."""
+    return max(0, min(claimed, budget - others) - begun)
+
+
+def wanted(budget: int, others: int, begun: int) -> int:
+    """What is to be claimed: enough for the next pages, within what others leave."""
+    return max(begun, min(begun + 2 * block(budget), budget - others))
+
+
+def lowered(budget: int, others: int, claimed: int, begun: int) -> int:
+    """The claim of whoever went beyond the budget last."""
+    return max(begun, min(claimed, budget - others))

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from site_spider.observe.document import is_conserved
-from site_spider.tasks.budget import block
-from site_spider.tasks.changes import declared, in_state
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.follower import TaskTopics
+from site_spider.tasks.record import block, declared, in_state
 from tests.acceptance.test_deaths import crawlers
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.exchange import host_name

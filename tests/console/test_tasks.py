@@ -15,11 +15,10 @@ from site_spider.console.model.causes import causes, verdict
 from site_spider.console.model.scene import Scene
 from site_spider.console.pages.overview import overview
 from site_spider.tasks.board import note_key
-from site_spider.tasks.closing import TaskProducer
+from site_spider.tasks.control_log import TaskProducer
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.record import usual_task
-from site_spider.tasks.topics import TaskTopics
-from site_spider.tasks.usage import Usage
+from site_spider.tasks.follower import TaskTopics
+from site_spider.tasks.record import Usage, usual_task
 from tests.console.consoles import Client, Console, form_token
 from tests.console.snapshots import snapshot, task
 

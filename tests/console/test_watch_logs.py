@@ -10,8 +10,8 @@ from site_spider.console.task_watch import TaskWatch
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import name_of
 from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import usual_task
-from site_spider.tasks.topics import TaskTopics
 from tests.console.snapshots import snapshot
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
 

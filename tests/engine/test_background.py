@@ -40,7 +40,7 @@ OWNED = {
     ("adapters/kafka/producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("adapters/local/log_producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("tasks/follower.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
-    ("tasks/control_follower.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
+    ("tasks/control.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("observe/metrics/group.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("observe/metrics/http_server.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("observe/metrics/http_server.py", "Timer"): "ends a connection that takes too long",

@@ -15,18 +15,14 @@ from scrapy.crawler import Crawler
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.service.service import SeedService
-from site_spider.tasks import return_watch, returning
+from site_spider.tasks import moving, tasks
 from site_spider.tasks.board import Board, Cancelled, note_key
-from site_spider.tasks.closing import TaskProducer, read_endings
-from site_spider.tasks.control_log import BadRecord, Endings, written
+from site_spider.tasks.control_log import BadRecord, Endings, TaskProducer, read_endings, written
 from site_spider.tasks.control_log import read as read_control
-from site_spider.tasks.counted_page import BadPages, CountedPage, key_of, task_of
-from site_spider.tasks.counted_page import read as read_pages
-from site_spider.tasks.counted_page import written as written_pages
-from site_spider.tasks.counts import Counts
-from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.desk import TaskDesk, TaskOverview
 from site_spider.tasks.ending import (
     Attempts,
+    Counts,
     EndTold,
     High,
     Noticed,
@@ -35,11 +31,11 @@ from site_spider.tasks.ending import (
     Tally,
     WebhookAttempt,
 )
-from site_spider.tasks.overview import TaskOverview
-from site_spider.tasks.phase import TaskTimes
-from site_spider.tasks.record import BadTask, Task
-from site_spider.tasks.topics import ORIGIN_HEADER, TASK_HEADER, TaskTopics
-from site_spider.tasks.usage import Pace, Returned, Usage
+from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, TaskTopics
+from site_spider.tasks.page_counts import BadPages, CountedPage, key_of, task_of
+from site_spider.tasks.page_counts import read as read_pages
+from site_spider.tasks.page_counts import written as written_pages
+from site_spider.tasks.record import BadTask, Pace, Returned, Task, TaskTimes, Usage
 from tests.in_process.engine import crawl
 
 EACH = 200  # mutated records of each kind
@@ -221,9 +217,9 @@ def _write(log: SeedLog, topic: str, kinds: dict[str, Record], headers: Any = ()
 @pytest.fixture
 def attacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder whose topics are full of them."""
-    monkeypatch.setattr(return_watch, "_QUIET_SECONDS", 0.1)
-    monkeypatch.setattr(returning, "_HEARD_SECONDS", 0.1)
-    monkeypatch.setattr(returning, "_STILL_SECONDS", 0.3)
+    monkeypatch.setattr(tasks, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(moving, "_HEARD_SECONDS", 0.1)
+    monkeypatch.setattr(moving, "_STILL_SECONDS", 0.3)
     log = LocalSeedLog(tmp_path)
     for topic in ("seeds.tasks", "seeds.tasks.control", "seeds.tasks.pages"):
         log.make_topic(topic, 1, compacted=True)

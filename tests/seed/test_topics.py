@@ -9,7 +9,7 @@ import pytest
 from site_spider.dead_letters.letters import topic_of
 from site_spider.errors import ConfigError
 from site_spider.seed.tiers import CrawlTopics
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.follower import TaskTopics
 
 TIERS = {"SITE_SEED_TOPICS": "urgent:8,seeds:4,bulk:1", "SITE_SEED_TOPIC": "urgent"}
 NAMED = {

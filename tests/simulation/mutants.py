@@ -35,12 +35,12 @@ from site_spider.results.exactly_once import TransactionCommits, TransactionOutc
 from site_spider.results.held import HeldResults
 from site_spider.results.exactly_once import ExactlyOnce
 from site_spider.results.results import Results, _Pending
-from site_spider.tasks.counting import Counting
+from site_spider.tasks.ending import Counting
 from site_spider.tasks.ending import Tally, TaskEnding
-from site_spider.tasks.leaving import Leaving
-from site_spider.tasks.overtaking import Overtaking
-from site_spider.tasks.parking import Parking
-from site_spider.tasks.returning import _Returning
+from site_spider.tasks.moving import Leaving
+from site_spider.tasks.rates import Overtaking
+from site_spider.tasks.moving import Parking
+from site_spider.tasks.moving import _Returning
 from tests.simulation.group import Group
 from tests.simulation.log import Broker
 

@@ -18,12 +18,12 @@ from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters.replay import Replay
 from site_spider.errors import LogUnavailable
 from site_spider.seed.seed import seed_message
-from site_spider.tasks.closing import TaskProducer
+from site_spider.tasks.control_log import TaskProducer
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.orders import TaskOrders
-from site_spider.tasks.put_back import PutBackTasks
+from site_spider.tasks.desk import TaskOrders
+from site_spider.tasks.desk import PutBackTasks
 from site_spider.tasks.record import BadTask, Task
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.follower import TaskTopics
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

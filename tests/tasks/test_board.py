@@ -12,9 +12,8 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.tasks.board import Board, note_key
 from site_spider.tasks.follower import Follower
-from site_spider.tasks.record import MOST, BadTask, Task
-from site_spider.tasks.state import TaskState
-from site_spider.tasks.usage import Returned, Usage
+from site_spider.tasks.record import MOST, BadTask, Returned, Task, Usage
+from site_spider.tasks.states import TaskState
 
 TASKS = Partition("seeds.tasks", 0)
 

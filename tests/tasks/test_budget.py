@@ -8,9 +8,8 @@ import pytest
 
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.tasks.board import Board, note_key
-from site_spider.tasks.record import Task
-from site_spider.tasks.state import TaskState
-from site_spider.tasks.usage import Usage
+from site_spider.tasks.record import Task, Usage
+from site_spider.tasks.states import TaskState
 
 TOPIC = Partition("tasks", 0)
 

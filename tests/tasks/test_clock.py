@@ -16,12 +16,9 @@ from scrapy.crawler import Crawler
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import MessagePlace, SeedLog
 from site_spider.service import plugins
-from site_spider.tasks import clock
-from site_spider.tasks.changes import changed, declared
-from site_spider.tasks.clock import BrokerClock, passed
-from site_spider.tasks.phase import NO_TIMES, TaskTimes, phase_of
-from site_spider.tasks.record import Task
-from site_spider.tasks.usage import NOTHING
+from site_spider.tasks import board
+from site_spider.tasks.board import BrokerClock, passed
+from site_spider.tasks.record import NO_TIMES, NOTHING, Task, TaskTimes, changed, declared, phase_of
 from tests.in_process.engine import crawl, settings_for
 from tests.tasks.test_control import declare, desk, seeds
 
@@ -116,7 +113,7 @@ def test_a_crawl_whose_clock_is_ahead_cancels_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the machine in the report: half an hour ahead, and a task that expires in a quarter of an hour."""
-    monkeypatch.setattr(clock.BrokerClock, "measure", lambda self: setattr(self, "ahead_seconds", 1_800.0))
+    monkeypatch.setattr(board.BrokerClock, "measure", lambda self: setattr(self, "ahead_seconds", 1_800.0))
     ahead = datetime.now(UTC) - timedelta(seconds=900)  # a quarter of an hour from the broker's now
     declare(tmp_path, expires_at=ahead.isoformat())
     assert crawl(tmp_path, seeds(20)).seeds["completed_with_result"] == 20

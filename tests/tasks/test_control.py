@@ -22,12 +22,12 @@ from site_spider.errors import LogUnavailable
 from site_spider.ledger.ledger import Outcome
 from site_spider.observe.document import is_conserved
 from site_spider.service.service import SeedService
-from site_spider.tasks import ends, return_watch, returning
-from site_spider.tasks.changes import declared, in_state
-from site_spider.tasks.closing import read_endings
+from site_spider.tasks import ends, moving, tasks
+from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.follower import TaskTopics
+from site_spider.tasks.record import declared, in_state
 from site_spider.tasks.states import TaskStates
-from site_spider.tasks.topics import TaskTopics
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
@@ -304,7 +304,7 @@ def test_a_retry_that_waits_is_parked_and_goes_on(tmp_path: Path, monkeypatch: p
 
 def test_what_nobody_puts_back_a_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command was killed behind its record, or the task expired while it was paused."""
-    monkeypatch.setattr(return_watch, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(tasks, "_QUIET_SECONDS", 0.1)
     declare(tmp_path, state="paused")
     crawl(tmp_path, seeds(10))
     declare(tmp_path, expires_at=datetime.now(UTC).isoformat(), state="paused")
@@ -343,7 +343,7 @@ class _BrokenLog(LocalSeedLog):
 def test_what_is_cut_short_is_done_to_its_end_the_next_time(
     tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(returning, "_STILL_SECONDS", 0.5)  # then who was killed is not waited for
+    monkeypatch.setattr(moving, "_STILL_SECONDS", 0.5)  # then who was killed is not waited for
     declare(tmp_path, state="paused")
     crawl(tmp_path, seeds(12))
     declare(tmp_path)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.tasks import control_log
 from site_spider.tasks.control_log import BadRecord, Endings, read, written
-from site_spider.tasks.counts import Counts
 from site_spider.tasks.ending import (
     Attempts,
+    Counts,
     EndTold,
     Fact,
     High,

@@ -19,15 +19,14 @@ from site_spider.contracts.seed_log import TopicReader
 from site_spider.dead_letters.replay import Replay
 from site_spider.errors import ConfigError, LogUnavailable, SeedError
 from site_spider.service.seed_producer import SeedProducer
-from site_spider.tasks import return_watch
-from site_spider.tasks.changes import declared, in_state
-from site_spider.tasks.closing import TaskProducer, make_control_log, read_endings
-from site_spider.tasks.control_follower import ControlFollower
-from site_spider.tasks.counts import MOVED
-from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks import tasks
+from site_spider.tasks.control import ControlFollower
+from site_spider.tasks.control_log import TaskProducer, make_control_log, read_endings
+from site_spider.tasks.desk import PutBackTasks, TaskDesk
+from site_spider.tasks.ending import MOVED
 from site_spider.tasks.ends import OverTasks
-from site_spider.tasks.put_back import PutBackTasks
-from site_spider.tasks.topics import ORIGIN_HEADER, TASK_HEADER, TaskTopics
+from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, TaskTopics
+from site_spider.tasks.record import declared, in_state
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.tasks.test_control import _BrokenLog, declare
 
@@ -185,7 +184,7 @@ def test_an_end_does_not_wait_for_a_parked_message_that_was_sent_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who closed the task knew that its process had parked it, and not yet that the process sent it on."""
-    monkeypatch.setattr(return_watch, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(tasks, "_QUIET_SECONDS", 0.1)
     declare(tmp_path)
     log = LocalSeedLog(tmp_path)
     log.make_topic(TOPICS.parked, 1, compacted=False)

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Partition
-from site_spider.tasks.counting import Counting
-from site_spider.tasks.counts import Counts
-from site_spider.tasks.ending import EndTold, Fact, High, Tally, TaskEnding
+from site_spider.tasks.ending import Counting, Counts, EndTold, Fact, High, Tally, TaskEnding
 from tests.tasks.world import OTHER, Rules, Sender, World, run_on, settle
 
 RUNS = 150  # by chance; the mutants below are found within fewer

@@ -13,14 +13,10 @@ import pytest
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.tasks.board import Board, note_key
-from site_spider.tasks.changes import changed, declared, in_state
-from site_spider.tasks.closing import TaskProducer
-from site_spider.tasks.control_log import Endings, written
-from site_spider.tasks.counts import Counts, SeedCounts
-from site_spider.tasks.ending import EndTold, Fact, Noticed, Producing, Tally
-from site_spider.tasks.overview import TaskFacts, TaskOverview
-from site_spider.tasks.record import Task, usual_task
-from site_spider.tasks.usage import Usage
+from site_spider.tasks.control_log import Endings, TaskProducer, written
+from site_spider.tasks.desk import TaskFacts, TaskOverview
+from site_spider.tasks.ending import Counts, EndTold, Fact, Noticed, Producing, SeedCounts, Tally
+from site_spider.tasks.record import Task, Usage, changed, declared, in_state, usual_task
 from tests.in_process.engine import crawl
 from tests.tasks.test_control import declare, desk
 from tests.tasks.test_end_in_crawl import TOPICS, close, events, produce, seeds, told

@@ -16,10 +16,19 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable
-from site_spider.tasks import page_log
-from site_spider.tasks.counted_page import BadPages, CountedPage, key_of, read, task_of, written
-from site_spider.tasks.page_counts import PageCounts, PageTable, bounded
-from site_spider.tasks.page_log import PageLog
+from site_spider.tasks import page_counts
+from site_spider.tasks.page_counts import (
+    BadPages,
+    CountedPage,
+    PageCounts,
+    PageLog,
+    PageTable,
+    bounded,
+    key_of,
+    read,
+    task_of,
+    written,
+)
 
 TOPIC = "seeds.tasks.pages"
 
@@ -188,8 +197,8 @@ class Away:
 def test_nothing_is_counted_before_its_pages_are_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
-    monkeypatch.setattr(page_log, "_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(page_log, "_MOST_PAGES", 2)
+    monkeypatch.setattr(page_counts, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(page_counts, "_MOST_PAGES", 2)
     log = LocalSeedLog(tmp_path)
     told: list[int] = []
 

@@ -13,8 +13,7 @@ from site_spider.frontier.host_queue import HostPolicy
 from site_spider.frontier.waiter import TaskFlow, TaskRates
 from site_spider.tasks.board import Board, pace_key
 from site_spider.tasks.rates import GroupRates, part
-from site_spider.tasks.record import BadTask
-from site_spider.tasks.usage import Pace
+from site_spider.tasks.record import BadTask, Pace
 
 FLOW = TaskFlow("t", "seeds")
 STEP = 0.02  # seconds

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from site_spider.contracts.seed_log import Partition
-from site_spider.tasks.counting import Counting
-from site_spider.tasks.counts import Counts
-from site_spider.tasks.ending import EndTold, Fact, High, Producing, TaskEnding
+from site_spider.tasks.ending import Counting, Counts, EndTold, Fact, High, Producing, TaskEnding
 
 OTHER = ""  # the page of a seed of another task
 Step = tuple[Any, ...]

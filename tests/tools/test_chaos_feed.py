@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from site_spider.errors import TopicMissing
-from site_spider.tasks.closing import read_endings
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.control_log import read_endings
+from site_spider.tasks.follower import TaskTopics
 from tools.chaos.feed import AlongFeed, Feed, Portions
 from tools.chaos.options import Options, read_options
 from tools.chaos.roster import ChaosTask, Roster

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Message, TopicReader
 from site_spider.errors import LogUnavailable, TopicMissing
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.follower import TaskTopics
 from tools.chaos.roster import Roster
 from tools.deployment.deployment import Deployment
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from site_spider.contracts.seed_log import MessagePlace, Partition, Producer
-from site_spider.tasks.closing import TaskProducer
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.control_log import TaskProducer
+from site_spider.tasks.follower import TaskTopics
 from tools.chaos.roster import ChaosTask, Roster
 from tools.chaos.workload import SEEDS_OF_A_TASK, Workload
 from tools.deployment.deployment import Deployment

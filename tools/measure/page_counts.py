@@ -14,8 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.tasks.counted_page import CountedPage, key_of, written
-from site_spider.tasks.page_counts import PageTable
+from site_spider.tasks.page_counts import CountedPage, PageTable, key_of, written
 
 TOPIC = "seeds.tasks.pages"
 IN_A_RECORD = 50

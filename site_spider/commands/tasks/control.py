@@ -6,7 +6,7 @@ import argparse
 
 from site_spider import runtime
 from site_spider.commands.tasks.verb import Call
-from site_spider.tasks.overview import TaskFacts
+from site_spider.tasks.desk import TaskFacts
 from site_spider.tasks.record import BadTask
 
 _SETTLE_SECONDS = 2.0  # without news, then the totals are printed

@@ -14,8 +14,7 @@ from site_spider import runtime
 from site_spider.commands.tasks.preview import preview
 from site_spider.commands.tasks.verb import Call
 from site_spider.service.config import spill_keys
-from site_spider.tasks.changes import anew, declared, moment_or_span, span
-from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task
+from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task, anew, declared, moment_or_span, span
 
 
 def _checked(read: Callable[[object], str]) -> Callable[[str], str]:

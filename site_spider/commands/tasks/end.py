@@ -12,11 +12,10 @@ from site_spider.commands.tasks.verb import Call
 from site_spider.service.config import check_ends_are_told, spill_keys
 from site_spider.service.webhook_guard import guard_of
 from site_spider.tasks import webhook
-from site_spider.tasks.closing import read_endings
-from site_spider.tasks.control_log import Endings, written
+from site_spider.tasks.control_log import Endings, read_endings, written
+from site_spider.tasks.desk import TaskFacts, TaskOverview
 from site_spider.tasks.ending import Attempts, TaskEnding
-from site_spider.tasks.notices import attempts_of
-from site_spider.tasks.overview import TaskFacts, TaskOverview
+from site_spider.tasks.ends import attempts_of
 from site_spider.tasks.record import BadTask
 
 EXIT_STOPPED = 3  # cancelled or expired

@@ -6,8 +6,7 @@ from itertools import chain
 
 from site_spider.commands.tasks.verb import Call
 from site_spider.commands.tasks.waiting import in_parked_topic, in_seed_topic
-from site_spider.tasks.record import Task
-from site_spider.tasks.rules import TaskRules
+from site_spider.tasks.record import Task, TaskRules
 
 _SHOWN = 10
 

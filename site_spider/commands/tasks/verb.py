@@ -7,9 +7,7 @@ from typing import Protocol
 
 from site_spider.commands.output import print_json, show
 from site_spider.commands.site_command import SiteCommand
-from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.orders import TaskOrders
-from site_spider.tasks.overview import TaskFacts
+from site_spider.tasks.desk import TaskDesk, TaskFacts, TaskOrders
 
 
 class Call:

@@ -9,8 +9,8 @@ from site_spider.errors import TopicMissing
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.seed.seed import Seed
 from site_spider.tasks.board import Board
-from site_spider.tasks.closing import seed_of
-from site_spider.tasks.topics import TaskTopics
+from site_spider.tasks.control_log import seed_of
+from site_spider.tasks.follower import TaskTopics
 
 
 def in_seed_topic(log: SeedLog, topic: str, group: str, task_id: str) -> Iterator[Seed]:

@@ -10,7 +10,7 @@ from site_spider.console.model.pace import duration
 from site_spider.console.model.scene import LOOK_BACK_SECONDS, Cause, Scene, Weight
 from site_spider.console.model.state import ProcessState, TaskFigures
 from site_spider.console.model.tasks import tasks
-from site_spider.tasks.overview import TaskFacts
+from site_spider.tasks.desk import TaskFacts
 from site_spider.text import plural
 
 _LEAST_PAUSE_SHARE = 0.05

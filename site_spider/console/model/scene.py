@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from site_spider.console.model.fleet import Fleet
 from site_spider.console.model.state import ProcessState
-from site_spider.tasks.overview import TaskFacts
+from site_spider.tasks.desk import TaskFacts
 
 LOOK_BACK_SECONDS = 600
 

@@ -10,8 +10,8 @@ from site_spider.console.model.reading import NO_TASK, OTHER_TASKS
 from site_spider.console.model.state import TaskFigures
 from site_spider.console.model.tasks import tasks as tasks_of
 from site_spider.console.pages.view import Document, View, matches
-from site_spider.tasks.changes import SETTABLE
-from site_spider.tasks.overview import TaskFacts
+from site_spider.tasks.desk import TaskFacts
+from site_spider.tasks.record import SETTABLE
 
 MOST_ROWS = 1_000
 _MOST_REASONS = 5

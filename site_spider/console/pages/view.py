@@ -11,7 +11,7 @@ from site_spider.console.model.pace import settled
 from site_spider.console.model.scene import Scene
 from site_spider.contracts.seed_log import Partition
 from site_spider.observe.progress import Progress, total
-from site_spider.tasks.overview import TaskFacts
+from site_spider.tasks.desk import TaskFacts
 
 Document = dict[str, Any]
 

@@ -1,0 +1,557 @@
+"""What becomes of one seed, link or request whose task is not to go on with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import closing, suppress
+from typing import Any, NamedTuple
+
+from scrapy import Request, Spider
+
+from site_spider import meta_keys, runtime
+from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
+from site_spider.engine.background import Background
+from site_spider.errors import SinkRejected, SiteSpiderError
+from site_spider.frontier.spill import Highs, Spill
+from site_spider.frontier.waiter import Waiter, WaitingLink, as_request, is_fenced, seed_entry
+from site_spider.frontier.waiting_room import WaitingRoom
+from site_spider.intake.seed_queue import Waiting, seed_request
+from site_spider.ledger import completion as lineage
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.ledger import Outcome
+from site_spider.page.url import host_of
+from site_spider.results.results import DeadLetters, Results
+from site_spider.tasks.board import RETURNED, Board, note_key
+from site_spider.tasks.control import Control
+from site_spider.tasks.control_log import make_control_log, written
+from site_spider.tasks.ending import MOVED, Fact, High, Passed
+from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, TaskTopics, read_board
+from site_spider.tasks.record import Returned, Task
+from site_spider.tasks.states import CANCELLED, TaskState, TaskStates
+
+# --- parking ---------------------------------------------------------------------------------------------
+# Parks messages of paused tasks, so that none is lost to a task that goes on at the same moment.
+#
+# Theory (decision 0018). A message is safe when three things have happened in this order: its copy in the
+# parked topic is durable; this process has told on the task topic that it has parked so many; it has read
+# that back, and the task is paused still. Whoever resumes the task writes so to the same topic first, and
+# then looks at the parked topic. If that record comes before what was read back, it is known here, and the
+# message goes to the seed topic as well. If it comes behind, the copy was durable before, and is found.
+
+
+class _Parked(NamedTuple):
+    task_id: str
+    origin: str
+    key: bytes | None
+    value: bytes
+    done: Future[Any]
+    task: Task | None  # as declared when it was parked
+    number: int = 0
+    place: MessagePlace | None = None
+
+
+def _stays(state: TaskState, parked: _Parked) -> bool:
+    """Whether a message waits in the parked topic.
+
+    A budget may have room again because others gave back what they had claimed. Nobody has looked there
+    then: it is put back by and by (`ReturnWatch`), and not crawled twice.
+    """
+    is_same = parked.task is not None and state.task == parked.task
+    return state.phase.name == "paused" or (is_same and not state.phase.is_over)
+
+
+class Parking:
+    """Fulfils `ParkedTopic` of frontier.spill. On the event loop's thread only."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        topics: TaskTopics,
+        states: TaskStates,
+        background: Background,
+        highs: Highs | None = None,
+    ) -> None:
+        self._highs = highs
+        self.topic = topics.parked
+        self._producer = producer
+        self._states = states
+        self._guarded = background.guarded
+        self._unproved: dict[str, deque[_Parked]] = {}  # by task
+        self._loop = asyncio.get_running_loop()
+
+    def send(self, task_id: str, origin: str, key: bytes | None, value: bytes) -> Future[Any]:
+        """As in ParkedTopic."""
+        parked = _Parked(task_id, origin, key, value, Future(), self._states.board.task(task_id))
+        headers = [(TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, origin.encode())]
+        sent = self._producer.send(self.topic, key, value, headers)
+        sent.add_done_callback(
+            lambda done: self._loop.call_soon_threadsafe(self._guarded(self._durable), done, parked)
+        )
+        return parked.done
+
+    def _durable(self, sent: Future[Any], parked: _Parked) -> None:
+        if (error := sent.exception()) is not None:
+            parked.done.set_exception(error)
+            return
+        state = self._states.of(parked.task_id)
+        if state is None:  # it was forgotten meanwhile
+            self._send_on(parked)
+            return
+        numbered = parked._replace(number=state.count_parked(), place=sent.result())
+        self._unproved.setdefault(parked.task_id, deque()).append(numbered)
+        self._states.tell_soon()
+
+    def changed(self, task_ids: Collection[str]) -> None:
+        """Records have come, and the phases of these tasks are known."""
+        for task_id in task_ids:
+            waiting = self._unproved.get(task_id)
+            if not waiting:
+                continue
+            mine = self._states.board.usage(task_id, self._states.process)
+            state = self._states.of(task_id)
+            while waiting and mine is not None and waiting[0].number <= mine.parked:
+                parked = waiting.popleft()
+                if state is not None and _stays(state, parked):
+                    self._finish(parked, parked.place)
+                else:
+                    if state is not None:
+                        state.count_sent_on()
+                    self._send_on(parked)
+            if not waiting:
+                del self._unproved[task_id]
+
+    def _finish(self, parked: _Parked, place: MessagePlace | None) -> None:
+        """The end of its task waits for the message where it is, before its seed is complete."""
+        if self._highs is None or place is None:
+            parked.done.set_result(None)
+        else:
+            self._highs.put(parked.task_id, place, lambda: parked.done.set_result(None))
+
+    def _send_on(self, parked: _Parked) -> None:
+        def sent(done: Future[Any]) -> None:
+            if (error := done.exception()) is not None:
+                parked.done.set_exception(error)
+                return
+            self._finish(parked, done.result())
+
+        self._producer.send(parked.origin, parked.key, parked.value, MOVED).add_done_callback(
+            lambda done: self._loop.call_soon_threadsafe(self._guarded(sent), done)
+        )
+
+
+logger = logging.getLogger(__name__)
+
+
+class Leaving:
+    """On the event loop's thread only. What it is given has left the frontier, and holds its seed."""
+
+    def __init__(  # noqa: PLR0913 - it knows all ways out
+        self,
+        spider: Spider,
+        completion: Completion,
+        room: WaitingRoom,
+        spill: Spill,
+        parking: Parking,
+        results: Results,
+        dead_letters: DeadLetters,
+        background: Background,
+        *,
+        control: Control | None,
+        writes_cancelled: bool,
+    ) -> None:
+        self._spider = spider
+        self._completion = completion
+        self._room = room
+        self._spill = spill
+        self._parking = parking
+        self._results = results
+        self._dead_letters = dead_letters
+        self._guarded = background.guarded
+        self._control = control  # None: seeds are not counted
+        self._writes_cancelled = writes_cancelled
+        self._cancelled: list[tuple[Waiter, TaskState]] = []  # they may have been counted before
+        self._loop = asyncio.get_running_loop()
+
+    # --- parked -----------------------------------------------------------------------------------
+
+    def park(self, waiter: Waiter, state: TaskState) -> None:
+        """It waits in the parked topic; what no message can say stays, and goes on."""
+        if isinstance(waiter, Waiting):
+            self._park_seed(waiter, state.task.task_id)
+            return
+        request, is_link = self._request(waiter), True
+        job = lineage.job_of(request)
+        assert job is not None
+        if isinstance(waiter, Request):
+            tries = request.meta.get("retry_times"), request.meta.get("redirect_times")
+            is_link = job is not job.root and not any(tries)
+        request.meta[meta_keys.TO_TOPIC] = self._parking.topic
+        if not self._spill.send(request, job, is_link=is_link):
+            del request.meta[meta_keys.TO_TOPIC]
+            request.meta[meta_keys.STAYS] = True
+            self._room.put_request(request)
+
+    def _park_seed(self, waiting: Waiting, task_id: str) -> None:
+        message = waiting.message
+        key = message.key if message.key is not None else host_of(waiting.seed.url).encode() or None
+        self._completion.leaves(waiting.entry)
+        future = self._parking.send(task_id, message.partition.topic, key, message.value or b"")
+        future.add_done_callback(
+            lambda done: self._loop.call_soon_threadsafe(self._guarded(self._parked), done, waiting)
+        )
+
+    def _parked(self, future: Future[None], waiting: Waiting) -> None:
+        error = future.exception()
+        if error is None:
+            self._completion.end_as(waiting.entry, Outcome.SPILLED)
+        elif isinstance(error, SinkRejected):
+            reason = f"its task is paused, and it cannot be parked: {error}"
+            self._dead_letters.set_aside(waiting.message, reason, waiting.entry)
+        else:  # the producer was closed: the crawl ends, and the seed is repeated
+            logger.debug("A seed could not be parked: %s", error)
+
+    # --- cancelled, filtered --------------------------------------------------------------------------
+
+    def cancel(self, waiter: Waiter, state: TaskState) -> None:
+        """It ends here, and is counted."""
+        if not isinstance(waiter, Waiting):
+            state.count_cancelled_link()
+        if not self._writes_cancelled:
+            self._end(waiter, Outcome.CANCELLED, "")
+        elif self._control is None:
+            self._end(waiter, Outcome.CANCELLED, _why_cancelled(state))
+        else:
+            self._cancelled.append((waiter, state))
+            if len(self._cancelled) == 1:
+                self._control.when_read(self._end_cancelled)
+
+    def _end_cancelled(self) -> None:
+        """A seed that was counted and not committed comes again; its documents are there, and stay."""
+        cancelled, self._cancelled = self._cancelled, []
+        for waiter, state in cancelled:
+            if is_fenced(waiter):
+                self._room.drop(waiter)
+            else:
+                was_counted = self._was_counted(waiter, state.task.task_id)
+                self._end(waiter, Outcome.CANCELLED, "" if was_counted else _why_cancelled(state))
+
+    def _was_counted(self, waiter: Waiter, task_id: str) -> bool:
+        entry = seed_entry(waiter)
+        ending = None if self._control is None else self._control.get(task_id)
+        if entry is None or ending is None or (tally := ending.tallies.get(entry.partition)) is None:
+            return False
+        return tally.has_counted(entry.offset)
+
+    def filter(self, waiter: Waiter, state: TaskState) -> None:
+        """The rules of its task do not let it be fetched."""
+        if not isinstance(waiter, Waiting):
+            state.count_filtered_link()
+        self._end(waiter, Outcome.FILTERED, "")
+
+    def _end(self, waiter: Waiter, outcome: Outcome, description: str) -> None:
+        """With a description there is a failure result."""
+        if isinstance(waiter, Waiting):
+            self._end_seed(waiter, outcome, description)
+        elif isinstance(waiter, WaitingLink) and not description:
+            self._completion.release(waiter.parent.entry)
+        else:
+            self._end_request(self._request(waiter), outcome, description)
+
+    def _end_seed(self, waiting: Waiting, outcome: Outcome, description: str) -> None:
+        self._completion.ledger.decide(waiting.entry, outcome)
+        if description:
+            _, root = seed_request(waiting, self._spider)
+            root.error = description
+            self._results.write_missing(root)
+        self._completion.release(waiting.entry)
+
+    def _end_request(self, request: Request, outcome: Outcome, description: str) -> None:
+        job = lineage.job_of(request)
+        assert job is not None
+        if job is job.root:
+            self._completion.ledger.decide(job.entry, outcome)
+        if description:
+            job.error = description
+        else:
+            job.written = True  # no failure result
+        self._completion.ended(request)
+
+    def _request(self, waiter: Waiter) -> Request:
+        if isinstance(waiter, WaitingLink):
+            request, job = as_request(waiter)
+            self._completion.begin_job(request, job)
+            return request
+        assert isinstance(waiter, Request)
+        return waiter
+
+
+def _why_cancelled(state: TaskState) -> str:
+    return f"{CANCELLED}task {state.task.task_id} is {state.phase.name}"
+
+
+# --- returning -------------------------------------------------------------------------------------------
+# Puts the parked messages of tasks back into the seed topics that they came from, in their order.
+#
+# Theory. Messages are sent and durable before the record that says so is written. So what is cut short does
+# some of it again, and leaves nothing out. How many messages processes had parked is read before the ends
+# of the topic: what is parked later is not counted as put back, and somebody does this once more.
+#
+# One works for a task at a time. It says so in the record of what was put back (`Returned.by`), and renews
+# that while it works. Who finds another's name there waits until it is done, or has stood still for too
+# long.
+#
+# The topic is read from where it was read to. Where that cannot be true, or fewer messages are found than
+# processes have told of, it is read from its start: a message that comes back twice is crawled twice, one
+# that does not is lost. What is not there either is said, and stays counted as parked.
+
+
+_MOST_UNDER_WAY = 2_000
+_NOTE_EVERY = 5_000  # messages
+_NOTE_SECONDS = 2.0
+_STILL_SECONDS = 10.0  # without a note: who was at work has died
+_LOOK_SECONDS = 0.5
+_HEARD_SECONDS = 1.0  # in which processes hear of a new state; else they park again what comes back
+
+
+def put_back(log: SeedLog, topics: TaskTopics, task_ids: Collection[str]) -> int:
+    """Put back what is parked of these tasks; how many messages. Blocks; raises LogUnavailable.
+
+    To be called when their new state is written.
+    """
+    if not log.partitions(topics.parked):
+        return 0
+    board = read_board(log, topics.tasks)
+    left, count = {task_id for task_id in task_ids if board.was_parked(task_id)}, 0
+    with closing(log.producer()) as producer:
+        returning = _Returning(log, producer, topics)
+        while left:
+            mine = returning.claim(left)
+            count += returning.put_back(mine)
+            left -= mine
+    return count
+
+
+class _Work:
+    """One task: how many messages wait, and how far they are put back."""
+
+    def __init__(self, task_id: str, board: Board, ends: Mapping[int, int], topic_id: str) -> None:
+        self.task_id = task_id
+        self.before = board.returned(task_id)
+        self.waiting = board.waiting(task_id)
+        self.starts = {int(number): offset for number, offset in self.before.offsets.items()}
+        self.count = self.refused = 0
+        self.highs: dict[Partition, int] = {}  # of what was put back
+        is_other = bool(topic_id and self.before.topic_id) and topic_id != self.before.topic_id
+        if is_other or any(offset > ends.get(number, 0) for number, offset in self.starts.items()):
+            logger.warning("The topic of parked messages of task %s was made anew: read anew", task_id)
+            self.starts = {}
+
+    @property
+    def missing(self) -> int:
+        """How many messages processes have told of that were not put back."""
+        return max(0, self.waiting - self.before.cleared - self.before.found - self.count)
+
+    def offsets(self, read_to: Mapping[int, int]) -> dict[int, int]:
+        """Of each partition: the first that was not looked at."""
+        return {
+            number: max(read_to.get(number, 0), self.starts.get(number, 0))
+            for number in read_to.keys() | self.starts.keys()
+        }
+
+
+class _Returning:
+    """Works for several tasks at once, so that the topic is read once."""
+
+    def __init__(self, log: SeedLog, producer: Producer, topics: TaskTopics) -> None:
+        self._log = log
+        self._producer = producer
+        self._topics = topics
+        self._name = runtime.token_hex(6)
+        self._notes = 0
+        self._works: dict[bytes, _Work] = {}  # by the header of their messages
+        self._under_way: deque[tuple[Message, _Work, Future[MessagePlace]]] = deque()
+        self._read_to: dict[int, int] = {}  # of each partition: the first that was not looked at
+        self._topic_id = ""
+        self._note_at = 0.0
+        self._unnoted = 0
+
+    # --- whose work it is ---------------------------------------------------------------------
+
+    def claim(self, task_ids: Collection[str]) -> set[str]:
+        """Those tasks that nobody else works for; waits until there are some, or somebody stands still."""
+        board, free = self._free(task_ids)
+        claims = {task_id: board.returned(task_id).model_copy(update={"by": self._by()}) for task_id in free}
+        self._write_notes(claims)
+        runtime.sleep(
+            _HEARD_SECONDS
+        )  # who has claimed it at the same moment has done so by then: the last one has it
+        board = read_board(self._log, self._topics.tasks)
+        mine = {task_id for task_id in free if board.returned(task_id).by.startswith(self._name)}
+        self._begin(mine, board)
+        return mine
+
+    def _free(self, task_ids: Collection[str]) -> tuple[Board, set[str]]:
+        before, still_at = None, runtime.monotonic() + _STILL_SECONDS
+        while True:
+            board = read_board(self._log, self._topics.tasks)
+            at_work = {task_id: board.returned(task_id).by for task_id in task_ids}
+            before = at_work if before is None else before
+            free = {task_id for task_id, by in at_work.items() if not by}
+            if not free and runtime.monotonic() > still_at:
+                free = {task_id for task_id, by in at_work.items() if by == before[task_id]}
+                before, still_at = None, runtime.monotonic() + _STILL_SECONDS
+            if free:
+                return board, free
+            runtime.sleep(_LOOK_SECONDS)
+
+    def _by(self) -> str:
+        self._notes += 1
+        return f"{self._name}.{self._notes}"
+
+    # --- the work -----------------------------------------------------------------------------
+
+    def _begin(self, task_ids: Collection[str], board: Board) -> None:
+        parked = self._topics.parked
+        self._topic_id = self._log.topic_id(parked)
+        ends = {part.partition.number: part.end for part in self._log.progress(parked, f"{parked}.ends")}
+        works = [_Work(task_id, board, ends, self._topic_id) for task_id in task_ids]
+        self._works = {work.task_id.encode(): work for work in works}
+        self._read_to = {
+            number: min(work.starts.get(number, 0) for work in works) for number in ends if works
+        }
+        self._note_at = runtime.monotonic() + _NOTE_SECONDS
+
+    def put_back(self, task_ids: Collection[str]) -> int:
+        """Do it for tasks that were claimed."""
+        works = list(self._works.values()) if task_ids else []
+        try:
+            self._read(works, is_again=False)
+            self._read(
+                [work for work in works if work.missing > work.refused and any(work.starts.values())],
+                is_again=True,
+            )
+            self._tell_ends()
+            self._write_notes({work.task_id: self._last_note(work) for work in works})
+        except BaseException:
+            with suppress(SiteSpiderError):  # others need not wait
+                self._note(by="")
+            raise
+        for work in works:
+            if work.missing:
+                logger.error(
+                    "%d messages of task %s that were parked in %s were not put back",
+                    work.missing, work.task_id, self._topics.parked,
+                )  # fmt: skip
+        return sum(work.count for work in works)
+
+    def _read(self, works: Collection[_Work], *, is_again: bool) -> None:
+        """From where each was read to; or again, what lies before that."""
+        if not works:
+            return
+        for each in works if is_again else ():
+            logger.warning(
+                "%d parked messages of task %s were not found where they should be: the topic is read "
+                "from its start, and some may come back twice",
+                each.missing,
+                each.task_id,
+            )
+        starts = {} if is_again else self._read_to
+        parked = self._topics.parked
+        for message in self._log.read(
+            parked, {Partition(parked, number): at for number, at in starts.items()}
+        ):
+            number = message.partition.number
+            work = self._works.get(dict(message.headers).get(TASK_HEADER, b""))
+            if (
+                work is not None
+                and work in works
+                and is_again == (message.offset < work.starts.get(number, 0))
+            ):
+                self._send(message, work)
+            if not is_again:
+                self._read_to[number] = message.offset + 1
+            if self._unnoted >= _NOTE_EVERY or runtime.monotonic() >= self._note_at:
+                self._note(by=self._by())
+        self._settle_all()
+
+    def _send(self, message: Message, work: _Work) -> None:
+        """Back to where it was; releases before did not say where."""
+        origin = dict(message.headers).get(ORIGIN_HEADER, b"").decode(errors="replace")
+        topic = origin if origin in self._topics.all_seeds else self._topics.seeds
+        self._under_way.append((message, work, self._producer.send(topic, message.key, message.value, MOVED)))
+        if len(self._under_way) >= _MOST_UNDER_WAY:
+            self._settle()
+
+    def _settle_all(self) -> None:
+        while self._under_way:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wait for the oldest."""
+        message, work, future = self._under_way.popleft()
+        try:
+            place = future.result()
+        except SinkRejected as error:
+            where = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
+            logger.error("%s cannot be put back, and stays there: %s", where, error)  # noqa: TRY400
+            work.refused += 1
+            return
+        work.count += 1
+        self._unnoted += 1
+        work.highs[place.partition] = max(place.offset + 1, work.highs.get(place.partition, 0))
+
+    # --- what is told -------------------------------------------------------------------------
+
+    def _note(self, by: str) -> None:
+        self._settle_all()
+        self._tell_ends()
+        self._write_notes({work.task_id: self._next_note(work, by) for work in self._works.values()})
+        self._note_at, self._unnoted = runtime.monotonic() + _NOTE_SECONDS, 0
+
+    def _next_note(self, work: _Work, by: str) -> Returned:
+        offsets = {str(number): offset for number, offset in work.offsets(self._read_to).items()}
+        found = work.before.found + work.count
+        return work.before.model_copy(
+            update={"found": found, "offsets": offsets, "topic_id": self._topic_id, "by": by}
+        )
+
+    def _last_note(self, work: _Work) -> Returned:
+        missing = work.before.missing + work.missing
+        waited = max(0, work.waiting - missing)
+        update = {"found": 0, "missing": missing, "waited": waited, "parked": {}}
+        return self._next_note(work, by="").model_copy(update=update)
+
+    def _write_notes(self, notes: Mapping[str, Returned]) -> None:
+        self._write(
+            self._topics.tasks,
+            (
+                (note_key(task_id, RETURNED), note.model_dump_json(exclude_defaults=True).encode())
+                for task_id, note in notes.items()
+            ),
+        )
+
+    def _tell_ends(self) -> None:
+        """The ends of tasks wait for these seeds where they are now, and no more for where they were."""
+        make_control_log(self._log, self._topics)
+        for highs in (True, False):
+            facts = [
+                (work.task_id, fact)
+                for work in self._works.values()
+                for fact in self._facts(work, highs=highs)
+            ]
+            self._write(self._topics.control, (written(task_id, fact) for task_id, fact in facts))
+
+    def _facts(self, work: _Work, *, highs: bool) -> list[Fact]:
+        if highs:
+            return [High(partition, self._name, position) for partition, position in work.highs.items()]
+        parked = self._topics.parked
+        offsets = work.offsets(self._read_to)
+        return [Passed(Partition(parked, number), self._name, at) for number, at in offsets.items() if at]
+
+    def _write(self, topic: str, records: Iterable[tuple[bytes, bytes]]) -> None:
+        for sent in [self._producer.send(topic, key, value) for key, value in records]:
+            sent.result()
