@@ -16,7 +16,7 @@ from site_spider.console.watch import FleetWatch
 from site_spider.console.web.dead_letters import LettersAtHand
 from site_spider.console.web.listening import Listening
 from site_spider.contracts.seed_log import SeedLog
-from site_spider.dead_letters.letters import topic_of
+from site_spider.dead_letters.replay import topic_of
 from site_spider.service import plugins
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.desk import PutBackTasks

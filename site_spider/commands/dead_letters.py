@@ -11,8 +11,7 @@ from site_spider.commands.output import add_format_option, print_json, print_tab
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.commands.table import Column
 from site_spider.contracts.seed_log import Message, SeedLog
-from site_spider.dead_letters.letters import SUFFIX, Letter, beginning, letters, topic_of
-from site_spider.dead_letters.replay import Replay
+from site_spider.dead_letters.replay import SUFFIX, Letter, Replay, beginning, letters, topic_of
 from site_spider.errors import TopicMissing
 from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins as parts

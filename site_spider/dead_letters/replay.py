@@ -7,13 +7,423 @@ the same commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import base64
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
 
-from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
-from site_spider.dead_letters.put_back import Copies, PutBack, group_of, put_back
-from site_spider.dead_letters.sending import PuttingBack, TasksOf
-from site_spider.errors import LogUnavailable, TopicMissing
+from site_spider import options, runtime
+from site_spider.contracts.seed_log import (
+    Consumer,
+    Listener,
+    Message,
+    MessagePlace,
+    Partition,
+    Position,
+    Producer,
+    SeedLog,
+)
+from site_spider.errors import LogUnavailable, SinkRejected, TopicMissing
+from site_spider.ledger.metadata import Ahead, Run, decode, encode
+from site_spider.seed.tiers import CrawlTopics
+from site_spider.tasks.desk import PutBackTasks
+
+# --- put back --------------------------------------------------------------------------------------------
+# Which dead letters were put back already, and which are copies of one another.
+#
+# Theory: a consumer group of its own, `<dead-letter topic>.replay`, remembers them. All below its committed
+# offset were put back, and so were the runs in the commit's metadata: those that somebody chose. What does
+# not fit into the metadata is left out from the far end, so it may be put back a second time and is never
+# forgotten.
+#
+# A process that dies before its commit leaves its dead letters to be written a second time by the next one.
+# They are one dead letter: their message came from the same place of the same topic.
+
+
+_ORIGIN: Final = ("origin_topic", "origin_partition", "origin_offset", "origin_timestamp")
+
+
+def group_of(topic: str) -> str:
+    """The group that remembers."""
+    return f"{topic}.replay"
+
+
+class PutBack(NamedTuple):
+    """Of one partition: all offsets below `below`, and those in `runs`, which are ascending and disjoint."""
+
+    below: int = 0
+    runs: tuple[Run, ...] = ()
+
+    @classmethod
+    def of(cls, position: Position | None) -> PutBack:
+        """From what the group has committed."""
+        if position is None:
+            return cls()
+        return cls(position.offset, decode(position.offset, position.metadata).complete)
+
+    def __contains__(self, offset: object) -> bool:
+        if not isinstance(offset, int):
+            return False
+        return offset < self.below or any(first <= offset < end for first, end in self.runs)
+
+    def up_to(self, offset: int) -> PutBack:
+        """The same, with all below this one."""
+        below = max(offset, self.below)
+        runs = [(max(first, below), end) for first, end in self.runs if end > below]
+        if runs and runs[0][0] == below:
+            below = runs.pop(0)[1]
+        return PutBack(below, tuple(runs))
+
+    def with_offsets(self, offsets: Iterable[int]) -> PutBack:
+        """The same, with these."""
+        single = [(offset, offset + 1) for offset in offsets if offset >= self.below]
+        merged: list[Run] = []
+        for first, end in sorted([*self.runs, *single]):
+            if merged and first <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            else:
+                merged.append((first, end))
+        return PutBack(self.below, tuple(merged)).up_to(self.below)
+
+    def position(self) -> Position:
+        """To be committed."""
+        return Position(self.below, encode(self.below, Ahead(self.below, self.runs)))
+
+
+class Copies:
+    """Tells dead letters of the same message; those below are told by what was put back."""
+
+    def __init__(self) -> None:
+        self._put_back: set[int] = set()
+        self._met: set[int] = set()
+
+    @classmethod
+    def read(cls, log: SeedLog, topic: str, done: Mapping[Partition, PutBack]) -> Copies:
+        """Reads what was put back. Raises TopicMissing, LogUnavailable."""
+        copies = cls()
+        if any(some.below or some.runs for some in done.values()):
+            copies.note(log.read(topic), done)
+        return copies
+
+    def note(self, messages: Iterable[Message], done: Mapping[Partition, PutBack]) -> None:
+        """Of these, some were put back."""
+        for message in messages:
+            some = done.get(message.partition)
+            if some is not None and message.offset in some and (origin := _origin(message)) is not None:
+                self._put_back.add(origin)
+
+    def is_put_back(self, message: Message) -> bool:
+        """Whether it was, or a copy of it."""
+        return _origin(message) in self._put_back
+
+    def may_go(self, message: Message) -> bool:
+        """Whether neither it nor a copy was put back, or asked about before."""
+        return not self.is_put_back(message) and self.is_first(message)
+
+    def is_first(self, message: Message) -> bool:
+        """Whether no copy was asked about before."""
+        origin = _origin(message)
+        if origin is None:
+            return True
+        is_first = origin not in self._met
+        self._met.add(origin)
+        return is_first
+
+
+def _origin(message: Message) -> int | None:
+    """Of the message that was set aside; None when nothing tells.
+
+    Where it stood is not enough: a topic that is made anew has the same offsets again.
+    """
+    headers = dict(message.headers)
+    place = tuple(headers.get(name) for name in _ORIGIN)
+    return None if None in place[:3] else hash((*place, message.key, message.value))
+
+
+def put_back(log: SeedLog, topic: str) -> Mapping[Partition, PutBack]:
+    """What was put back, of each partition. Raises TopicMissing, LogUnavailable."""
+    return {part.partition: PutBack.of(part.committed) for part in log.progress(topic, group_of(topic))}
+
+
+# --- letters ---------------------------------------------------------------------------------------------
+# Dead letters with their reasons, and whether each was put back.
+
+
+SUFFIX = ".dead-letters"
+
+
+def topic_of(settings: options.SettingsView, given: str | None = None) -> str:
+    """The dead-letter topic, of the settings or of the topic that somebody gave. Raises ConfigError."""
+    topics = CrawlTopics.of(settings)
+    if given is None or given in topics.tiers:
+        return topics.dead_letters
+    return given if given.endswith(SUFFIX) or given == topics.dead_letters else f"{given}{SUFFIX}"
+
+
+class Letter(NamedTuple):
+    """A dead letter, its headers as text, and whether it was put back."""
+
+    message: Message
+    headers: Mapping[str, str]
+    replayed: bool
+
+    @property
+    def origin(self) -> str:
+        """Where it came from: topic/partition/offset."""
+        return "/".join(self.headers.get(f"origin_{part}", "?") for part in ("topic", "partition", "offset"))
+
+    def document(self) -> dict[str, Any]:
+        """All of it for programs."""
+        message, headers, replayed = self
+        topic, partition = message.partition
+        return {
+            "topic": topic,
+            "partition": partition,
+            "offset": message.offset,
+            "timestamp": _moment(message.timestamp_ms),
+            "error": headers.get("error"),
+            **{name: headers.get(name) for name in ("origin_topic", "origin_partition", "origin_offset")},
+            "failed_at": headers.get("failed_at"),
+            "replayed": replayed,
+            **_encoded("key", message.key),
+            **_encoded("value", message.value),
+            "headers": dict(headers),
+        }
+
+
+def letters(log: SeedLog, topic: str) -> Iterator[Letter]:
+    """All of them, each once; none when the topic does not exist. Raises LogUnavailable."""
+    try:
+        done = put_back(log, topic)
+        copies = Copies.read(log, topic, done)
+        messages = log.read(topic)
+    except TopicMissing:  # nothing was ever set aside
+        return
+    yield from _with_headers(messages, done, copies)
+
+
+def newest(log: SeedLog, topic: str, most: int) -> list[Letter]:
+    """The last ones of each partition, at most so many, the newest first. Raises LogUnavailable."""
+    try:
+        parts = log.progress(topic, group_of(topic))
+        messages = list(log.read(topic, {part.partition: max(part.start, part.end - most) for part in parts}))
+    except TopicMissing:
+        return []
+    done = {part.partition: PutBack.of(part.committed) for part in parts}
+    copies = Copies()
+    copies.note(messages, done)
+    found = sorted(_with_headers(messages, done, copies), key=lambda letter: -letter.message.timestamp_ms)
+    return found[:most]
+
+
+def _with_headers(
+    messages: Iterable[Message], done: Mapping[Partition, PutBack], copies: Copies
+) -> Iterator[Letter]:
+    for message in filter(copies.is_first, messages):
+        headers = {name: value.decode("utf-8", "backslashreplace") for name, value in message.headers}
+        is_put_back = message.offset in done.get(message.partition, PutBack())
+        yield Letter(message, headers, is_put_back or copies.is_put_back(message))
+
+
+def beginning(raw: bytes | None, characters: int) -> str | None:
+    """What a table shows of a key or value."""
+    if raw is None:
+        return None
+    text = raw[: 4 * characters].decode("utf-8", "backslashreplace")
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"
+
+
+def _moment(timestamp_ms: int) -> str | None:
+    """None beyond the years that there are: producers set it as they like."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _encoded(name: str, raw: bytes | None) -> dict[str, str | None]:
+    """Bytes as text, or as base64, which a field of its own says, when they are not UTF-8."""
+    if raw is None:
+        return {name: None}
+    try:
+        return {name: raw.decode()}
+    except UnicodeDecodeError:
+        return {name: base64.b64encode(raw).decode(), f"{name}_encoding": "base64"}
+
+
+# --- sending ---------------------------------------------------------------------------------------------
+# Sends dead letters to the topics they came from, byte by byte as they were.
+
+
+TRUNCATED = "truncated_from_bytes"  # the header of a dead letter that does not hold the whole message
+
+
+TasksOf = Callable[[Producer], PutBackTasks]
+
+
+class _UnderWay(NamedTuple):
+    task_id: str | None  # a task that goes on with it
+    future: Future[MessagePlace]
+
+
+class PuttingBack:
+    """Counts what went and what cannot go; `complain(message, reason)` hears of the latter.
+
+    Without `tasks_of` nobody waits for the end of a task.
+    """
+
+    def __init__(
+        self, producer: Producer, complain: Callable[[Message, str], None], tasks_of: TasksOf | None = None
+    ) -> None:
+        self._tasks = tasks_of(producer) if tasks_of is not None else None
+        self.sent = 0
+        self.skipped = 0
+        self._producer = producer
+        self._complain = complain
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send a batch and wait until it is durable. Raises LogUnavailable."""
+        under_way = [(message, self._send(message)) for message in messages]
+        for message, sending in under_way:
+            try:
+                if sending is not None:
+                    place = sending.future.result()
+                    self.sent += 1
+                    if self._tasks is not None:
+                        self._tasks.sent(sending.task_id, place)
+            except SinkRejected as error:
+                self._skip(message, str(error))
+
+    def end(self) -> None:
+        """All that is to be sent is durable."""
+        if self._tasks is not None:
+            self._tasks.end()
+
+    def _send(self, message: Message) -> _UnderWay | None:
+        headers = dict(message.headers)
+        origin = headers.get("origin_topic", b"").decode("utf-8", "replace")
+        if not origin:
+            self._skip(message, "it has no header origin_topic")
+            return None
+        if TRUNCATED in headers:
+            self._skip(message, "it holds the beginning of its message only; the whole is where it came from")
+            return None
+        task_id = None if self._tasks is None else self._tasks.before(origin, message.value)
+        return _UnderWay(task_id, self._producer.send(origin, message.key, message.value))
+
+    def _skip(self, message: Message, reason: str) -> None:
+        self.skipped += 1
+        self._complain(message, reason)
+
+
+# --- chosen ----------------------------------------------------------------------------------------------
+# Puts chosen dead letters back, each once; the others wait for another replay.
+
+
+_JOIN_SECONDS = 20.0  # until the partitions are ours; another replay may hold them
+_CHOSEN_POLL_SECONDS = 0.2
+
+Chosen = Mapping[Partition, frozenset[int]]
+
+
+class ChosenReplay(Listener):
+    """One replay of chosen offsets; `complain(message, reason)` hears of what cannot be put back."""
+
+    def __init__(
+        self,
+        log: SeedLog,
+        topic: str,
+        complain: Callable[[Message, str], None],
+        tasks_of: TasksOf | None = None,
+    ) -> None:
+        self._tasks_of = tasks_of
+        self.replayed = 0
+        self.skipped = 0
+        self._log = log
+        self._topic = topic
+        self._complain = complain
+        self._owned: dict[Partition, PutBack] = {}
+
+    def run(self, chosen: Chosen) -> None:
+        """Put them back, but for those that were already. Raises LogUnavailable, TopicMissing."""
+        known = put_back(self._log, self._topic)
+        chosen = {partition: offsets for partition, offsets in chosen.items() if partition in known}
+        if not self._left(chosen, known):
+            return
+        with (
+            closing(self._log.producer()) as producer,
+            closing(self._log.consumer(self._topic, group_of(self._topic), self)) as consumer,
+        ):
+            self._join(consumer, chosen)
+            left = self._left(chosen, self._owned)  # another replay may have been quicker
+            sending = PuttingBack(producer, self._complain, self._tasks_of)
+            copies = Copies.read(self._log, self._topic, {**known, **self._owned})
+            messages = list(self._read(left))
+            sending.send(list(filter(copies.may_go, messages)))
+            self.replayed, self.skipped = sending.sent, sending.skipped
+            self._commit(consumer, messages)
+            sending.end()
+
+    def _left(self, chosen: Chosen, done: Mapping[Partition, PutBack]) -> dict[Partition, set[int]]:
+        left = {
+            partition: {offset for offset in offsets if offset not in done.get(partition, PutBack())}
+            for partition, offsets in chosen.items()
+        }
+        return {partition: offsets for partition, offsets in left.items() if offsets}
+
+    def _join(self, consumer: Consumer, chosen: Chosen) -> None:
+        deadline = runtime.monotonic() + _JOIN_SECONDS
+        while not chosen.keys() <= self._owned.keys():
+            if runtime.monotonic() > deadline:
+                raise LogUnavailable(
+                    f"{self._topic} could not be taken within {_JOIN_SECONDS:g} s: another replay is going "
+                    "on. Nothing was put back; try again when it has ended."
+                )
+            consumer.poll(_CHOSEN_POLL_SECONDS, 1)  # what it hands out is read again below
+
+    def _read(self, left: Mapping[Partition, set[int]]) -> Iterator[Message]:
+        ends = {part.partition: part.end for part in self._log.progress(self._topic, group_of(self._topic))}
+        missing = {partition: set(offsets) for partition, offsets in left.items()}
+        start = ends | {partition: min(offsets) for partition, offsets in left.items() if partition in ends}
+        for message in self._log.read(self._topic, start):
+            if message.offset in missing.get(message.partition, ()):
+                missing[message.partition].remove(message.offset)
+                yield message
+            if not any(missing.values()):
+                return
+
+    def _commit(self, consumer: Consumer, messages: Sequence[Message]) -> None:
+        changed: dict[Partition, PutBack] = {}
+        for message in messages:
+            done = changed.get(message.partition) or self._owned[message.partition]
+            changed[message.partition] = done.with_offsets([message.offset])
+        if changed:
+            consumer.commit({partition: done.position() for partition, done in changed.items()})
+
+    # --- Listener ------------------------------------------------------------------------------------
+
+    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
+        """As in Listener."""
+        self._owned.update({partition: PutBack.of(position) for partition, position in positions.items()})
+
+    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
+        """As in Listener."""
+        self.lost(partitions)
+        return {}
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        """As in Listener."""
+        for partition in partitions:
+            self._owned.pop(partition, None)
+
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """As in Listener: dead letters whose retention is over."""
+
+    def reached(self, partition: Partition, offset: int) -> None:
+        """As in Listener."""
+
 
 _BATCH = 500
 _POLL_SECONDS = 0.5

@@ -9,9 +9,7 @@ import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message
-from site_spider.dead_letters.letters import letters
-from site_spider.dead_letters.put_back import put_back
-from site_spider.dead_letters.replay import Replay
+from site_spider.dead_letters.replay import Replay, letters, put_back
 from tests.commands.project import Project
 
 LETTERS = "seeds.dead-letters"

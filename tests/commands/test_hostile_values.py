@@ -15,7 +15,7 @@ from site_spider.adapters.local.results import LocalSink
 from site_spider.adapters.local.store import RESULTS, LocalStore
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.contracts.sink import ACKNOWLEDGED, Record
-from site_spider.dead_letters.letters import Letter
+from site_spider.dead_letters.replay import Letter
 from tests.commands.project import Project
 
 ODD: list[Any] = [

@@ -7,9 +7,7 @@ import json
 import pytest
 
 from site_spider.contracts.seed_log import Message, Partition
-from site_spider.dead_letters.chosen import ChosenReplay
-from site_spider.dead_letters.letters import Letter, newest
-from site_spider.dead_letters.replay import Replay
+from site_spider.dead_letters.replay import ChosenReplay, Letter, Replay, newest
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
 
 __all__ = ["case", "kafka_producer"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from site_spider.console.model.fleet import summed
 from site_spider.console.pages.view import Document, View, matches, moment
-from site_spider.dead_letters.letters import Letter, beginning
+from site_spider.dead_letters.replay import Letter, beginning
 
 _MOST_EXAMPLES = 100
 _SHOWN_CHARACTERS = 300

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
-from site_spider.dead_letters.chosen import ChosenReplay
-from site_spider.dead_letters.letters import Letter, newest
-from site_spider.dead_letters.sending import TasksOf
+from site_spider.dead_letters.replay import ChosenReplay, Letter, TasksOf, newest
 from site_spider.errors import LogUnavailable
 from site_spider.text import plural
 
