@@ -13,8 +13,8 @@ from site_spider.commands.output import add_format_option, print_json, print_tab
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.commands.table import Column
 from site_spider.errors import SiteSpiderError
-from site_spider.observe import sockets as frontier_sockets
-from site_spider.observe.survey import MOST_HOSTS
+from site_spider.observe import frontier_socket as frontier_sockets
+from site_spider.observe.progress import MOST_HOSTS
 from site_spider.text import escaped
 
 _DEFAULT_HOSTS = 20

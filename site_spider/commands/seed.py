@@ -18,7 +18,7 @@ from site_spider.commands.seeding import Seeding
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import MessagePlace, SeedLog
 from site_spider.intake import intake
-from site_spider.observe.lag import LagGate, group_gate
+from site_spider.observe.progress import LagGate, group_gate
 from site_spider.service import plugins as parts
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.control_log import TaskProducer

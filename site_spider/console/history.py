@@ -14,7 +14,7 @@ from site_spider.console.model.fleet import MOST_PROCESSES, WINDOW_SECONDS
 from site_spider.console.model.reading import OddSnapshot, checked, parsed, state_of
 from site_spider.console.model.state import ProcessState
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
-from site_spider.observe.stats_topic import LARGEST_BYTES
+from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES
 from site_spider.text import for_log
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class History:
         for message in messages:
             self._next[message.partition] = message.offset + 1
             size = len(message.value or b"")
-            if 0 < size <= LARGEST_BYTES:
+            if 0 < size <= LARGEST_STATISTICS_BYTES:
                 yield message
             else:
                 self._refuse(message, f"it has {size:,} bytes")

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Self
 
 from site_spider.console.model.reading import LARGEST_BYTES, OddSnapshot, parsed
 from site_spider.contracts.seed_log import LogName, SeedLog, name_of
-from site_spider.observe import sockets
-from site_spider.observe.server import IDENTITY_QUESTION
+from site_spider.observe import frontier_socket
+from site_spider.observe.frontier_socket import IDENTITY_QUESTION
 
 _SECONDS = 5.0  # that a process may take
 _NAMING_SECONDS = 1.0
@@ -92,7 +92,9 @@ class _Said(NamedTuple):
 
 
 def _alive() -> dict[Path, int]:
-    found = {path: pid for path, pid in sockets.running().items() if not sockets.has_ended(pid)}
+    found = {
+        path: pid for path, pid in frontier_socket.running().items() if not frontier_socket.has_ended(pid)
+    }
     return dict(list(found.items())[:_MOST_PROCESSES])
 
 

@@ -7,12 +7,29 @@ two fields, and no document is refused for it.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
-from collections.abc import Mapping
-from datetime import datetime
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from heapq import nlargest
 from itertools import islice
 from numbers import Real
 from typing import Any, Final, NamedTuple
+
+from site_spider import runtime
+from site_spider.contracts.seed_log import Message
+from site_spider.errors import SeedError
+from site_spider.histogram import Histogram
+from site_spider.intake.room import BackPressure
+from site_spider.intake.seeds import Seeds
+from site_spider.intake.suspects import Quarantine
+from site_spider.ledger.completion import SeedListener
+from site_spider.ledger.ledger import Entry
+from site_spider.results.results import Sinks
+from site_spider.seed.seed import Seed
 
 MOST_NUMBERS: Final = 300
 MOST_TEXTS: Final = 50
@@ -78,3 +95,360 @@ def _text(value: object) -> str | None:
     if isinstance(value, datetime):
         return value.isoformat()
     return value[:LONGEST_TEXT] if isinstance(value, str) else None
+
+
+# --- histograms ------------------------------------------------------------------------------------------
+# The histograms of one process.
+
+
+LAG_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+BYTES: Final = (100.0, 1e3, 1e4, 5e4, 1e5, 2.5e5, 5e5, 1e6, 2.5e6, 1e7, 1e8)
+
+
+@dataclass(frozen=True, slots=True)
+class Histograms:
+    """Those of one process."""
+
+    download_seconds: Histogram = field(default_factory=Histogram)  # a page's attempt, answered or not
+    kept_waiting_seconds: Histogram = field(default_factory=Histogram)  # a request whose host is free
+    seed_seconds: Histogram = field(default_factory=Histogram)  # from the poll to the completion
+    response_bytes: Histogram = field(default_factory=lambda: Histogram(BYTES))  # of results
+    loop_lag_seconds: Histogram = field(default_factory=lambda: Histogram(LAG_SECONDS))
+
+    def document(self) -> dict[str, Any]:
+        """All of them by name, but for what metrics alone need."""
+        return {
+            "download_seconds": self.download_seconds.document(),
+            "seed_seconds": self.seed_seconds.document(),
+            "response_bytes": self.response_bytes.document(),
+            "loop_lag_seconds": self.loop_lag_seconds.document(),
+        }
+
+
+# --- loop lag --------------------------------------------------------------------------------------------
+# Measures how late the event loop is, ten times a second.
+
+
+WINDOW_SECONDS = 10.0
+_PERIOD_SECONDS = 0.1
+
+
+class LoopLag:
+    """A timer that notes by how much it is late. The lag of a turn counts however long the turn took."""
+
+    def __init__(self, lags: Histogram, window_seconds: float = WINDOW_SECONDS) -> None:
+        self._lags = lags
+        self._window_seconds = window_seconds
+        self._largest: deque[tuple[float, float]] = deque()  # time and lag, falling: the first is the largest
+        self._timer: asyncio.Handle | None = None  # uvloop gives no TimerHandle for a moment that has come
+        self._due = 0.0
+        self.turned_at = 0.0  # the loop's time: when it was seen to turn last
+
+    def start(self) -> None:
+        """Measure from now on."""
+        self._turned(asyncio.get_running_loop().time())
+
+    def stop(self) -> None:
+        """Measure no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _turned(self, now: float) -> None:
+        self.turned_at = now
+        self._due = now + _PERIOD_SECONDS
+        self._timer = asyncio.get_running_loop().call_at(self._due, self._ring)
+
+    def _ring(self) -> None:
+        now = asyncio.get_running_loop().time()
+        lag = max(0.0, now - self._due)
+        self._lags.observe(lag)
+        while self._largest and self._largest[-1][1] <= lag:
+            self._largest.pop()
+        self._largest.append((now, lag))
+        self._forget(now)
+        self._turned(now)
+
+    def _forget(self, now: float) -> None:
+        while self._largest and self._largest[0][0] < now - self._window_seconds:
+            self._largest.popleft()
+
+    def max_seconds(self) -> float:
+        """The largest lag of the last seconds, WINDOW_SECONDS by default."""
+        self._forget(asyncio.get_running_loop().time())
+        return self._largest[0][1] if self._largest else 0.0
+
+
+# --- pauses ----------------------------------------------------------------------------------------------
+# Why nothing is polled now, and for how long which cause has kept the crawl.
+
+
+CAUSES: Final = ("sink", "frontier", "span", "suspicion", "kafka", "memory", "stop")
+
+SPAN_SAID: Final = (  # of one partition
+    "its slowest seed is too far behind (SITE_MAX_SPAN_OFFSETS), or too many of the seeds in flight are its"
+)
+
+
+class Pause(NamedTuple):
+    """A cause, one of CAUSES, in words; both are empty when seeds are polled."""
+
+    cause: str = ""
+    said: str = ""
+
+
+_NONE: Final = Pause()
+
+
+class Pauses:
+    """Looked at some times a second. One cause counts at a time: the first that applies."""
+
+    def __init__(
+        self,
+        seeds: Seeds,
+        quarantine: Quarantine,
+        back_pressure: BackPressure,
+        sinks: Sinks,
+        is_log_away: Callable[[], bool],
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._seeds = seeds
+        self._quarantine = quarantine
+        self._back_pressure = back_pressure
+        self._sinks = sinks
+        self._is_log_away = is_log_away
+        self._clock = clock or runtime.monotonic
+        self._looked_at = self._clock()
+        self.seconds = dict.fromkeys(CAUSES, 0.0)  # since the start, by cause
+
+    def look(self) -> None:
+        """Count the time since the last look to what keeps the crawl now."""
+        now = self._clock()
+        cause = self.now().cause or ("span" if self._seeds.too_wide() else "")
+        if cause:
+            self.seconds[cause] += now - self._looked_at
+        self._looked_at = now
+
+    def now(self) -> Pause:
+        """What keeps all partitions."""
+        if self._quarantine.is_closed:
+            return Pause("suspicion", "seeds suspected of killing the process are crawled one by one")
+        away = [delivery.sink.name for delivery in self._sinks if not delivery.available]
+        if away:
+            return Pause("sink", f"the sink {away[0]} is away")
+        if self._back_pressure.is_cut_off or self._is_log_away():
+            return Pause("kafka", "the seed log does not answer, so other members may own the partitions")
+        cause = self._back_pressure.cause()
+        if cause:
+            return Pause(cause, _SAID[cause])
+        if self._seeds.room() <= 0:
+            return Pause("frontier", _SAID["frontier"])
+        return _NONE
+
+
+_SAID: Final = {
+    "sink": "too many results wait for a sink (SITE_SINK_BACKLOG_BYTES)",
+    "kafka": "the seed topic does not take what is sent to it",
+    "memory": "memory is short (SITE_BODIES_MAX_BYTES, SITE_MEMORY_SOFT_BYTES)",
+    "stop": "the crawl stops, or partitions leave",
+    "frontier": (
+        "as many seeds are in flight as may be (SITE_MAX_SEEDS_IN_FLIGHT), or memory is full "
+        "(SITE_FRONTIER_MAX_REQUESTS, SITE_FRONTIER_MAX_BYTES)"
+    ),
+}
+
+
+# --- tasks -----------------------------------------------------------------------------------------------
+# Counts of pages, bytes, outcomes and reasons by task, bounded in memory.
+#
+# Theory: a process may see any number of tasks, one a seed at worst. Counts are exact while it has seen at
+# most MOST_TASKS. Beyond that the smaller half is added to the sum of the others and forgotten; a task of
+# these that comes again begins at 0, so its own counts are too low while the sum of all stays right.
+
+
+MOST_TASKS: Final = 2_000  # with counts of their own, about 1 KB each
+MOST_SHOWN: Final = 200
+
+
+class TaskCounts:
+    """Of one task, or of several in sum."""
+
+    __slots__ = ("bytes", "outcomes", "pages", "reasons", "tasks")
+
+    def __init__(self, tasks: int = 1) -> None:
+        self.tasks = tasks
+        self.pages = 0  # results written, failures included
+        self.bytes = 0  # of their bodies
+        self.outcomes: Counter[str] = Counter()  # of seeds
+        self.reasons: Counter[str] = Counter()  # of failures
+
+    def page(self, size_bytes: int) -> None:
+        """One more page."""
+        self.pages += 1
+        self.bytes += size_bytes
+
+    def ended(self, outcome: str) -> None:
+        """One of its seeds is complete."""
+        self.outcomes[outcome] += 1
+
+    def add(self, other: TaskCounts) -> None:
+        """Those of other tasks, too."""
+        self.tasks += other.tasks
+        self.pages += other.pages
+        self.bytes += other.bytes
+        self.outcomes.update(other.outcomes)
+        self.reasons.update(other.reasons)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "pages": self.pages,
+            "bytes": self.bytes,
+            "outcomes": dict(self.outcomes),
+            "reasons": dict(self.reasons),
+        }
+
+
+class TaskSums:
+    """Of one process. Seeds without a task_id count under None."""
+
+    def __init__(self, most: int = MOST_TASKS) -> None:
+        self._most = max(2, most)
+        self._counts: dict[str | None, TaskCounts] = {}
+        self._others = TaskCounts(tasks=0)
+
+    def of(self, task_id: str | None) -> TaskCounts:
+        """The counts of one task, to be added to at once: they may be those of the others later."""
+        found = self._counts.get(task_id)
+        if found is None:
+            if len(self._counts) >= self._most:
+                self._forget_small()
+            found = self._counts[task_id] = TaskCounts()
+        return found
+
+    def _forget_small(self) -> None:
+        kept = dict(self._largest(self._most // 2))
+        for task_id, counts in self._counts.items():
+            if task_id not in kept:
+                self._others.add(counts)
+        self._counts = kept
+
+    def _largest(self, most: int) -> list[tuple[str | None, TaskCounts]]:
+        return nlargest(most, self._counts.items(), key=_size)
+
+    def document(self, most: int = MOST_SHOWN) -> dict[str, Any]:
+        """The largest, each with its name, and all others in sum."""
+        largest = self._largest(most)
+        others = TaskCounts(tasks=0)
+        others.add(self._others)
+        shown = {task_id for task_id, _ in largest}
+        for task_id, counts in self._counts.items():
+            if task_id not in shown:
+                others.add(counts)
+        return {
+            "largest": [{"task_id": task_id, **counts.document()} for task_id, counts in largest],
+            "others": {"tasks": others.tasks, **others.document()},
+        }
+
+
+def _size(item: tuple[str | None, TaskCounts]) -> tuple[int, int]:
+    _, counts = item
+    return counts.pages, sum(counts.outcomes.values())
+
+
+# --- seed times ------------------------------------------------------------------------------------------
+# Measures how long seeds are in flight, and counts their outcomes by task.
+
+
+class SeedTimes(SeedListener):
+    """From the poll to the completion. The exemplar of a duration is the Entry of its seed."""
+
+    def __init__(
+        self, tasks: TaskSums, durations: Histogram, clock: Callable[[], float] | None = None
+    ) -> None:
+        self._tasks = tasks
+        self._durations = durations
+        self._clock = clock or runtime.monotonic
+        self._open: dict[Entry, tuple[float, str | None]] = {}
+        self.last_completion_at: float | None = None  # of the clock
+
+    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:  # noqa: ARG002
+        """As in SeedListener."""
+        self._open[entry] = self._clock(), None if isinstance(seed, SeedError) else seed.task_id
+
+    def ended(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        now = self.last_completion_at = self._clock()
+        began, task_id = self._open.pop(entry, (now, None))
+        self._durations.observe(now - began, entry)
+        if entry.outcome is not None:
+            self._tasks.of(task_id).ended(
+                entry.outcome.value
+            )  # the same as `value`, in a quarter of the time
+
+    def fenced(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        self._open.pop(entry, None)
+
+    def seconds_open(self, entry: Entry | None) -> float:
+        """For how long a seed is in flight; 0 for one that is not."""
+        found = None if entry is None else self._open.get(entry)
+        return 0.0 if found is None else self._clock() - found[0]
+
+    def seconds_since_completion(self) -> float | None:
+        """Since the last one was complete; None while none was."""
+        return None if self.last_completion_at is None else self._clock() - self.last_completion_at
+
+
+# --- log tally -------------------------------------------------------------------------------------------
+# Counts warnings and errors by the logger that said them.
+
+
+MOST_LOGGERS: Final = 10
+_LONGEST: Final = 60  # characters of a name
+_OTHER: Final = "other"
+
+
+class LogTally(logging.Handler):
+    """Of all loggers, from `open` to `close`. Any thread."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._counts: Counter[tuple[str, str]] = Counter({("warning", _OTHER): 0, ("error", _OTHER): 0})
+        self._names: set[str] = set()
+
+    def open(self) -> None:
+        """Count from now on."""
+        logging.getLogger().addHandler(self)
+
+    def close(self) -> None:
+        """Count no more."""
+        logging.getLogger().removeHandler(self)
+        super().close()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As logging asks, one record at a time."""
+        level = "warning" if record.levelno < logging.ERROR else "error"
+        self._counts[level, self._named(record.name[:_LONGEST])] += 1
+
+    def _named(self, name: str) -> str:
+        if name in self._names:
+            return name
+        if len(self._names) >= MOST_LOGGERS:
+            return _OTHER
+        self._names.add(name)
+        return name
+
+    def document(self) -> list[dict[str, Any]]:
+        """As JSON."""
+        counts = sorted(self._counts.copy().items())
+        return [{"level": level, "logger": logger, "count": count} for (level, logger), count in counts]
+
+
+# --- moments ---------------------------------------------------------------------------------------------
+# Moments as text.
+
+
+def iso(unix_seconds: float) -> str:
+    """ISO 8601 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="milliseconds")

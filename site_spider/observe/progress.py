@@ -9,13 +9,22 @@ asked for first, and the group does not wait for us.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heappush, heappushpop
+from typing import Any, Final, NamedTuple
 
+from site_spider import runtime
 from site_spider.contracts.seed_log import PartitionProgress, SeedLog, Topics, each_topic
 from site_spider.errors import TopicMissing
+from site_spider.frontier.host_queue import HostView
+from site_spider.histogram import Histogram
+from site_spider.ledger.completion import Job
+from site_spider.ledger.ledger import Entry
 from site_spider.ledger.metadata import Run, decode
+from site_spider.observe.counters import TaskCounts, TaskSums, iso
+from site_spider.results.failures import REASONS, NameCounts, failure_name, reason_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +128,202 @@ class Rate:
             return 0.0
         rate = self.per_second
         return lag / rate if rate else None
+
+
+# --- pages -----------------------------------------------------------------------------------------------
+# Counts every result document as it is handed to the sinks: by task, by reason, and the newest failures.
+
+
+MOST_NEWEST: Final = 20
+_LONGEST_URL: Final = 500  # characters
+_LONGEST_SAID: Final = 300
+_LARGEST_BYTES: Final = 2**50
+
+
+class FailedPage(NamedTuple):
+    """A page that could not be fetched or read."""
+
+    url: str
+    reason: str  # one of REASONS
+    description: str
+    at: float  # Unix time
+    task_id: str | None
+    seed: Entry | None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**self._asdict(), "at": iso(self.at), "seed": self.seed and self.seed.position}
+
+
+class PageTally:
+    """Hears of result documents. On the event loop's thread only."""
+
+    def __init__(self, tasks: TaskSums, sizes: Histogram) -> None:
+        self._tasks = tasks
+        self._sizes = sizes
+        self.reasons: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+        self.names = NameCounts()  # by the name of the error or status, without host and numbers
+        self.items = 0
+        self.newest: deque[FailedPage] = deque(maxlen=MOST_NEWEST)
+
+    def page(self, document: Mapping[str, Any], job: Job | None, *, is_again: bool = False) -> None:
+        """As in ResultTally."""
+        task_id = None if job is None else job.root.seed.task_id
+        counts = self._tasks.of(task_id)
+        if not is_again:
+            self._count(counts, document.get("response_size"))
+        description = document.get("description")
+        if description is not None:
+            said = str(description)
+            reason = reason_of(said)
+            counts.reasons[reason] += 1
+            self._failed(said, reason, document, job, task_id)
+
+    def item(self) -> None:
+        """An item is handed to the sinks."""
+        self.items += 1
+
+    def _count(self, counts: TaskCounts, size: object) -> None:
+        if type(size) is int and 0 <= size < _LARGEST_BYTES:  # a spider of the user's own may say anything
+            self._sizes.observe(size)
+            counts.page(size)
+        else:
+            counts.page(0)
+
+    def _failed(
+        self, said: str, reason: str, document: Mapping[str, Any], job: Job | None, task_id: str | None
+    ) -> None:
+        self.reasons[reason] += 1
+        self.names.add(str(document.get("reason") or failure_name(said)))
+        url = document.get("url") or (job.url if job is not None else "")
+        seed = None if job is None else job.entry
+        self.newest.append(
+            FailedPage(str(url)[:_LONGEST_URL], reason, said[:_LONGEST_SAID], runtime.time(), task_id, seed)
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Counts and newest failures, the latest first."""
+        return {
+            "items": self.items,
+            "reasons": dict(self.reasons),
+            "failures": dict(self.names.counts),
+            "newest_failures": [failed.document() for failed in reversed(self.newest)],
+        }
+
+
+# --- lag -------------------------------------------------------------------------------------------------
+# Keeps a producer from running too far ahead of a consumer group.
+
+
+_PAUSE_SECONDS = 1.0
+_SAY_SECONDS = 10.0  # from one line about the wait to the next
+
+
+class LagGate:
+    """`wait`, before each seed, returns when at most `most` messages wait, this one included.
+
+    `lag` is asked again only when what it left room for is used up. `say` hears of a wait now and then;
+    `what` is what waits.
+    """
+
+    def __init__(self, lag: Callable[[], int], most: int, what: str, say: Callable[[str], None]) -> None:
+        self._lag = lag
+        self._most = most
+        self._what = what
+        self._say = say
+        self._room = 0
+        self._said_at = -_SAY_SECONDS
+
+    def wait(self) -> None:
+        """Blocks. Raises LogUnavailable."""
+        while self._room <= 0:
+            lag = self._lag()
+            self._room = self._most - lag
+            if self._room <= 0:
+                self._report(lag)
+                runtime.sleep(_PAUSE_SECONDS)
+        self._room -= 1
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether `wait` will ask: what is under way has to be durable before."""
+        return self._room <= 0
+
+    def _report(self, lag: int) -> None:
+        if runtime.monotonic() >= self._said_at + _SAY_SECONDS:
+            self._said_at = runtime.monotonic()
+            self._say(f"waiting: {lag:,} {self._what}, at most {self._most:,} may")
+
+
+def group_gate(log: SeedLog, topic: str, group: str, most: int, say: Callable[[str], None]) -> LagGate:
+    """A gate by the lag of a consumer group."""
+
+    def lag() -> int:
+        try:
+            return total(map(of_partition, log.progress(topic, group))).lag
+        except TopicMissing:
+            return 0
+
+    return LagGate(lag, most, f"messages wait for group {group}", say)
+
+
+# --- survey ----------------------------------------------------------------------------------------------
+# Counts of what waits in the frontier by reason, and the hosts with the longest queues.
+
+
+MOST_HOSTS = 1000  # that anybody may ask for
+_MOST_REASONS = 20
+_LONGEST_NAME = 253  # characters
+
+
+class Survey:
+    """Gathers views of hosts one by one; memory is bounded by `most` hosts."""
+
+    def __init__(self, most: int = 0) -> None:
+        self._most = min(most, MOST_HOSTS)
+        self._largest: list[tuple[int, int, HostView]] = []  # heap: waiting, number, view
+        self._reasons: Counter[str] = Counter()
+        self.hosts = 0  # of which something waits
+        self.items = 0  # that wait for their host
+        self.out = 0
+
+    def add(self, views: Iterable[HostView]) -> None:
+        """Some more hosts, each once."""
+        for view in views:
+            self.out += view.out
+            if not view.waiting:
+                continue
+            self.hosts += 1
+            self.items += view.waiting
+            self._count(view.reason)
+            self._keep(view)
+
+    def _count(self, reason: str) -> None:
+        known = reason in self._reasons or len(self._reasons) < _MOST_REASONS
+        self._reasons[reason if known else "other"] += 1
+
+    def _keep(self, view: HostView) -> None:
+        entry = (view.waiting, -self.hosts, view)
+        if len(self._largest) < self._most:
+            heappush(self._largest, entry)
+        elif self._most:
+            heappushpop(self._largest, entry)
+
+    def counts(self) -> dict[str, int]:
+        """Hosts of which something waits: all of them, and by the reason why nothing of them starts."""
+        return {"waiting": self.hosts} | {reason: self._reasons[reason] for reason in sorted(self._reasons)}
+
+    def largest(self, now: float) -> list[dict[str, Any]]:
+        """The hosts of which most waits, with what each waits for."""
+        return [_described(view, now) for _, _, view in sorted(self._largest, reverse=True)]
+
+
+def _described(view: HostView, now: float) -> dict[str, Any]:
+    is_timed = view.reason not in ("ready", "busy")
+    return {
+        "host": view.host[:_LONGEST_NAME],
+        "waiting": view.waiting,
+        "out": view.out,
+        "reason": view.reason,
+        "next_in_seconds": round(max(0.0, view.next_at - now), 3) if is_timed else None,
+    }

@@ -8,22 +8,345 @@ seen as it was or as it is. docs/observability.md says what each field means.
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from scrapy.crawler import Crawler
+from scrapy.settings import BaseSettings
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Partition
+from site_spider.download.bodies import Bodies
 from site_spider.download.proxies.service import ProxyService
 from site_spider.engine import flow as engine_hooks
-from site_spider.observe import scrapy_stats
-from site_spider.observe.document import is_conserved, seed_counts
-from site_spider.observe.memory import memory
-from site_spider.observe.moments import iso
-from site_spider.observe.pauses import SPAN_SAID
-from site_spider.observe.survey import Survey
-from site_spider.observe.watched import Watched
+from site_spider.engine.scrapy_parts import ROBOTS_COUNTED
+from site_spider.frontier.retry import RETRIES_COUNTED
+from site_spider.frontier.scheduler import Queues
+from site_spider.histogram import difference
+from site_spider.intake.intake import Intake
+from site_spider.intake.seeds import Seeds
+from site_spider.ledger.ledger import Ledger, Outcome
+from site_spider.observe.counters import (
+    SPAN_SAID,
+    Histograms,
+    LoopLag,
+    Pauses,
+    SeedTimes,
+    TaskSums,
+    counters,
+    iso,
+)
+from site_spider.observe.identity import Identity
+from site_spider.observe.progress import PageTally, Survey
 from site_spider.results.delivery import Delivery
+from site_spider.results.failures import REASONS
+from site_spider.results.results import Sinks
+from site_spider.tasks.board import BrokerClock
+
+# --- document --------------------------------------------------------------------------------------------
+# The statistics document: a snapshot of this process with what was added since the document before.
+#
+# Its fields are fit for an index: none is named after a host, a partition or a task. Names from outside
+# stand only in `failures`, `unknown_fields`, `counters` and `texts`, which are bounded.
+
+
+MOMENTS: Final = ("interval", "idle", "close")
+
+_TASKS_SECONDS: Final = 60.0  # from one document with the counts of tasks to the next: they are large
+_AS_THEY_ARE: Final = (  # in the snapshot
+    "spider", "group", "topic", "process", "slot", "host_name", "pid", "started_at", "version",
+    "uptime_seconds", "seeds", "conserved", "seconds_since_completion", "unknown_fields", "items", "reasons",
+    "failures", "retries", "links", "queues", "waiting", "waiting_for_their_moment",
+    "requests_out", "requests_in_progress", "pause", "paused_seconds", "log_is_away", "sinks", "proxies",
+    "frontier", "bodies", "loop_lag_max_seconds", "clock_ahead_seconds", "memory",
+)  # fmt: skip
+_NO_HOSTS: Final = dict.fromkeys(("waiting", "ready", "busy", "delay", "back-off", "robots"), 0)
+_NAMED_BY_OTHERS: Final = frozenset({"failures", "responses", "unknown_fields", "counters", "texts"})
+
+
+@dataclass(slots=True)
+class Totals:
+    """Running totals of a process; sizes are bytes."""
+
+    num: int = 0  # downloads: every attempt that was answered
+    response_size: int = 0
+    request_size: int = 0
+
+    def minus(self, other: Totals) -> Totals:
+        """The difference to an earlier state, or to a part."""
+        return Totals(
+            self.num - other.num,
+            self.response_size - other.response_size,
+            self.request_size - other.request_size,
+        )
+
+
+def seed_counts(ledger: Ledger) -> dict[str, int]:
+    """Where every seed of this process is (rule 10)."""
+    counts = {f"completed_with_{outcome.value}": ledger.outcomes[outcome] for outcome in _COMPLETED}
+    return {
+        "consumed": ledger.consumed,
+        "completed": sum(ledger.outcomes.values()),
+        **counts,
+        "filtered": ledger.outcomes[Outcome.FILTERED],
+        "dead_lettered": ledger.outcomes[Outcome.DEAD_LETTER],
+        "spilled": ledger.outcomes[Outcome.SPILLED],
+        "cancelled": ledger.outcomes[Outcome.CANCELLED],
+        "in_flight": ledger.in_flight,
+        "handed_back": ledger.handed_back,
+    }
+
+
+_COMPLETED = (Outcome.RESULT, Outcome.FAILURE)
+_ENDED = (
+    "completed_with_result", "completed_with_failure", "filtered", "dead_lettered", "spilled", "cancelled",
+)  # fmt: skip
+
+
+def is_conserved(seeds: Mapping[str, int]) -> bool:
+    """Whether every consumed seed is accounted for (rule 10)."""
+    return seeds["consumed"] == sum(seeds.get(name, 0) for name in _ENDED) + seeds["in_flight"]
+
+
+class Series:
+    """Makes the documents of one receiver: numbers them, and tells what was added since the one before."""
+
+    def __init__(self, statistics_id: str, now: float) -> None:
+        self._id = statistics_id
+        self._number = 0
+        self._before = Totals()
+        self._since = now  # monotonic
+        self._tasks_at = -_TASKS_SECONDS
+        self._latency: Mapping[str, Any] = {}
+
+    def next(self, taken: Mapping[str, Any], stats: Mapping[Any, Any], moment: str, now: float) -> Made:
+        """The document of a snapshot. `moment` is one of MOMENTS, `now` of the monotonic clock."""
+        pages = totals_in(taken["downloads"]["page"])
+        found = {
+            "@timestamp": taken["at"],
+            "id": self._id,
+            "moment": moment,
+            "interval": self._number,
+            "interval_seconds": round(now - self._since, 3),
+            **_sums("total", pages),
+            **_sums("interval", pages.minus(self._before)),
+            "robots": _sums("", totals_in(taken["downloads"]["robots"])),
+            "responses": taken["downloads"]["page"]["statuses"],
+            "oldest_seconds": max(taken["oldest_in_flight_seconds"].values(), default=0.0),
+            "partitions": len(taken["seeds_in_flight"]),
+            "latency": {name: _without_buckets(one) for name, one in taken["latency"].items()},
+            "interval_latency": {
+                name: difference(one, self._latency.get(name)) for name, one in taken["latency"].items()
+            },
+            **{name: taken[name] for name in _AS_THEY_ARE},
+            "hosts": {**_NO_HOSTS, **taken["hosts"]},  # a field that an index lacks cannot be shown
+            **_counted(stats),
+        }
+        if moment != "interval" or now - self._tasks_at >= _TASKS_SECONDS:
+            self._tasks_at = now
+            found["tasks"] = taken["tasks"]
+        made = Made(document_id(taken["process"], self._number), found)
+        self._number, self._since, self._before = self._number + 1, now, pages
+        self._latency = taken["latency"]
+        return made
+
+
+class Made(NamedTuple):
+    """A document and its `_id`: one that is sent again overwrites itself."""
+
+    key: str
+    document: dict[str, Any]
+
+
+def totals_in(kind: Mapping[str, Any]) -> Totals:
+    """Of one kind of download in a snapshot."""
+    return Totals(kind["answers"], kind["response_bytes"], kind["request_bytes"])
+
+
+def without_names(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the fields that take their names from outside: for an index that has too many fields."""
+    return {name: value for name, value in document.items() if name not in _NAMED_BY_OTHERS}
+
+
+def document_id(process: str, number: int) -> str:
+    """The `_id` of a document."""
+    return f"{process}-{number}"
+
+
+def _without_buckets(histogram: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in histogram.items() if name != "buckets"}
+
+
+def _sums(prefix: str, sums: Totals) -> dict[str, int]:
+    before = f"{prefix}_" if prefix else ""
+    return {
+        f"{before}num": sums.num,
+        f"{before}response_size": sums.response_size,
+        f"{before}request_size": sums.request_size,
+    }
+
+
+def _counted(stats: Mapping[Any, Any]) -> dict[str, Any]:
+    found = counters(stats)
+    return {"counters": found.numbers, "texts": found.texts, "counters_left_out": found.left_out}
+
+
+# --- scrapy stats ----------------------------------------------------------------------------------------
+# What Scrapy's statistics say of downloads, retries and links.
+#
+# Statistics may have any number of keys, since spiders and extensions add their own. So what is wanted is
+# asked for by its key.
+
+
+Stats = Mapping[str, Any]
+
+_STATUSES: Final = tuple(
+    (str(status), f"downloader/response_status_count/{status}") for status in range(100, 1000)
+)
+_LINKS: Final = (
+    ("accepted", "links/accepted"),
+    ("filtered", "dupefilter/filtered"),
+    ("spilled", "spill/sent"),
+    ("offsite", "offsite/filtered"),
+    ("failed", "scheduler/failed"),
+)
+
+
+def totals(stats: Stats, prefix: str = "") -> Totals:
+    """Answered downloads and their bytes; the prefix ROBOTS_COUNTED: of robots.txt alone."""
+    names = ("response_count", "response_bytes", "request_bytes")
+    return Totals(*(number(stats, f"{prefix}downloader/{name}") for name in names))
+
+
+def pages(stats: Stats) -> Totals:
+    """Those of pages, without robots.txt."""
+    return totals(stats).minus(totals(stats, ROBOTS_COUNTED))
+
+
+def statuses(stats: Stats) -> dict[str, int]:
+    """Answers to pages by status."""
+    return _difference(_statuses(stats, ""), _statuses(stats, ROBOTS_COUNTED))
+
+
+def downloads(stats: Stats) -> dict[str, Any]:
+    """By kind: attempts, answers, bytes, and answers by status."""
+    of_robots = number(stats, "robotstxt/request_count")
+    found = {
+        "page": _kind(number(stats, "downloader/request_count") - of_robots, pages(stats), statuses(stats)),
+        "robots": _kind(of_robots, totals(stats, ROBOTS_COUNTED), _statuses(stats, ROBOTS_COUNTED)),
+    }
+    return {**found, "exceptions": number(stats, "downloader/exception_count")}
+
+
+def retries(stats: Stats) -> dict[str, Any]:
+    """All, those of pages that were given up, and all by the reason of the failure before."""
+    return {
+        "count": number(stats, "retry/count"),
+        "given_up": number(stats, "retry/max_reached"),
+        "by_reason": {reason: number(stats, f"{RETRIES_COUNTED}{reason}") for reason in REASONS},
+    }
+
+
+def links(stats: Stats) -> dict[str, int]:
+    """By fate. A link that was accepted waits here or is spilled."""
+    return {fate: number(stats, key) for fate, key in _LINKS}
+
+
+def number(stats: Stats, key: str) -> int:
+    """A count; 0 where there is none, or where somebody has put something else."""
+    value = stats.get(key, 0)
+    return value if type(value) is int else 0
+
+
+def _kind(attempts: int, sums: Totals, by_status: dict[str, int]) -> dict[str, Any]:
+    return {
+        "attempts": max(0, attempts),
+        "answers": sums.num,
+        "response_bytes": sums.response_size,
+        "request_bytes": sums.request_size,
+        "statuses": by_status,
+    }
+
+
+def _statuses(stats: Stats, prefix: str) -> dict[str, int]:
+    keys = _STATUSES if not prefix else [(status, prefix + key) for status, key in _STATUSES]
+    return {status: number(stats, key) for status, key in keys if key in stats}
+
+
+def _difference(counts: Mapping[str, int], less: Mapping[str, int]) -> dict[str, int]:
+    left = {name: count - less.get(name, 0) for name, count in counts.items()}
+    return {name: count for name, count in left.items() if count}
+
+
+# --- memory ----------------------------------------------------------------------------------------------
+# The memory of this process, as Linux says it.
+
+
+_STATM = Path("/proc/self/statm")
+_MEGABYTE = 1024 * 1024  # as Scrapy counts MEMUSAGE_*_MB
+
+
+def rss_bytes() -> int | None:
+    """What is resident now; None where there is no /proc."""
+    try:
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def memory(settings: BaseSettings) -> dict[str, Any]:
+    """Now, at most since the start, and the limits of Scrapy's MEMUSAGE extension, in bytes."""
+    return {
+        "rss_bytes": rss_bytes(),
+        "max_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "limit_bytes": settings.getint("MEMUSAGE_LIMIT_MB") * _MEGABYTE or None,
+        "warning_bytes": settings.getint("MEMUSAGE_WARNING_MB") * _MEGABYTE or None,
+    }
+
+
+# --- watched ---------------------------------------------------------------------------------------------
+# The parts of a crawl whose numbers are shown.
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What is counted while a crawl goes on."""
+
+    histograms: Histograms
+    tasks: TaskSums
+    pages: PageTally
+    seed_times: SeedTimes
+
+    @classmethod
+    def new(cls) -> Counted:
+        """With nothing counted yet."""
+        histograms, tasks = Histograms(), TaskSums()
+        tally = PageTally(tasks, histograms.response_bytes)
+        return cls(histograms, tasks, tally, SeedTimes(tasks, histograms.seed_seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Nothing of it is changed by who looks."""
+
+    crawler: Crawler
+    identity: Identity
+    ledger: Ledger
+    queues: Queues
+    seeds: Seeds
+    intake: Intake
+    sinks: Sinks
+    bodies: Bodies
+    pauses: Pauses
+    loop_lag: LoopLag
+    clock: BrokerClock
+    counted: Counted
+
 
 Snapshot = dict[str, Any]
 
@@ -94,10 +417,10 @@ def _seeds(watched: Watched) -> Snapshot:
 def _pages(watched: Watched) -> Snapshot:
     stats, counted = stats_of(watched), watched.counted
     return {
-        "downloads": scrapy_stats.downloads(stats),
+        "downloads": downloads(stats),
         **counted.pages.document(),
-        "retries": scrapy_stats.retries(stats),
-        "links": scrapy_stats.links(stats),
+        "retries": retries(stats),
+        "links": links(stats),
         "latency": counted.histograms.document(),
         "tasks": counted.tasks.document(),
     }

@@ -15,8 +15,7 @@ from site_spider import options
 from site_spider.contracts.seed_log import Granted, Right, SeedLog
 from site_spider.dupefilter.dupefilter import store_class
 from site_spider.errors import ConfigError, SiteSpiderError
-from site_spider.observe.identity import Identity
-from site_spider.observe.statistics_id import statistics_id
+from site_spider.observe.identity import Identity, statistics_id
 from site_spider.secrets import Redaction, masked, secrets_of
 from site_spider.service import addon, exit_code, plugins, secret_files
 from site_spider.service.config import ServiceSettings

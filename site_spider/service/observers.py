@@ -9,13 +9,11 @@ from site_spider import options
 from site_spider.contracts.seed_log import LogName, SeedLog
 from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.errors import ConfigError
-from site_spider.observe.document import MOMENTS
-from site_spider.observe.metrics.measurements import Measurements
-from site_spider.observe.server import FrontierServer
-from site_spider.observe.statistics import Statistics, StatisticsPlan
-from site_spider.observe.statistics_id import statistics_id
-from site_spider.observe.stats_topic import StatsTopic
-from site_spider.observe.watched import Watched
+from site_spider.observe.frontier_socket import FrontierServer
+from site_spider.observe.identity import statistics_id
+from site_spider.observe.metrics.readings import Measurements
+from site_spider.observe.snapshot import MOMENTS, Watched
+from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic
 from site_spider.options import SettingsView
 from site_spider.results.delivery import Delivery
 from site_spider.service.config import KAFKA, STATS_TO, ServiceSettings

@@ -18,9 +18,9 @@ from site_spider.intake.seed_queue import TopicPartitions
 from site_spider.intake.seeds import Seeds
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
-from site_spider.observe.metrics.group import GroupWatch
-from site_spider.observe.metrics.measurements import Measurements
-from site_spider.observe.watched import Watched
+from site_spider.observe.metrics.exporter import GroupWatch
+from site_spider.observe.metrics.readings import Measurements
+from site_spider.observe.snapshot import Watched
 from site_spider.results.commits import Commits
 from site_spider.results.failures import Mishaps
 from site_spider.results.results import Results, Sinks

@@ -15,7 +15,7 @@ from scrapy.utils.project import get_project_settings
 from site_spider import options
 from site_spider.contracts.seed_log import MessagePlace
 from site_spider.errors import ConfigError
-from site_spider.observe.lag import LagGate, group_gate
+from site_spider.observe.progress import LagGate, group_gate
 from site_spider.seed.seed import seed_message
 from site_spider.service import plugins
 from site_spider.service.config import check_ends_are_told

@@ -37,13 +37,11 @@ from site_spider.intake.seeds import Seeds
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion, Lifecycle
 from site_spider.ledger.ledger import Ledger
+from site_spider.observe.counters import LoopLag, Pauses
 from site_spider.observe.identity import Identity
-from site_spider.observe.loop_lag import LoopLag
-from site_spider.observe.memory import rss_bytes
-from site_spider.observe.metrics.group import GroupWatch
-from site_spider.observe.metrics.measurements import Measurements
-from site_spider.observe.pauses import Pauses
-from site_spider.observe.watched import Counted, Watched
+from site_spider.observe.metrics.exporter import GroupWatch
+from site_spider.observe.metrics.readings import Measurements
+from site_spider.observe.snapshot import Counted, Watched, rss_bytes
 from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import result_fields

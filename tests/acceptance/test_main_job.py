@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from site_spider.contracts.seed_log import Message
-from site_spider.observe.document import is_conserved
+from site_spider.observe.snapshot import is_conserved
 from site_spider.page.url import url_id
 from tests.acceptance.test_deaths import crawlers
 from tools.deployment.deployment import Deployment, opened, wait_until

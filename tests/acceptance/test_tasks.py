@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.observe.document import is_conserved
+from site_spider.observe.snapshot import is_conserved
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import block, declared, in_state

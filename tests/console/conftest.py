@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.observe import sockets
+from site_spider.observe import frontier_socket
 from tools.console.browser import CHROMIUM, chromium
 
 
 @pytest.fixture(autouse=True)
 def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of this process; what tests start gets XDG_RUNTIME_DIR."""
-    monkeypatch.setattr(sockets, "folders", lambda: iter([tmp_path / "site_spider"]))
+    monkeypatch.setattr(frontier_socket, "folders", lambda: iter([tmp_path / "site_spider"]))
 
 
 @pytest.fixture(scope="module")

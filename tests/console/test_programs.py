@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from site_spider.console.web.listening import Listening
-from site_spider.observe import sockets
+from site_spider.observe import frontier_socket
 from tests.console.consoles import Client, Console
 from tests.console.snapshots import snapshot
 
@@ -34,9 +34,9 @@ async def crawl_like(answer: bytes | None) -> asyncio.Server:
             writer.write(answer)
             writer.close()
 
-    folder = next(iter(sockets.folders()))
+    folder = next(iter(frontier_socket.folders()))
     folder.mkdir(mode=0o700, exist_ok=True)
-    return await asyncio.start_unix_server(answered, sockets.new_path())
+    return await asyncio.start_unix_server(answered, frontier_socket.new_path())
 
 
 def scenario_with(

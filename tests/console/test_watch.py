@@ -15,8 +15,8 @@ from site_spider.console.model.fleet import Life
 from site_spider.console.pages.overview import overview
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import name_of
-from site_spider.observe import sockets
-from site_spider.observe.server import IDENTITY_QUESTION, METRICS_QUESTION
+from site_spider.observe import frontier_socket
+from site_spider.observe.frontier_socket import IDENTITY_QUESTION, METRICS_QUESTION
 from tests.console.snapshots import seeds, snapshot
 from tests.in_process.engine import produce
 
@@ -113,9 +113,9 @@ async def process_of(log: LocalSeedLog, number: int, asked: list[bytes]) -> asyn
         writer.write(json.dumps(told if question == IDENTITY_QUESTION else said).encode())
         writer.close()
 
-    folder = next(iter(sockets.folders()))
+    folder = next(iter(frontier_socket.folders()))
     folder.mkdir(mode=0o700, exist_ok=True)
-    return await asyncio.start_unix_server(answered, sockets.new_path())
+    return await asyncio.start_unix_server(answered, frontier_socket.new_path())
 
 
 def test_processes_of_another_seed_log_are_not_asked_for_their_seeds(tmp_path: Path) -> None:

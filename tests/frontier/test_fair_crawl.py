@@ -14,7 +14,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider.ledger.ledger import Outcome
-from site_spider.observe.document import is_conserved
+from site_spider.observe.snapshot import is_conserved
 from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page

@@ -21,7 +21,7 @@ from site_spider.console.pages.overview import overview
 from site_spider.console.pages.tables import hosts, processes, sinks
 from site_spider.console.pages.tasks import tasks
 from site_spider.console.watch import FleetWatch
-from site_spider.observe import sockets
+from site_spider.observe import frontier_socket
 from tests.console.snapshots import NOW, snapshot, task
 
 ODD: tuple[Any, ...] = (
@@ -33,7 +33,7 @@ REAL = 7
 
 @pytest.fixture(autouse=True)
 def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "folders", lambda: iter(()))
+    monkeypatch.setattr(frontier_socket, "folders", lambda: iter(()))
 
 
 def write(log: LocalSeedLog, *records: tuple[bytes | None, bytes | None]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from site_spider.contracts.seed_log import Partition
 from site_spider.frontier.host_queue import PROXY_LEVEL, queue_lengths
 from site_spider.ledger.ledger import Ledger, Outcome
-from site_spider.observe import document as statistics
-from site_spider.observe.document import Series
+from site_spider.observe import snapshot as statistics
+from site_spider.observe.snapshot import Series
 from site_spider.results.failures import NameCounts
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from site_spider.observe.log_tally import MOST_LOGGERS, LogTally
+from site_spider.observe.counters import MOST_LOGGERS, LogTally
 
 
 @pytest.fixture

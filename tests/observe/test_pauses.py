@@ -12,11 +12,8 @@ import pytest
 from site_spider.contracts.seed_log import Partition
 from site_spider.histogram import Histogram
 from site_spider.ledger.ledger import Entry, Outcome
-from site_spider.observe.loop_lag import LoopLag
-from site_spider.observe.pages import PageTally
-from site_spider.observe.pauses import CAUSES, Pauses
-from site_spider.observe.seed_times import SeedTimes
-from site_spider.observe.tasks import TaskSums
+from site_spider.observe.counters import CAUSES, LoopLag, Pauses, SeedTimes, TaskSums
+from site_spider.observe.progress import PageTally
 
 
 class Crawl:

@@ -21,11 +21,11 @@ from scrapy.http import Response
 from site_spider.commands import frontier as command
 from site_spider.errors import SiteSpiderError
 from site_spider.frontier.frontier import Frontier, HostPolicy
+from site_spider.observe import frontier_socket as frontier_sockets
 from site_spider.observe import snapshot as observed
-from site_spider.observe import sockets as frontier_sockets
-from site_spider.observe.metrics.exposition import exposition
-from site_spider.observe.server import FrontierServer
-from site_spider.observe.survey import Survey
+from site_spider.observe.frontier_socket import FrontierServer
+from site_spider.observe.metrics.server import exposition
+from site_spider.observe.progress import Survey
 from tests.commands.project import Project
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
@@ -220,7 +220,7 @@ def test_a_question_that_is_none_is_refused(tmp_path: Path, question: bytes) -> 
 
 def test_hostile_clients_do_not_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silent ones, a flood of bytes, one that never reads: all are thrown out, and the crawl goes on."""
-    monkeypatch.setattr("site_spider.observe.server._SECONDS", 0.3)
+    monkeypatch.setattr("site_spider.observe.frontier_socket._SECONDS", 0.3)
 
     def ask() -> tuple[bytes, list[bytes], bytes]:
         (path,) = frontier_sockets.running()

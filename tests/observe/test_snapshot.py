@@ -12,8 +12,7 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 
-from site_spider.observe.snapshot import Snapshot, snapshot
-from site_spider.observe.watched import Watched
+from site_spider.observe.snapshot import Snapshot, Watched, snapshot
 from site_spider.results.failures import REASONS
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider

@@ -26,14 +26,13 @@ from site_spider.observe.counters import (
     LONGEST_TEXT,
     MOST_NUMBERS,
     MOST_TEXTS,
+    TaskSums,
     counters,
     field_name,
 )
-from site_spider.observe.document import without_names
-from site_spider.observe.identity import Identity
-from site_spider.observe.statistics_id import statistics_id
-from site_spider.observe.stats_topic import LARGEST_BYTES, bounded
-from site_spider.observe.tasks import TaskSums
+from site_spider.observe.identity import Identity, statistics_id
+from site_spider.observe.snapshot import without_names
+from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES, bounded
 from site_spider.service import observers, plugins
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
@@ -398,8 +397,8 @@ def test_the_topic_takes_each_snapshot_with_hosts_and_failures(tmp_path: Path) -
 
 def test_old_snapshots_leave_the_embedded_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that its file does not grow for ever; seeds stay."""
-    monkeypatch.setattr("site_spider.observe.stats_topic.KEPT_SECONDS", 0.5)
-    monkeypatch.setattr("site_spider.observe.stats_topic._KEEP_EVERY_SECONDS", 0.2)
+    monkeypatch.setattr("site_spider.observe.statistics.KEPT_SECONDS", 0.5)
+    monkeypatch.setattr("site_spider.observe.statistics._KEEP_EVERY_SECONDS", 0.2)
     since: list[float] = []
 
     def a_while(_crawler: Any) -> bool:
@@ -421,7 +420,7 @@ def test_a_snapshot_is_bounded_in_bytes() -> None:
         tasks.of(f"{number}" * 100).page(1)
     document = {"process": "p", "seeds": {}, "tasks": tasks.document(), "counters": {"a": 1}}
     assert json.loads(bounded(document)) == document
-    large = {**document, "tasks": "x" * LARGEST_BYTES}
+    large = {**document, "tasks": "x" * LARGEST_STATISTICS_BYTES}
     assert json.loads(bounded(large)) == {
         "process": "p",
         "seeds": {},
@@ -470,7 +469,7 @@ class _Denied:
 def test_a_missing_right_on_the_topic_is_one_warning_and_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("site_spider.observe.stats_topic._KEEP_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr("site_spider.observe.statistics._KEEP_EVERY_SECONDS", 0.1)
     classes = {"local": f"{HERE}.Forbidding"}
     since: list[float] = []
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.frontier.frontier import Frontier, HostPolicy, HostView
-from site_spider.observe.survey import MOST_HOSTS, Survey
+from site_spider.observe.progress import MOST_HOSTS, Survey
 
 views = st.lists(
     st.builds(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from site_spider.observe.tasks import MOST_SHOWN, MOST_TASKS, TaskSums
+from site_spider.observe.counters import MOST_SHOWN, MOST_TASKS, TaskSums
 
 
 def test_the_largest_are_shown_by_name_and_the_others_in_sum() -> None:

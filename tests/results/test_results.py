@@ -12,7 +12,7 @@ from site_spider.contracts.seed_log import Message, Partition
 from site_spider.intake.seed_queue import Waiting, seed_request
 from site_spider.ledger.completion import Completion, Lifecycle, Root, job_of
 from site_spider.ledger.ledger import Entry, Ledger, Outcome
-from site_spider.observe.watched import Counted
+from site_spider.observe.snapshot import Counted
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member, OffsetCommits
 from site_spider.results.delivery import Delivery

@@ -20,7 +20,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import LogUnavailable
 from site_spider.ledger.ledger import Outcome
-from site_spider.observe.document import is_conserved
+from site_spider.observe.snapshot import is_conserved
 from site_spider.service.service import SeedService
 from site_spider.tasks import ends, moving, tasks
 from site_spider.tasks.control_log import read_endings

@@ -20,8 +20,8 @@ from site_spider.console.web.guard import FORM_TOKEN, LOGIN, SESSION, Guard
 from site_spider.console.web.rendering import Rendering
 from site_spider.console.web.sessions import Sessions
 from site_spider.errors import SeedError, SiteSpiderError
-from site_spider.observe.metrics.exposition import exposition, form_for
-from site_spider.observe.server import METRICS_QUESTION
+from site_spider.observe.frontier_socket import METRICS_QUESTION
+from site_spider.observe.metrics.server import exposition, form_for
 from site_spider.resources import resource
 from site_spider.seed.fields import identifier
 

@@ -5,13 +5,88 @@ A reading gives label values with a number. What a document does not have is not
 
 from __future__ import annotations
 
+import asyncio
+import os
+import platform
+import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from heapq import nlargest
 from itertools import islice
+from math import isfinite
+from pathlib import Path
 from typing import Any, Final
 
-from site_spider.observe.metrics.numbers import at, label, mappings, moment, number, numbers
+from scrapy import __version__ as scrapy_version
+
+from site_spider import options, runtime
+from site_spider.download.names import LOOKUPS
+from site_spider.download.proxies.service import ProxyService
+from site_spider.dupefilter.dupefilter import SeenDupeFilter
+from site_spider.engine.scrapy_parts import ROBOTS_COUNTED
+from site_spider.frontier.retry import BACKOFFS_COUNTED, REDIRECTS_COUNTED
+from site_spider.histogram import Histogram
+from site_spider.intake.suspects import Quarantine
+from site_spider.ledger.ledger import Entry
+from site_spider.observe.counters import LogTally
+from site_spider.observe.snapshot import Snapshot, Watched, number, snapshot, stats_of
+from site_spider.results.commits import Commits
 from site_spider.seed.tiers import MOST_TIERS
+
+# --- numbers ---------------------------------------------------------------------------------------------
+# Numbers out of documents that others wrote: what is missing or of another type is left out.
+
+
+_MOST_NAMES = 1000  # of one mapping
+_LONGEST = 100  # characters of a label's value
+
+
+def at(document: object, *path: str) -> Any:
+    """What lies there; None where there is nothing."""
+    for key in path:
+        if not isinstance(document, Mapping):
+            return None
+        document = document.get(key)
+    return document
+
+
+def number_at(document: object, *path: str) -> float | None:
+    """A number; booleans are 1 and 0."""
+    value = at(document, *path)
+    return value if isinstance(value, int | float) and isfinite(value) else None
+
+
+def numbers(document: object, *path: str) -> Iterator[tuple[str, float]]:
+    """Of a mapping, names with their numbers."""
+    found = at(document, *path)
+    if isinstance(found, Mapping):
+        for name, value in islice(found.items(), _MOST_NAMES):
+            if isinstance(value, int | float) and isfinite(value):
+                yield label(name), value
+
+
+def mappings(document: object, *path: str) -> Iterator[Mapping[str, Any]]:
+    """Of a list, those that are mappings."""
+    found = at(document, *path)
+    if isinstance(found, list):
+        yield from (one for one in islice(found, _MOST_NAMES) if isinstance(one, Mapping))
+
+
+def moment(document: object, *path: str) -> float | None:
+    """A moment in ISO 8601 as Unix time."""
+    value = at(document, *path)
+    try:
+        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def label(value: object) -> str:
+    """A text fit to be a label."""
+    return str(value).encode("utf-8", "replace").decode()[:_LONGEST]
+
 
 Document = Mapping[str, Any]
 Reading = Iterator[tuple[tuple[str, ...], float]]
@@ -41,7 +116,7 @@ def one(*path: str) -> Read:
     """A number without labels."""
 
     def read(document: Document) -> Reading:
-        if (value := number(document, *path)) is not None:
+        if (value := number_at(document, *path)) is not None:
             yield (), value
 
     return read
@@ -65,7 +140,7 @@ def by_name(*path: str, most: int = 20) -> Read:
 
 def _completed(document: Document) -> Reading:
     for outcome, key in _OUTCOMES.items():
-        if (value := number(document, "seeds", key)) is not None:
+        if (value := number_at(document, "seeds", key)) is not None:
             yield (outcome,), value
 
 
@@ -79,7 +154,7 @@ def _oldest(document: Document) -> Reading:
 def _of_kinds(key: str) -> Read:
     def read(document: Document) -> Reading:
         for kind in _KINDS:
-            if (value := number(document, "downloads", kind, key)) is not None:
+            if (value := number_at(document, "downloads", kind, key)) is not None:
                 yield (kind,), value
 
     return read
@@ -121,7 +196,7 @@ def _paused_now(document: Document) -> Reading:
 
 
 def _proxies(document: Document) -> Reading:
-    every, resting = number(document, "proxies", "all"), number(document, "proxies", "resting")
+    every, resting = number_at(document, "proxies", "all"), number_at(document, "proxies", "resting")
     if every is not None and resting is not None:
         yield ("ready",), every - resting
         yield ("resting",), resting
@@ -136,7 +211,7 @@ def _sinks(document: Document) -> Iterator[tuple[str, Document]]:
 def _of_sinks(key: str) -> Read:
     def read(document: Document) -> Reading:
         for name, sink in _sinks(document):
-            if (value := number(sink, key)) is not None:
+            if (value := number_at(sink, key)) is not None:
                 yield (name,), float(value)
 
     return read
@@ -151,13 +226,13 @@ def _last_accepts(document: Document) -> Reading:
 def _sink_records(document: Document) -> Reading:
     for name, _ in _sinks(document):
         for outcome in ("acknowledged", "retried", "rejected"):
-            if (value := number(document, OWN, "sinks", name, outcome)) is not None:
+            if (value := number_at(document, OWN, "sinks", name, outcome)) is not None:
                 yield (name, outcome), value
 
 
 def _sink_batches(document: Document) -> Reading:
     for name, _ in _sinks(document):
-        if (value := number(document, OWN, "sinks", name, "batches")) is not None:
+        if (value := number_at(document, OWN, "sinks", name, "batches")) is not None:
             yield (name,), value
 
 
@@ -176,7 +251,7 @@ def _build(document: Document) -> Reading:
 
 
 def _items(document: Document) -> Reading:
-    if (value := number(document, "items")) is not None:
+    if (value := number_at(document, "items")) is not None:
         yield (label(at(document, "spider") or ""),), value
 
 
@@ -195,7 +270,7 @@ def _of_tasks(count: Callable[[Document], float]) -> Read:
 
 def _log_messages(document: Document) -> Reading:
     for count, said in enumerate(mappings(document, OWN, "log_messages")):
-        if count < 22 and (value := number(said, "count")) is not None:
+        if count < 22 and (value := number_at(said, "count")) is not None:
             yield (label(said.get("level", "")), label(said.get("logger", ""))), value
 
 
@@ -205,13 +280,13 @@ def _started(document: Document) -> Reading:
 
 
 def _last_completion(document: Document) -> Reading:
-    now, since = moment(document, "at"), number(document, "seconds_since_completion")
+    now, since = moment(document, "at"), number_at(document, "seconds_since_completion")
     if now is not None and since is not None:
         yield (), now - since
 
 
 def _memory_limit(document: Document) -> Reading:
-    yield (), number(document, "memory", "limit_bytes") or 0.0
+    yield (), number_at(document, "memory", "limit_bytes") or 0.0
 
 
 READINGS: Final[Mapping[str, Read]] = {
@@ -240,7 +315,7 @@ READINGS: Final[Mapping[str, Read]] = {
     "concurrency_limit": own("concurrency_limit"),
     "proxies": _proxies,
     "items": _items,
-    "task_pages": _of_tasks(lambda task: number(task, "pages") or 0.0),
+    "task_pages": _of_tasks(lambda task: number_at(task, "pages") or 0.0),
     "task_seeds_completed": _of_tasks(lambda task: sum(value for _, value in numbers(task, "outcomes"))),
     "task_failures": _of_tasks(lambda task: sum(value for _, value in numbers(task, "reasons"))),
     "requests_waiting": _queues,
@@ -287,4 +362,180 @@ def groups(documents: Iterable[Document]) -> dict[str, list[Document]]:
     found: dict[str, list[Document]] = {}
     for document in documents:
         found.setdefault(label(document.get("group", "")), []).append(document)
+    return found
+
+
+# --- pulse -----------------------------------------------------------------------------------------------
+# Whether the event loop turns, as other threads see it.
+
+
+_BEAT_SECONDS = 0.25
+
+
+class Pulse:
+    """Beats on the running event loop. By its own clock: that of uvloop stands still while the loop does."""
+
+    def __init__(self) -> None:
+        self._beat_at = runtime.monotonic()
+        self._timer: asyncio.Handle | None = None
+
+    def start(self) -> None:
+        """Beat from now on."""
+        self._beat_at = runtime.monotonic()
+        self._timer = asyncio.get_running_loop().call_later(_BEAT_SECONDS, self.start)
+
+    def stop(self) -> None:
+        """Beat no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def silent_seconds(self) -> float:
+        """Since the last beat was due. Any thread may ask."""
+        return max(0.0, runtime.monotonic() - self._beat_at - _BEAT_SECONDS)
+
+
+# --- measurements ----------------------------------------------------------------------------------------
+# What only metrics need of a process, beside its snapshot: histograms, counts by outcome, resources.
+
+
+_BACKOFFS: Final = ("429", "503")
+_REDIRECTS: Final = ("followed", "too_many", "invalid")
+_EXIT_CODES: Final = ("0", "1", "69", "70", "71", "75", "137", "other")
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What crawl_spider.sh says of this process: its number, of how many, and how it has ended before."""
+
+    slot: str = "1"
+    processes: int = 1
+    service: str = ""  # OTEL_SERVICE_NAME
+    restarts: str = ""  # such as `137:2,70:1`: exit codes with how often
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] = os.environ) -> Launch:
+        """From the environment."""
+        processes = environ.get("CRAWL_SPIDER_PROCESSES", "")
+        return cls(
+            environ.get("CRAWL_SPIDER_SLOT", "1"),
+            int(processes) if processes.isdecimal() else 1,
+            restarts=environ.get("CRAWL_SPIDER_RESTARTS", ""),
+            service=environ.get("OTEL_SERVICE_NAME", ""),
+        )
+
+    def restarts_by_code(self) -> dict[str, int]:
+        """Each of a short list of exit codes, so that the first restart is an increase."""
+        found = dict.fromkeys(_EXIT_CODES, 0)
+        for pair in self.restarts.split(","):
+            code, _, count = pair.partition(":")
+            if code.isdecimal() and count.isdecimal():
+                found[code if code in found else "other"] += int(count)
+        return found
+
+
+class Measurements:
+    """Of one process. On the event loop's thread."""
+
+    def __init__(
+        self, watched: Watched, commits: Commits, quarantine: Quarantine, dupefilter: object
+    ) -> None:
+        self.log = LogTally()
+        self._watched = watched
+        self._commits = commits
+        self._quarantine = quarantine
+        self._dupefilter = dupefilter
+        self._launch = Launch.read()
+
+    async def measured(self, hosts: int = 0) -> Snapshot:
+        """A snapshot, with all that metrics are made of."""
+        return {**await snapshot(self._watched, hosts), OWN: self._document()}
+
+    def _document(self) -> dict[str, Any]:
+        watched = self._watched
+        return {
+            "slot": self._launch.slot,
+            "processes": self._launch.processes,
+            "versions": {
+                "version": watched.identity.version,
+                "scrapy": scrapy_version,
+                "python": platform.python_version(),
+            },
+            "histograms": self._histograms(),
+            "sinks": {
+                each.sink.name: {"batches": each.tally.batches, **each.tally.answers}
+                for each in watched.sinks
+            },
+            "commits": dict(self._commits.tally.outcomes),
+            "last_commit_at": self._commits.tally.last_at,
+            "rebalances": dict(watched.intake.rebalances),
+            "partitions": len(watched.ledger.partitions()),
+            "suspected_seeds": self._quarantine.suspects,
+            "seen_bytes": self._seen_bytes(),
+            "seen_pages": self._seen_pages(),
+            "service": self._launch.service or watched.identity.topic,
+            "concurrency_limit": watched.crawler.settings.getint("CONCURRENT_REQUESTS"),
+            "soft_limit_bytes": options.integer(watched.crawler.settings, "SITE_MEMORY_SOFT_BYTES"),
+            "log_messages": self.log.document(),
+            "restarts": self._launch.restarts_by_code(),
+            "process": _process(),
+            "proxy_requests": self._proxy_requests(),
+            "dns_lookups": dict(LOOKUPS.outcomes),
+            **self._counted_by_scrapy(),
+        }
+
+    def _seen_bytes(self) -> int:
+        return self._dupefilter.seen.size_bytes if isinstance(self._dupefilter, SeenDupeFilter) else 0
+
+    def _seen_pages(self) -> int | None:
+        return self._dupefilter.seen.known if isinstance(self._dupefilter, SeenDupeFilter) else None
+
+    def _histograms(self) -> dict[str, Any]:
+        counted = self._watched.counted.histograms
+        return {
+            "seed_duration_seconds": histogram_document(counted.seed_seconds),
+            "download_duration_seconds": {"page": histogram_document(counted.download_seconds)},
+            "schedule_delay_seconds": histogram_document(counted.kept_waiting_seconds),
+            "response_size_bytes": histogram_document(counted.response_bytes),
+            "event_loop_lag_seconds": histogram_document(counted.loop_lag_seconds),
+            "dns_duration_seconds": histogram_document(LOOKUPS.seconds),
+            "sink_batch_duration_seconds": {
+                each.sink.name: histogram_document(each.tally.seconds) for each in self._watched.sinks
+            },
+        }
+
+    def _counted_by_scrapy(self) -> dict[str, Any]:
+        stats = stats_of(self._watched)
+        asked = number(stats, "robotstxt/request_count")
+        answered = number(stats, f"{ROBOTS_COUNTED}downloader/response_count")
+        return {
+            "backoffs": {cause: number(stats, BACKOFFS_COUNTED + cause) for cause in _BACKOFFS},
+            "redirects": {fate: number(stats, REDIRECTS_COUNTED + fate) for fate in _REDIRECTS},
+            "robots_fetches": {"answered": answered, "unanswered": max(0, asked - answered)},
+        }
+
+    def _proxy_requests(self) -> dict[str, int]:
+        proxies = self._watched.crawler.get_extension(ProxyService)
+        return {} if proxies is None else dict(proxies.outcomes)
+
+
+def histogram_document(measured: Histogram) -> dict[str, Any]:
+    """As JSON, with every bucket. An exemplar is the seed in whose work the value was measured."""
+    return {
+        "bounds": list(measured.bounds),
+        "counts": list(measured.counts),
+        "sum": measured.sum,
+        "exemplars": [None if each is None else [_seed(each[0]), each[1]] for each in measured.exemplars],
+    }
+
+
+def _seed(of_whom: object) -> str:
+    return of_whom.position if isinstance(of_whom, Entry) else ""
+
+
+def _process() -> dict[str, Any]:
+    used, limits = resource.getrusage(resource.RUSAGE_SELF), resource.getrlimit(resource.RLIMIT_NOFILE)
+    found: dict[str, Any] = {"cpu_seconds": used.ru_utime + used.ru_stime, "max_fds": limits[0]}
+    with suppress(OSError):  # not Linux
+        found["open_fds"] = sum(1 for _ in _DESCRIPTORS.iterdir())
     return found

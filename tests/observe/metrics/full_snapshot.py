@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from site_spider.histogram import Histogram
-from site_spider.observe.histograms import BYTES, LAG_SECONDS
-from site_spider.observe.log_tally import MOST_LOGGERS
-from site_spider.observe.metrics.measurements import Launch, histogram_document
-from site_spider.observe.pauses import CAUSES
+from site_spider.observe.counters import BYTES, CAUSES, LAG_SECONDS, MOST_LOGGERS
+from site_spider.observe.metrics.readings import Launch, histogram_document
 from site_spider.results.failures import REASONS
 
 SINKS = ("local", "elasticsearch", "hbase", "kafka", "one.too.many")

@@ -12,8 +12,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as families
 
 from site_spider.observe.metrics.catalogue import METRICS, OF_A_HOST, exported_names
-from site_spider.observe.metrics.exposition import OPENMETRICS, PLAIN, exposition, form_for
 from site_spider.observe.metrics.readings import READINGS
+from site_spider.observe.metrics.server import OPENMETRICS, PLAIN, exposition, form_for
 from tests.debian import program
 from tests.observe.metrics.full_snapshot import full_snapshot
 

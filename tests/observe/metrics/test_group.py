@@ -11,7 +11,7 @@ from typing import Any
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import LogFacts, Partition
 from site_spider.errors import LogUnavailable
-from site_spider.observe.metrics.group import GroupWatch
+from site_spider.observe.metrics.exporter import GroupWatch
 from tests.in_process.engine import produce
 
 
