@@ -218,7 +218,7 @@ SITE_SINK_CLASSES = {
 SITE_STATS_CLASSES = {  # with kafka, which is SITE_STATS_TOPIC
     "local": "site_spider.adapters.local.results.LocalSink",
     "elasticsearch": "site_spider.adapters.elasticsearch.sink.ElasticsearchSink",
-    "redis": "site_spider.adapters.redis.statistics.RedisStatistics",
+    "redis": "site_spider.adapters.redis.stores.RedisStatistics",
 }
 SITE_READER_CLASSES = {  # what `scrapy results` reads from
     "local": "site_spider.adapters.local.results.LocalResults",
@@ -228,6 +228,6 @@ SITE_READER_CLASSES = {  # what `scrapy results` reads from
 SITE_DUPEFILTER_CLASSES = {  # memory is Scrapy's own set
     "bloom": "site_spider.dupefilter.filters.BloomDone",
     "rolling": "site_spider.dupefilter.filters.RollingDone",
-    "redis": "site_spider.adapters.redis.done.RedisDone",
+    "redis": "site_spider.adapters.redis.stores.RedisDone",
     "local": "site_spider.adapters.local.done.LocalDone",
 }

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.member_slot import MemberSlot
+from site_spider.adapters.kafka.client import KafkaConfig
+from site_spider.adapters.kafka.membership import MemberSlot
 from tests.acceptance.relay import Relay
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.handle import Site

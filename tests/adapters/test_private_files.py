@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.adapters import private_files
-from site_spider.adapters.kafka.member_slot import MemberSlot
+from site_spider.adapters import files
+from site_spider.adapters.files import private_database
+from site_spider.adapters.kafka.membership import MemberSlot
 from site_spider.adapters.local.done import LocalDone
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.adapters.local.results import LocalSink
-from site_spider.adapters.local.store import RESULTS
-from site_spider.adapters.private_files import private_database
+from site_spider.adapters.local.results import RESULTS, LocalSink
 from site_spider.contracts.sink import Record
 
 OURS = {0o600, 0o700}
@@ -28,7 +27,7 @@ OURS = {0o600, 0o700}
 @pytest.fixture(autouse=True)
 def forgetful() -> None:
     """What was said in one test may be said in the next."""
-    private_files._say_once.cache_clear()
+    files._say_once.cache_clear()
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077, 0o277, 0o777], ids=oct)

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.local.results import LocalSink
-from site_spider.adapters.local.store import RESULTS, LocalStore
+from site_spider.adapters.local.results import RESULTS, LocalSink, LocalStore
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.contracts.sink import ACKNOWLEDGED, Record
 from site_spider.dead_letters.replay import Letter

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.local.store import ITEMS, RESULTS, LocalStore
+from site_spider.adapters.local.results import ITEMS, RESULTS, LocalStore
 from site_spider.contracts.sink import Record
 from site_spider.results.document import SeedPage, item_record
 from tests.commands.project import ROOT, SCRAPY, Project, environment

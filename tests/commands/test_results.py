@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.local.store import RESULTS, LocalStore
+from site_spider.adapters.local.results import RESULTS, LocalStore
 from site_spider.contracts.sink import Record
 from tests.commands.project import ROOT, SCRAPY, Project, environment
 

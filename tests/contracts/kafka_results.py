@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Self
 
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
-from site_spider.adapters.local.store import merged
+from site_spider.adapters.local.results import merged
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.errors import LogUnavailable, SinkUnavailable, TopicMissing
 

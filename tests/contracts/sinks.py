@@ -18,10 +18,10 @@ from confluent_kafka.admin import AdminClient
 from site_spider import settings as defaults
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
-from site_spider.adapters.hbase.options import HBaseOptions
+from site_spider.adapters.hbase.connection import HBaseOptions
 from site_spider.adapters.hbase.results import HBaseResults
 from site_spider.adapters.hbase.sink import HBaseSink
-from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.sink import KafkaSink
 from site_spider.adapters.local.results import LocalResults, LocalSink
 from site_spider.contracts.sink import Record, ResultReader, Sink

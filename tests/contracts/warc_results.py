@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from warcio.archiveiterator import ArchiveIterator
 
-from site_spider.adapters.local.store import merged, unavailable
+from site_spider.adapters.local.results import merged, unavailable
 from site_spider.contracts.sink import StatusFilter
 from site_spider.options import SettingsView, text
 

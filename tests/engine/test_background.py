@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import site_spider
-from site_spider.adapters.local.log_producer import LocalProducer
+from site_spider.adapters.local.log_file import LocalProducer
 from site_spider.download.proxies import service as proxy_service
 from site_spider.engine.background import THREAD_PREFIX, Background
 from site_spider.frontier.scheduler import Queues
@@ -36,9 +36,9 @@ OWNED = {
     ("intake/intake.py", "Thread"): "the intake tells its owner",
     ("service/log_lines.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("service/watchdog.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
-    ("adapters/kafka/closing.py", "Thread"): "closes a client, for which its consumer waits",
+    ("adapters/kafka/client.py", "Thread"): "closes a client, for which its consumer waits",
     ("adapters/kafka/producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
-    ("adapters/local/log_producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
+    ("adapters/local/log_file.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("tasks/follower.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("tasks/control.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("observe/metrics/exporter.py", "Thread"): "a thread of ours, see THREAD_PREFIX",

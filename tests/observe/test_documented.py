@@ -18,7 +18,7 @@ from scrapy.http import Response
 
 from site_spider import SeedSpider
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.adapters.local.store import FILE_NAME
+from site_spider.adapters.local.results import FILE_NAME
 from site_spider.observe.counters import CAUSES
 from site_spider.observe.metrics.server import exposition
 from site_spider.results.failures import REASONS

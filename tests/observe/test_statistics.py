@@ -18,7 +18,7 @@ from scrapy import Request
 from scrapy.http import Response
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.adapters.local.store import FILE_NAME
+from site_spider.adapters.local.results import FILE_NAME
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, LogUnavailable, SinkUnavailable
 from site_spider.observe.counters import (

@@ -12,7 +12,7 @@ from scrapy import Request
 from scrapy.http import Response
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.adapters.local.log_producer import MESSAGE_LIMIT_BYTES
+from site_spider.adapters.local.log_file import MESSAGE_LIMIT_BYTES
 from site_spider.errors import ConfigError
 from site_spider.frontier.spill import Ownership
 from site_spider.page.url import url_id

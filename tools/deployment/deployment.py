@@ -18,7 +18,7 @@ from typing import Any
 from elasticsearch import Elasticsearch
 from scrapy.settings import Settings
 
-from site_spider.adapters.elasticsearch.options import ElasticsearchOptions
+from site_spider.adapters.elasticsearch.client import ElasticsearchOptions
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.contracts.sink import ResultReader
 from site_spider.errors import LogUnavailable, TopicMissing

@@ -27,7 +27,7 @@ from typing import Any
 from redis import Redis
 
 from site_spider.adapters.local.done import LocalDone
-from site_spider.adapters.redis.done import Exact, RedisDone
+from site_spider.adapters.redis.stores import Exact, RedisDone
 from site_spider.contracts.done_store import DoneStore
 from site_spider.dupefilter.filters import BloomDone, Done, RollingDone, RollingLimits
 from site_spider.dupefilter.remote import DoneCourier, RemoteDone

@@ -33,9 +33,9 @@ from elasticsearch.helpers import async_bulk
 
 from site_spider import settings as defaults
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
-from site_spider.adapters.hbase.options import HBaseOptions
+from site_spider.adapters.hbase.connection import HBaseOptions
 from site_spider.adapters.hbase.sink import HBaseSink
-from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.sink import KafkaSink
 from site_spider.adapters.local.results import LocalSink
 from site_spider.contracts.sink import Record, Sink

@@ -8,14 +8,56 @@ from typing import Any, Self
 
 from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError, UnsupportedProductError
 
-from site_spider.adapters.elasticsearch.answer import UnexpectedResponse, explained, part
-from site_spider.adapters.elasticsearch.node import AnswerTooLarge, BoundedNode
-from site_spider.adapters.elasticsearch.options import ElasticsearchOptions, index_name, items_index
-from site_spider.adapters.elasticsearch.query import query
-from site_spider.adapters.elasticsearch.template import TEXT
+from site_spider.adapters.elasticsearch.client import (
+    AnswerTooLarge,
+    BoundedNode,
+    ElasticsearchOptions,
+    UnexpectedResponse,
+    explained,
+    index_name,
+    items_index,
+    part,
+)
+from site_spider.adapters.elasticsearch.index import TEXT
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.options import SettingsView
+from site_spider.page.url import beginnings_of
 from site_spider.results.document import without_mark
+
+# --- query -----------------------------------------------------------------------------------------------
+# Filters of documents as a query.
+
+
+Query = dict[str, Any]
+
+
+def query(status: StatusFilter, task_id: str | None, fields: Fields, *, of_items: bool) -> Query:
+    """The documents that fit all filters."""
+    conditions: list[Query] = []
+    if isinstance(status, int):
+        conditions.append({"term": {"status": status}})
+    elif status is not None:
+        conditions.append({"bool": {"must_not": {"exists": {"field": "status"}}}})
+    wanted = dict(fields) if task_id is None else {**fields, "task_id": task_id}
+    for name, value in wanted.items():
+        if of_items:
+            conditions.append(_of_host(value) if name == "host" else _is(f"_page.{name}", value))
+        else:
+            conditions.append(_is(name, value))
+    return {"bool": {"filter": conditions}}
+
+
+def _is(name: str, value: str) -> Query:
+    """The second is for an index that was there before us, with mappings that were guessed."""
+    return {"bool": {"should": [{"term": {field: value}} for field in (name, f"{name}.keyword")]}}
+
+
+def _of_host(host: str) -> Query:
+    fields = ("_page.url", "_page.url.keyword")
+    return {
+        "bool": {"should": [{"prefix": {field: begin}} for field in fields for begin in beginnings_of(host)]}
+    }
+
 
 PAGE_DOCUMENTS = 100  # a page is held in memory whole, and a body may have megabytes
 KEEP_ALIVE = "2m"  # between two pages

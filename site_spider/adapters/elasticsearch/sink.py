@@ -9,39 +9,342 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence, Set
+import re
+import unicodedata
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from html import unescape
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, NamedTuple, Self
 
+from elastic_transport import TlsError
 from elasticsearch import (
     ApiError,
     AsyncElasticsearch,
+    AuthenticationException,
     TransportError,
+    UnsupportedProductError,
 )
 
 from site_spider import runtime
-from site_spider.adapters.elasticsearch.answer import (
+from site_spider.adapters.elasticsearch.client import (
+    HOSTS,
     Action,
+    ElasticsearchOptions,
+    PiecewiseNode,
     UnexpectedResponse,
     explained,
+    index_name,
+    items_index,
     refuses_content,
+    shown,
     verdicts_of,
 )
-from site_spider.adapters.elasticsearch.mapping import LATER, not_mapped
-from site_spider.adapters.elasticsearch.node import PiecewiseNode
-from site_spider.adapters.elasticsearch.options import ElasticsearchOptions, index_name, items_index
-from site_spider.adapters.elasticsearch.page_text import page_text
-from site_spider.adapters.elasticsearch.preparation import IndexPreparation
-from site_spider.adapters.elasticsearch.sizes import Sizes
-from site_spider.adapters.elasticsearch.stored import id_of, over_stored
-from site_spider.adapters.elasticsearch.template import TEXT, IndexTemplate
-from site_spider.adapters.elasticsearch.updates import PROBE, TooLarge, Update, update_of
+from site_spider.adapters.elasticsearch.index import (
+    LATER,
+    TEXT,
+    IndexTemplate,
+    added_fields,
+    closing_changes,
+    has_field,
+    has_text,
+    lacks_filters,
+    newest,
+    not_mapped,
+)
 from site_spider.contracts.sink import Answer, Record, Verdict
-from site_spider.errors import SinkRejected, SinkUnavailable
+from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
 from site_spider.resources import resource
+from site_spider.results.document import absent, encode, is_marked, looked_at, settled
+
+# --- page text -------------------------------------------------------------------------------------------
+# The words of a page without mark-up and accents, for a server that cannot make them itself.
+
+
+MOST_CHARACTERS: Final = 200_000  # of mark-up that is looked at: about 10 ms
+_MARKUP: Final = re.compile(
+    r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*>|\Z)|</?[a-z!?][^>]*(?:>|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
+_COMBINING: Final = re.compile("[\u0300-\u036f]")
+
+
+def page_text(body: str) -> str:
+    """What a reader of the beginning of a page sees, with `é` as `e`."""
+    text = " ".join(unescape(_MARKUP.sub(" ", body[:MOST_CHARACTERS])).split())
+    return text if text.isascii() else _COMBINING.sub("", unicodedata.normalize("NFKD", text))
+
+
+# --- preparation -----------------------------------------------------------------------------------------
+# Prepares an index before the first write: health of the server, template, mapping.
+
 
 logger = logging.getLogger(__name__)
+
+META = "meta"  # the field for what producers send along
+HEALTH_WAIT = "5s"  # of the server, for its shards
+REMEDY_CREDENTIALS = 'as {"basic_auth": ["name", "password"]} or {"api_key": "..."}, what it accepts'
+REMEDY_TLS = 'ca_certs, as {"ca_certs": "/path/ca.pem"}, to the CA that signed its certificate'
+
+_RIGHTS = ("create_index", "read", "write")
+
+
+def _rights_of(answer: Any, index: str) -> Mapping[str, Any]:
+    """What the server says of one index; nothing where its answer is odd."""
+    indices = answer.get("index") if isinstance(answer, Mapping) else None
+    found = indices.get(index) if isinstance(indices, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+class IndexPreparation:
+    """Of one index; its template is installed first, so that the first write creates it well."""
+
+    def __init__(self, options: ElasticsearchOptions, index: str, template: IndexTemplate) -> None:
+        self._options = options
+        self._index = index
+        self._template = template
+        self._has_text = False
+
+    async def run(self, client: AsyncElasticsearch) -> bool:
+        """Whether results get a field for the text of pages. Raises SinkUnavailable, ConfigError."""
+        with self._explaining():
+            await self._check_health(client)
+            await self._check_rights(client)
+            self._has_text = await self._install_template(client)
+            await self._adjust_index(client)
+        return self._has_text
+
+    async def check(self, client: AsyncElasticsearch) -> str:
+        """What `run` would find; nothing is changed. Raises SinkUnavailable, ConfigError."""
+        with self._explaining():
+            await self._check_health(client)
+            await self._check_rights(client)
+            exists = bool(await client.indices.exists(index=self._index))
+        there = "is there" if exists else "will be created"
+        return f"{self._options.address} answers; index {self._index} {there}"
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except UnsupportedProductError as error:
+            raise ConfigError(f"{HOSTS} is {self._options.address!r}: that is not Elasticsearch.") from error
+        except TlsError as error:
+            raise self._options.refused(explained(error), REMEDY_TLS) from error
+        except AuthenticationException as error:
+            raise self._options.refused(explained(error), REMEDY_CREDENTIALS) from error
+        except (ApiError, TransportError, RecursionError, UnexpectedResponse) as error:
+            raise self._options.unavailable(explained(error)) from error
+
+    async def _check_health(self, client: AsyncElasticsearch) -> None:
+        # GET / and HEAD / are refused by slim distributions and by some proxies.
+        try:
+            await client.cluster.health(wait_for_status="yellow", timeout=HEALTH_WAIT)
+        except ApiError as error:
+            if error.status_code not in (403, 408):  # 408: some shards are not ready, and need not be ours
+                raise
+            if error.status_code == 403:
+                logger.warning("%s refuses the request for its health: %s", HOSTS, explained(error))
+
+    async def _check_rights(self, client: AsyncElasticsearch) -> None:
+        """Raise ConfigError for rights without which no result could ever be written."""
+        wanted = [{"names": [self._index], "privileges": list(_RIGHTS)}]
+        try:
+            answer = await client.security.has_privileges(index=wanted)
+        except AuthenticationException:
+            raise
+        except ApiError:
+            return  # a server without users, or one that does not say
+        held = _rights_of(answer.body, self._index)
+        if missing := [right for right in _RIGHTS if held.get(right) is False]:
+            reason = f"the login has no right to {' and '.join(missing)} in the index {self._index}"
+            raise self._options.refused(reason, "a login that has it, or grant it (docs/security.md)")
+
+    async def _install_template(self, client: AsyncElasticsearch) -> bool:
+        """Whether its indices have the field for texts."""
+        name = self._template.name
+        try:
+            answer = await client.options(ignore_status=404).indices.get_index_template(name=name)
+            found = newest(answer.body, self._template.version)
+            # somebody may have changed one that is there to his needs
+            return has_text(await self._put_template(client) if found is None else found)
+        except ApiError as error:
+            if error.status_code not in (400, 403):
+                raise
+            logger.warning(
+                "The index template %s could not be installed, so a new index gets guessed mappings: %s",
+                name,
+                explained(error),
+            )
+            return False
+
+    async def _put_template(self, client: AsyncElasticsearch) -> dict[str, Any]:
+        """What was installed: all of it, or what a server can do that lacks the filters of texts."""
+        name, content = self._template.name, self._template.content
+        try:
+            await client.indices.put_index_template(name=name, **content)
+        except ApiError as error:
+            if not lacks_filters(error):
+                raise
+            content = self._template.without_analysis()
+            await client.indices.put_index_template(name=name, **content)
+            logger.log(
+                logging.INFO if has_text(content) else logging.DEBUG,  # said of results alone
+                "%s is %s, which lacks the module analysis-common (html_strip, asciifolding): indices of the"
+                " template %s are searched with mark-up and accents as they stand; search the field %s of"
+                " results, which has neither.",
+                HOSTS,
+                self._options.address,
+                name,
+                TEXT,
+            )
+        return content
+
+    async def _adjust_index(self, client: AsyncElasticsearch) -> None:
+        """Of an index that was there before."""
+        wanted = dict(self._template.properties)
+        if META not in wanted:  # nothing of producers' is in it
+            return
+        if self._has_text:
+            wanted[TEXT] = {"type": "text"}
+        try:
+            found = await client.options(ignore_status=404).indices.get_mapping(index=self._index)
+            for index, change in closing_changes(found.body, META, wanted[META]):
+                await client.indices.put_mapping(index=index, properties=change)
+                logger.info("Index %s makes no field of a new key in %s from now on.", shown(index), META)
+            for index, added in added_fields(found.body, wanted):
+                await client.indices.put_mapping(index=index, properties=added)
+                logger.info("Index %s has the new fields %s.", shown(index), ", ".join(added))
+            self._has_text = self._has_text or has_field(found.body, TEXT)
+        except ApiError as error:
+            if error.status_code not in (400, 403):
+                raise
+            logger.info("The mapping of %s stays as it is: %s", self._index, explained(error))
+
+
+# --- sizes -----------------------------------------------------------------------------------------------
+# Whether a record that is refused for its size is at fault, or the server at the moment.
+#
+# A proxy in trouble answers 413 to requests of any size, and records would be set aside for nothing. So a
+# record is at fault when it is refused alone, twice, while a smaller request passes in between and no
+# larger one passed lately.
+
+
+_REMEMBERED_SECONDS = 60.0  # a limit may be lowered meanwhile
+
+
+class Sizes:
+    """Of requests that passed. `now` is any clock that does not go backwards."""
+
+    def __init__(self) -> None:
+        self._passed: deque[tuple[float, int]] = deque()  # the sizes descend
+        self._last_at = float("-inf")
+
+    def passed(self, size_bytes: int, now: float) -> None:
+        """A request of this size was taken."""
+        while self._passed and self._passed[-1][1] <= size_bytes:
+            self._passed.pop()
+        self._passed.append((now, size_bytes))
+        self._last_at = now
+
+    def is_largest(self, size_bytes: int, now: float) -> bool:
+        """Whether all that passed lately is smaller."""
+        while self._passed and self._passed[0][0] < now - _REMEMBERED_SECONDS:
+            self._passed.popleft()
+        return not self._passed or size_bytes > self._passed[0][1]
+
+    def has_passed_since(self, moment: float) -> bool:
+        """Whether the server has taken anything since then."""
+        return self._last_at > moment
+
+
+# --- stored ----------------------------------------------------------------------------------------------
+# What is stored of documents already, as far as it decides which nulls are written: see results.nulls.
+#
+# No script in the update does this, for a server may have no language for scripts, or allow none.
+
+
+_Stored = Mapping[str, Mapping[str, Any]]  # by _id
+
+
+async def over_stored(client: AsyncElasticsearch, index: str, records: Sequence[Record]) -> Sequence[Record]:
+    """The records as they are written over what is stored. Raises like the client, and UnexpectedResponse."""
+    names = {name for record in records if is_marked(record.document) for name in absent(record.document)}
+    stored = await _ask(client, index, [id_of(record) for record in records], names) if names else {}
+    return [_over(stored.get(id_of(record), {}), record) for record in records]
+
+
+def _over(stored: Mapping[str, Any], record: Record) -> Record:
+    document = settled(stored, record.document)
+    return (
+        record
+        if document is record.document
+        else Record(record.key, document, record.size_bytes, record.kind)
+    )
+
+
+async def _ask(client: AsyncElasticsearch, index: str, keys: Sequence[str], names: Iterable[str]) -> _Stored:
+    try:
+        answer = await client.mget(
+            index=index,
+            ids=list(dict.fromkeys(keys)),
+            source_includes=looked_at(sorted(names)),
+            filter_path="docs._id,docs._source",
+        )
+    except ApiError as error:
+        if error.status_code in (403, 404):  # it may not be read, or is not there yet
+            return {}
+        raise
+    return _by_id(answer.body)
+
+
+def id_of(record: Record) -> str:
+    """The `_id`, as it is sent and comes back."""
+    return record.key.encode("utf-8", "replace").decode()
+
+
+def _by_id(answer: object) -> _Stored:
+    docs = answer.get("docs", []) if isinstance(answer, Mapping) else None
+    if not isinstance(docs, list):
+        raise UnexpectedResponse("the answer to a multi-get is not one", answer)
+    found = [doc for doc in docs if isinstance(doc, Mapping) and isinstance(doc.get("_source"), Mapping)]
+    return {str(doc.get("_id")): doc["_source"] for doc in found}
+
+
+# --- updates ---------------------------------------------------------------------------------------------
+# Records as lines of a bulk request.
+
+
+RETRY_ON_CONFLICT = 3
+
+
+class Update(NamedTuple):
+    """The two lines of one document, and the id in them."""
+
+    key: str
+    lines: bytes
+
+
+class TooLarge(NamedTuple):
+    """Refused for its size, alone."""
+
+    update: Update
+    at: float  # monotonic
+
+
+# Of a document that is not there, without one to be made: nothing is written.
+PROBE: Final = Update("site_spider-probe", b'{"update":{"_id":"site_spider-probe"}}\n{"doc":{}}\n')
+
+
+def update_of(key: str, document: Mapping[str, Any], action: Action) -> Update:
+    """Raises SinkRejected."""
+    if action == "index":
+        return Update(key, b"%b\n%b\n" % (encode({"index": {"_id": key}}), encode(document)))
+    update = encode({"update": {"_id": key, "retry_on_conflict": RETRY_ON_CONFLICT}})
+    return Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (update, encode(document)))
+
 
 TEMPLATES = resource("elasticsearch")
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout

@@ -7,9 +7,8 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, Self
 
-from site_spider.adapters.hbase.connection import CLIENT_ERRORS, explained, is_table_missing
-from site_spider.adapters.hbase.options import HBaseOptions
-from site_spider.adapters.hbase.row import FAMILY, RowLayout
+from site_spider.adapters.hbase.connection import CLIENT_ERRORS, HBaseOptions, explained, is_table_missing
+from site_spider.adapters.hbase.sink import FAMILY, RowLayout
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.options import SettingsView
 from site_spider.page.url import host_of

@@ -3,15 +3,471 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+import contextlib
+import hashlib
+import json
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import fields
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+from urllib.parse import urlsplit
 
 from site_spider import runtime
-from site_spider.adapters.hbase.options import HBaseOptions
-from site_spider.adapters.hbase.table import HBaseTable
-from site_spider.contracts.sink import Record, Verdict
-from site_spider.errors import SinkUnavailable
+from site_spider.adapters.hbase.connection import (
+    CLIENT_ERRORS,
+    TABLE,
+    HBaseConnection,
+    HBaseOptions,
+    explained,
+    is_crash,
+    is_from_hbase,
+    is_refusal,
+    is_table_there,
+    is_too_large,
+)
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
+from site_spider.results.document import ALWAYS, MARK, Result, encode, is_marked, kept, looked_at
+
+# --- row -------------------------------------------------------------------------------------------------
+# The layout of a document as a row of HBase.
+#
+# Every field is a column of the family `f`. Text stands there as UTF-8, numbers in decimal, true and false
+# as words, objects and lists as JSON. A null is an empty value: deleting the column would hide a write of
+# the same millisecond as well, and to leave it out would keep the value of an earlier write. Binary
+# content, `body_base64` in a document, stands in `body_bytes` as it is.
+
+
+FAMILY = "f"
+LONGEST_KEY_BYTES = 32_767  # HBase's own limit, met with an internal error
+CELL_OVERHEAD_BYTES = 30  # of a cell on the wire, about, beside name and value
+
+PREFIX = f"{FAMILY}:".encode()
+_URL_ID, _BODY, _BYTES, _TRUNCATED = b"f:url_id", b"f:body", b"f:body_bytes", b"f:body_truncated"
+_MARK = PREFIX + MARK.encode()
+_BASE64 = "body_base64"
+_FIELDS = [field.name for field in fields(Result)]  # in the order of people's interest; HBase sorts them
+_TEXT_FIELDS = {field.name for field in fields(Result) if str(field.type).startswith("str")}
+
+
+class Row(NamedTuple):
+    """What is written under a key; `content` names the column that may be cut, if there is one."""
+
+    key: bytes
+    cells: dict[bytes, bytes]
+    content: bytes | None
+
+    @property
+    def size_bytes(self) -> int:
+        """What it weighs on the wire."""
+        cells = sum(len(name) + len(value) + CELL_OVERHEAD_BYTES for name, value in self.cells.items())
+        return len(self.key) + cells
+
+    @property
+    def content_bytes(self) -> int:
+        """How much there is to cut."""
+        return len(self.cells[self.content]) if self.content else 0
+
+    def shortened(self, limit_bytes: int) -> Row:
+        """The same with its content cut to `limit_bytes`."""
+        assert self.content is not None
+        value = self.cells[self.content]
+        cut = value[:limit_bytes] if self.content == _BYTES else cut_text(value, limit_bytes)
+        return self._replace(cells={**self.cells, self.content: cut, _TRUNCATED: b"true"})
+
+
+class RowLayout:
+    """Makes rows of records and documents of rows; `row_key` is the value of SITE_HBASE_ROW_KEY."""
+
+    def __init__(self, row_key: str, cell_bytes: int) -> None:
+        self._row_key = row_key
+        self._key = _KEYS[row_key]
+        self._cell_bytes = cell_bytes
+
+    def row(self, record: Record) -> Row:
+        """The row of a record, its body cut to `cell_bytes`. Raises SinkRejected."""
+        document = record.document
+        key = self._key(record.key, document).encode("utf-8", "replace")
+        if not 1 <= len(key) <= LONGEST_KEY_BYTES:
+            raise SinkRejected(f"the row key has {len(key)} bytes, but HBase takes 1 to {LONGEST_KEY_BYTES}")
+        if record.kind == "item":  # nothing of it is ours to cut
+            return Row(key, {_column(str(name)): _row_value(value) for name, value in document.items()}, None)
+        cells = dict(_cell(str(name), value) for name, value in document.items())
+        cells.setdefault(_URL_ID, record.key.encode("utf-8", "replace"))
+        if _BODY in cells:
+            cells.setdefault(_TRUNCATED, b"")  # or that of an earlier, longer body would stay
+            cells.setdefault(_BYTES, b"")  # likewise
+        row = Row(key, cells, _content(document, cells))
+        return row.shortened(self._cell_bytes) if row.content_bytes > self._cell_bytes else row
+
+    def key_of(self, url_id: str) -> bytes | None:
+        """The key of a result's row; None if it depends on more than the url_id, b"" if there is none."""
+        if self._row_key == "reversed_host":
+            return None
+        key = self._key(url_id, {}).encode("utf-8", "replace") if url_id else b""
+        return key if len(key) <= LONGEST_KEY_BYTES else b""
+
+    def document(self, key: bytes, cells: Mapping[bytes, bytes]) -> dict[str, Any]:
+        """What was written to a row, whoever did so."""
+        document: dict[str, Any] = {"url_id": self._url_id(key.decode("utf-8", "replace"))}
+        for column, value in cells.items():
+            if (
+                not column.startswith(PREFIX)
+                or column == _MARK
+                or (column in (_TRUNCATED, _BYTES) and not value)
+            ):
+                continue
+            if column == _BYTES:
+                document[_BASE64] = b64encode(value).decode("ascii")
+            else:
+                name = column.removeprefix(PREFIX).decode("utf-8", "replace")
+                document[name] = _read(name, value.decode("utf-8", "replace"))
+        return {name: document[name] for name in _FIELDS if name in document} | document
+
+    def _url_id(self, key: str) -> str:
+        separator = {"salted": "-", "reversed_host": "/"}.get(self._row_key)
+        return key.partition(separator)[2] if separator else key
+
+
+def cut_text(value: bytes, limit_bytes: int) -> bytes:
+    """The beginning of a UTF-8 text, without half a character at its end."""
+    while 0 < limit_bytes < len(value) and value[limit_bytes] & 0xC0 == 0x80:
+        limit_bytes -= 1
+    return value[:limit_bytes]
+
+
+def _content(document: Mapping[str, Any], cells: Mapping[bytes, bytes]) -> bytes | None:
+    """The column that the page itself is in; half of a JSON object would be of no use."""
+    if cells.get(_BODY) and isinstance(document["body"], str):
+        return _BODY
+    return _BYTES if cells.get(_BYTES) else None
+
+
+def _cell(name: str, value: Any) -> tuple[bytes, bytes]:
+    if name == _BASE64 and value is None:
+        return _BYTES, b""
+    if name == _BASE64 and isinstance(value, str):
+        with suppress(ValueError):  # somebody's own field of this name is text like any other
+            return _BYTES, b64decode(value, validate=True)
+    return _column(name), _row_value(value)
+
+
+def _column(name: str) -> bytes:
+    return PREFIX + name.encode("utf-8", "replace")
+
+
+def _row_value(value: Any) -> bytes:
+    if value is None:
+        return b""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace")
+    return encode({"": value})[4:-1]  # what stands between {"": and }
+
+
+def _read(name: str, text: str) -> Any:
+    """The value behind a text; in a field that is not ours, what looks like a number or JSON is one."""
+    if not text:
+        return None
+    if name in _TEXT_FIELDS:
+        return text
+    try:
+        value = json.loads(text)
+        written = _row_value(value)
+    except (ValueError, RecursionError, SinkRejected):
+        return text
+    return text if isinstance(value, str) or written != text.encode() else value
+
+
+# --- Row keys ---
+
+
+def _plain(url_id: str, _document: Mapping[str, Any]) -> str:
+    return url_id
+
+
+def _salted(url_id: str, _document: Mapping[str, Any]) -> str:
+    """Spreads ids that were counted up over 256 ranges, so that not one region gets all new rows."""
+    return f"{hashlib.sha256(url_id.encode('utf-8', 'replace')).hexdigest()[:2]}-{url_id}"
+
+
+def _by_host(url_id: str, document: Mapping[str, Any]) -> str:
+    """Keeps the results of a host, and of a domain, together."""
+    return f"{_reversed(_host(document))}/{url_id}"
+
+
+def _host(document: Mapping[str, Any]) -> str:
+    try:
+        host = urlsplit(str(document.get("url") or "")).hostname
+    except ValueError:
+        host = None
+    return host or str(document.get("host") or "").lower()
+
+
+def _reversed(host: str) -> str:
+    labels = host.split(".")
+    is_address = ":" in host or all(label.isdigit() for label in labels)
+    return host if is_address else ".".join(reversed(labels))
+
+
+_KEYS: dict[str, Callable[[str, Mapping[str, Any]], str]] = {
+    "url_id": _plain,
+    "salted": _salted,
+    "reversed_host": _by_host,
+}
+
+
+# --- nulls -----------------------------------------------------------------------------------------------
+# Which empty cells of a row are written: those that would hide a producer's value are not.
+#
+# HBase merges nothing, so what stands in these columns is asked for before the rows are put. See
+# results.nulls.
+
+
+def columns_to_ask(rows: Sequence[Row]) -> list[bytes]:
+    """What `settled` needs to know of the stored rows; empty if nothing."""
+    names = {name for row in rows if _is_result(row) for name in _empty(row)}
+    return [_column(name) for name in looked_at(sorted(names))] if names else []
+
+
+def settled(row: Row, stored: Mapping[bytes, bytes]) -> Row:
+    """The row as it is put over what is stored of it."""
+    if not _is_result(row):
+        return row
+    names = _empty(row)
+    theirs = kept({_name(column): _value(column, value) for column, value in stored.items()}, names)
+    cells = {column: value for column, value in row.cells.items() if _name(column) not in theirs}
+    return row._replace(cells={**cells, _MARK: ",".join(names).encode("utf-8", "replace")})
+
+
+def _is_result(row: Row) -> bool:
+    return is_marked(dict.fromkeys(map(_name, row.cells)))
+
+
+def _empty(row: Row) -> list[str]:
+    return [
+        name for column, value in row.cells.items() if not value and (name := _name(column)) not in ALWAYS
+    ]
+
+
+def _value(column: bytes, value: bytes) -> Any:
+    return value.decode("utf-8", "replace") if column == _MARK else value or None
+
+
+def _name(column: bytes) -> str:
+    return column.removeprefix(PREFIX).decode("utf-8", "replace")
+
+
+# --- table -----------------------------------------------------------------------------------------------
+# Writes records to one HBase table over one Thrift connection.
+#
+# Theory of operation. An object belongs to one thread, `hang_up` excepted. After any error the connection
+# is thrown away, because the client would hand out the previous answer after a timeout, and send the failed
+# request once more after a reconnect. A call that timed out may have been carried out; all writes are puts
+# of whole cells, so doing them again is harmless.
+#
+# A call is refused as a whole for one bad row in it. Then its halves are written by themselves until the
+# guilty row stands alone. Whatever does not speak of a row for certain is an outage (rule 7).
+
+
+logger = logging.getLogger(__name__)
+
+CALL_BYTES = 8_000_000  # of rows in one call: ten times as much wedges a Thrift server of 512 MB
+CALL_ROWS = 1000
+OPEN_TIMEOUT_SECONDS = 10.0
+IDLE_SECONDS = 30.0  # the server closes a connection after 60 s without a call
+
+# GZ is the one compression that every server has, without native libraries.
+SCHEMA = {
+    FAMILY: {
+        "max_versions": 1,
+        "compression": "GZ",
+        "bloom_filter_type": "ROW",
+        "block_cache_enabled": True,
+    }
+}
+
+
+class _Refusal(Exception):
+    """The server refuses a call for what is in it; `answer` is for a row that is alone in it."""
+
+    def __init__(self, reason: str, answer: Answer, *, too_large: bool) -> None:
+        super().__init__(reason)
+        self.verdict = Verdict(answer, reason)
+        self.too_large = too_large
+
+
+class _NumberedRow(NamedTuple):
+    """A row and where its record stands in the batch."""
+
+    number: int
+    row: Row
+
+
+class HBaseTable:
+    """The table SITE_HBASE_TABLE."""
+
+    def __init__(self, options: HBaseOptions) -> None:
+        self._options = options
+        self._layout = RowLayout(options.row_key, options.cell_bytes)
+        self._name = options.table.encode()
+        self._connection: HBaseConnection | None = None
+        self._is_checked = False  # whether the table is known to exist
+        self._used_at = 0.0
+
+    def open(self) -> None:
+        """Connect, and create the table if it is missing. Raises SinkUnavailable, ConfigError."""
+        self._is_checked = False
+        self._guarded()
+
+    def check(self) -> str:
+        """What `open` would find. Raises SinkUnavailable."""
+        options = self._options
+        try:
+            with closing(options.connect(OPEN_TIMEOUT_SECONDS)) as connection:
+                exists = self._name in connection.tables()
+        except CLIENT_ERRORS as error:
+            raise options.unavailable(explained(error)) from error
+        there = "is there" if exists else "will be created"
+        return f"{options.host}:{options.port} answers; table {options.table} {there}"
+
+    def write(self, records: Sequence[Record], deadline: float) -> list[Verdict]:
+        """One verdict for each record; what is not begun at `deadline` (monotonic seconds) has to be
+        tried again. Raises SinkUnavailable.
+        """
+        verdicts: list[Verdict] = [ACKNOWLEDGED] * len(records)
+        rows: list[_NumberedRow] = []
+        for number, record in enumerate(records):
+            try:
+                rows.append(_NumberedRow(number, self._layout.row(record)))
+            except SinkRejected as error:
+                verdicts[number] = Verdict(Answer.REJECTED, str(error))
+        for call in _calls(rows):
+            for number, verdict in self._put(call, deadline):
+                verdicts[number] = verdict
+        return verdicts
+
+    def close(self) -> None:
+        """Give the connection back. Never raises."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            _close(connection)
+
+    def hang_up(self) -> None:
+        """From any thread: whoever waits for the server stops waiting, with an error."""
+        connection = self._connection
+        if connection is not None:
+            _close(connection)
+
+    # --- The connection ---
+
+    def _guarded(self, action: Callable[[HBaseConnection], None] | None = None) -> None:
+        """Do it on a connection that is good, which is thrown away if it fails.
+
+        Raises _Refusal, SinkUnavailable and ConfigError.
+        """
+        try:
+            connection = self._connected()
+            if action is not None:
+                action(connection)
+        except CLIENT_ERRORS as error:
+            self.close()
+            self._raise_ours(error)
+        except BaseException:
+            self.close()
+            raise
+        self._used_at = runtime.monotonic()
+
+    def _connected(self) -> HBaseConnection:
+        if self._connection is not None and runtime.monotonic() - self._used_at > IDLE_SECONDS:
+            self.close()
+        if self._connection is None:
+            self._connection = self._options.connect(OPEN_TIMEOUT_SECONDS)
+            if not self._is_checked:
+                self._ensure_table(self._connection)
+                self._is_checked = True
+            self._connection.set_timeout(self._options.timeout_seconds)
+        return self._connection
+
+    def _raise_ours(self, error: BaseException) -> NoReturn:
+        reason = explained(error)
+        if is_refusal(error):
+            raise _Refusal(reason, Answer.REJECTED, too_large=is_too_large(error)) from error
+        if is_crash(error):
+            raise _Refusal(reason, Answer.RETRY, too_large=False) from error
+        if is_from_hbase(error):
+            self._is_checked = False  # a missing table is reported as servers with issues
+        raise self._options.unavailable(reason) from error
+
+    def _ensure_table(self, connection: HBaseConnection) -> None:
+        name = self._options.table
+        if self._name not in connection.tables():
+            try:
+                connection.create_table(name, SCHEMA)
+                logger.info("Created the HBase table %s.", name)
+            except CLIENT_ERRORS as error:
+                if not is_table_there(error):
+                    raise
+        if not connection.has_family(self._name, FAMILY):
+            raise ConfigError(
+                f"{TABLE} is {name!r}, a table without the column family {FAMILY!r}. Add it"
+                f" (alter '{name}', '{FAMILY}' in the HBase shell) or name another table."
+            )
+
+    # --- Writing ---
+
+    def _put(self, call: Sequence[_NumberedRow], deadline: float) -> list[tuple[int, Verdict]]:
+        if runtime.monotonic() > deadline:
+            late = Verdict(Answer.RETRY, "the server took too long for the calls before this one")
+            return [(number, late) for number, _ in call]
+        try:
+            self._guarded(lambda connection: self._put_settled(connection, [row for _, row in call]))
+        except _Refusal as refusal:
+            if len(call) == 1:
+                return self._put_shortened(call[0], refusal, deadline)
+            middle = len(call) // 2
+            return [*self._put(call[:middle], deadline), *self._put(call[middle:], deadline)]
+        return [(number, ACKNOWLEDGED) for number, _ in call]
+
+    def _put_settled(self, connection: HBaseConnection, rows: Sequence[Row]) -> None:
+        stored: dict[bytes, Mapping[bytes, bytes]] = {}
+        if columns := columns_to_ask(rows):
+            stored = dict(connection.table(self._options.table).rows([row.key for row in rows], columns))
+        over = [settled(row, stored.get(row.key, {})) for row in rows]
+        connection.put(self._name, [(row.key, row.cells) for row in over])
+
+    def _put_shortened(
+        self, place: _NumberedRow, refusal: _Refusal, deadline: float
+    ) -> list[tuple[int, Verdict]]:
+        """The server's limit is lower than SITE_HBASE_CELL_BYTES: half the body is better than none."""
+        if not refusal.too_large or not place.row.content_bytes:
+            return [(place.number, refusal.verdict)]
+        shorter = place.row.shortened(place.row.content_bytes // 2)
+        return self._put([_NumberedRow(place.number, shorter)], deadline)
+
+
+def _calls(rows: Sequence[_NumberedRow]) -> Iterator[list[_NumberedRow]]:
+    """The rows in portions for one call each; a row that alone is larger travels alone."""
+    call: list[_NumberedRow] = []
+    room = CALL_BYTES
+    for place in rows:
+        size = place.row.size_bytes
+        if call and (size > room or len(call) == CALL_ROWS):
+            yield call
+            call, room = [], CALL_BYTES
+        call.append(place)
+        room -= size
+    if call:
+        yield call
+
+
+def _close(connection: HBaseConnection) -> None:
+    # it is broken already, or another thread closes it at this moment, on which thriftpy2 trips
+    with contextlib.suppress(*CLIENT_ERRORS, AttributeError):
+        connection.close()
+
 
 T = TypeVar("T")
 

@@ -11,29 +11,263 @@ callbacks. All partitions are lost, and the consumer joins again with a new clie
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
 from site_spider import runtime
-from site_spider.adapters.kafka.assignment import KafkaAssignment
-from site_spider.adapters.kafka.certificates import Certificates
-from site_spider.adapters.kafka.commits import Answered, KafkaCommits
-from site_spider.adapters.kafka.complaints import Complaints
-from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.gaps import Gaps, start_of
-from site_spider.adapters.kafka.group_assignment import OwnerWatch, listed
-from site_spider.adapters.kafka.health import BrokerHealth, TopicQuestion, is_fatal
-from site_spider.adapters.kafka.member_slot import MemberSlot
-from site_spider.adapters.kafka.messages import to_message
-from site_spider.adapters.kafka.prefetch import KafkaPrefetch
-from site_spider.adapters.kafka.rejoins import Rejoins
-from site_spider.adapters.kafka.topic_ids import TopicIds
+from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, TopicQuestion, is_fatal
+from site_spider.adapters.kafka.membership import KafkaAssignment, MemberSlot, OwnerWatch, listed
+from site_spider.adapters.kafka.positions import Answered, KafkaCommits, TopicIds
+from site_spider.adapters.kafka.reader import to_message
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Transactions
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
-from site_spider.errors import LogSilent, LogUnavailable
+from site_spider.errors import ConfigError, LogSilent, LogUnavailable
 from site_spider.results.held import Item
+
+# --- complaints ------------------------------------------------------------------------------------------
+# What the client reports about a member's topics: said once, or the end of the crawl.
+
+
+_consumer_logger = logging.getLogger("site_spider.adapters.kafka.consumer")
+
+_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_RIGHTS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Read and Describe on the topic {topics}",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Read and Describe on the group {group}",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "Write and Describe on transactional ids that begin with {group}"
+    ),
+}
+
+
+class Complaints:
+    """Of one member."""
+
+    def __init__(self, group: str, topics: Sequence[str]) -> None:
+        self._group = group
+        self._topics = ", ".join(topics)
+        self._is_one = len(topics) == 1
+        self._last: int | None = None
+
+    def over(self) -> None:
+        """Messages come."""
+        self._last = None
+
+    def hear(self, error: KafkaError) -> None:
+        """Say it, unless the client repeats itself. Raises ConfigError for a right that is missing."""
+        self.raise_missing_right(error)
+        if error.code() == self._last:
+            return
+        self._last = error.code()
+        if error.code() not in _MISSING:
+            _consumer_logger.warning("Group %s on topic %s: %s", self._group, self._topics, error.str())
+        elif self._is_one:
+            _consumer_logger.info("Topic %s does not exist yet; waiting for it.", self._topics)
+        else:
+            _consumer_logger.info(
+                "A topic of %s does not exist yet; waiting for it: %s", self._topics, error.str()
+            )
+
+    def raise_missing_right(self, error: KafkaError) -> None:
+        """Raise ConfigError where trying again is of no use until somebody grants a right."""
+        right = _RIGHTS.get(error.code())
+        if right is not None:
+            raise ConfigError(
+                f"Kafka refuses this process: {error.str()}. Grant the user of SITE_KAFKA_OPTIONS "
+                f"{right.format(topics=self._topics, group=self._group)}; docs/security.md has the commands."
+            )
+
+
+# --- gaps ------------------------------------------------------------------------------------------------
+# Finds messages that the servers deleted before the group read them.
+#
+# A client that asks for an offset below the start of the log is moved to the start, without a word. So the
+# offset that a partition hands out is compared with the one that was due. Most gaps are none of this:
+# compaction and the marks of transactions leave some. The start of the log tells, and is asked for at a
+# gap, but not often.
+
+
+_ASK_AGAIN_SECONDS = 10.0
+
+_ANSWER_SECONDS = 1.0
+
+Tell = Callable[[Partition, int, int], None]
+
+
+class Gaps:
+    """Of one member; `start_of` asks for the start of a partition's log and yields None without an answer."""
+
+    def __init__(self, start_of: Callable[[Partition], int | None], tell: Tell) -> None:
+        self._start_of = start_of
+        self._tell = tell  # the first offset that is gone, and the one after the last
+        self._due: dict[Partition, tuple[int, int | None]] = {}  # assignment, and what it hands out next
+        self._open: dict[Partition, tuple[int, int]] = {}  # gaps that nothing is known about
+        self._ask_at: dict[Partition, float] = {}
+
+    def saw(
+        self, partition: Partition, offset: int, following: int, assignment: int, begins_at: int | None
+    ) -> None:
+        """Everything below `offset` was handed out or is not there, and `following` is due next.
+
+        `assignment` is its number, and `begins_at` what was committed then.
+        """
+        due = self._due.get(partition)
+        self._due[partition] = assignment, following
+        if due is None or due[0] != assignment:
+            self._open.pop(partition, None)
+            due = assignment, begins_at
+        if due[1] is not None and offset > due[1]:
+            first, _ = self._open.get(partition, (due[1], 0))
+            self._open[partition] = first, offset
+
+    def look(self, now: float) -> None:
+        """Ask about the gaps that are known, each partition now and then."""
+        for partition, (first, beyond) in list(self._open.items()):
+            if now < self._ask_at.get(partition, 0.0):
+                continue
+            self._ask_at[partition] = now + _ASK_AGAIN_SECONDS
+            start = self._start_of(partition)
+            if start is None:
+                continue
+            del self._open[partition]
+            if start > first:
+                self._tell(partition, first, min(start, beyond))
+
+
+def start_of(client: Consumer, partition: Partition) -> int | None:
+    """Where the log of a partition begins; None without an answer."""
+    try:
+        found = client.get_watermark_offsets(TopicPartition(*partition), timeout=_ANSWER_SECONDS)
+    except KafkaException:
+        return None
+    return None if found is None else int(found[0])
+
+
+# --- prefetch --------------------------------------------------------------------------------------------
+# Messages that the client has fetched and nobody has polled yet.
+#
+# A client that is paused drops what it had fetched, and after it is resumed takes up to a second to fetch
+# again (0.6 s on average, confluent-kafka 2.16). A crawl with few seeds in flight pauses after each
+# handful, and would mostly wait. So a pause is ours: the messages of a paused partition are kept here, and
+# the client is stopped only when it has given many. Each is kept with the number of the assignment that it
+# came in, and is dropped with it, for its next owner gets it again.
+
+
+MOST_MESSAGES = 500  # of a partition, before the client is stopped there
+FEW_MESSAGES = 100  # then it goes on
+MOST_BYTES = 16_000_000  # over all partitions
+
+Number = Callable[[Partition], int | None]
+Act = Callable[[Sequence[Partition]], None]
+
+
+class KafkaPrefetch:
+    """Between one client and its reader; the consumer's thread uses it."""
+
+    def __init__(self, number: Number, stop: Act, go_on: Act) -> None:
+        self._number = number  # of a partition's assignment, None when it is not ours
+        self._stop, self._go_on = stop, go_on
+        self._held: dict[Partition, deque[tuple[int, Message]]] = {}
+        self._bytes = 0
+        self._paused: dict[Partition, int] = {}  # with the number of the assignment that it was said in
+        self._stopped: dict[Partition, int] = {}
+
+    def __contains__(self, partition: object) -> bool:
+        """Whether messages of this partition wait here."""
+        return partition in self._held
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Hand out nothing of these; of a partition that is not ours nothing is noted."""
+        for partition in partitions:
+            if (number := self._number(partition)) is not None:
+                self._paused[partition] = number
+
+    def resume(self, partitions: Iterable[Partition]) -> None:
+        """Hand them out again."""
+        for partition in partitions:
+            self._paused.pop(partition, None)
+
+    def put(self, message: Message, number: int | None) -> None:
+        """The client gave a message, in this assignment of its partition."""
+        if number is not None and self._number(message.partition) == number:
+            self._held.setdefault(message.partition, deque()).append((number, message))
+            self._bytes += _size(message)
+
+    def take(self, limit: int) -> list[Message]:
+        """Up to `limit` messages, of each partition in order; the partitions take turns to be first."""
+        batch: list[Message] = []
+        for partition in list(self._held):
+            held = self._held[partition]
+            number = self._number(partition)
+            while held and held[0][0] != number:
+                self._bytes -= _size(held.popleft()[1])
+            before = len(batch)
+            while held and len(batch) < limit and self._paused.get(partition) != number:
+                batch.append(held.popleft()[1])
+                self._bytes -= _size(batch[-1])
+            if len(batch) > before or not held:
+                del self._held[partition]
+                if held:
+                    self._held[partition] = held  # behind the others
+        self._balance()
+        return batch
+
+    def _balance(self) -> None:
+        """Stop the client where enough waits, and let it go on where little is left."""
+        for partition, held in self._held.items():
+            number = held[0][0]
+            is_much = len(held) >= MOST_MESSAGES or self._bytes >= MOST_BYTES
+            if is_much and self._stopped.get(partition) != number:
+                self._stopped[partition] = number
+                self._stop([partition])
+        for partition, number in list(self._stopped.items()):
+            if self._number(partition) != number:
+                del self._stopped[partition]  # a new assignment begins with a client that goes on
+            elif self._is_little(len(self._held.get(partition, ()))):
+                del self._stopped[partition]
+                self._go_on([partition])
+
+    def _is_little(self, held: int) -> bool:
+        """One of which nothing is held goes on whatever the others hold: they may be paused for long."""
+        return not held or (held < FEW_MESSAGES and self._bytes < MOST_BYTES)
+
+
+def _size(message: Message) -> int:
+    return len(message.value or b"") + len(message.key or b"")
+
+
+# --- rejoins ---------------------------------------------------------------------------------------------
+# How often a member that was expelled may join its group again.
+#
+# Servers that come back from an outage may fence a member by an earlier membership of its own, the answer
+# to which never arrived: joining again helps at once. Two processes with one name would fence each other
+# for ever, so there is a limit. Beyond it the process ends, and is started again with growing pauses.
+
+
+MOST = 3
+WINDOW_SECONDS = (
+    120.0  # many session timeouts: each of two with one name is fenced a heartbeat after it joined
+)
+
+
+class Rejoins:
+    """Of one member; `now` is any clock that does not go backwards."""
+
+    def __init__(self) -> None:
+        self._moments: deque[float] = deque()
+
+    def may(self, now: float) -> bool:
+        """Whether it may join again now; counts when it may."""
+        while self._moments and self._moments[0] <= now - WINDOW_SECONDS:
+            self._moments.popleft()
+        if len(self._moments) >= MOST:
+            return False
+        self._moments.append(now)
+        return True
+
 
 logger = logging.getLogger(__name__)
 

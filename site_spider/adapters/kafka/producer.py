@@ -30,9 +30,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 from confluent_kafka import Message as RawMessage
 
 from site_spider import runtime
-from site_spider.adapters.kafka.certificates import Certificates
-from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.health import BrokerHealth, is_fatal
+from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, is_fatal
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
 from site_spider.outage import Outage

@@ -23,10 +23,10 @@ from typing import Any, Self, TypeVar
 from confluent_kafka import KafkaError
 
 from site_spider import runtime
-from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.items import CutBodies
+from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
+from site_spider.adapters.kafka.transactions import CutBodies
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView, text

@@ -11,7 +11,7 @@ from errno import EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, 
 from pathlib import Path
 
 from site_spider import runtime
-from site_spider.adapters.private_files import private_database
+from site_spider.adapters.files import private_database
 
 _ATTEMPTS = 100
 _PAUSE_SECONDS = 0.05

@@ -11,9 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from site_spider import runtime
-from site_spider.adapters.local.forgetting import Forgetting
-from site_spider.adapters.local.log_file import SELECT_MESSAGES, LogFile, may_pass, message_id, offset_of
-from site_spider.adapters.local.log_members import STALLED_SECONDS, Membership
+from site_spider.adapters.local.log_file import (
+    SELECT_MESSAGES,
+    Forgetting,
+    LogFile,
+    may_pass,
+    message_id,
+    offset_of,
+)
+from site_spider.adapters.local.members import STALLED_SECONDS, Membership
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import LogUnavailable
 from site_spider.outage import Outage

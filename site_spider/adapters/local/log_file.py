@@ -7,15 +7,23 @@ and its offset in one number, so that a partition is one stretch of one B-tree.
 from __future__ import annotations
 
 import errno
+import itertools
+import json
 import logging
+import re
 import sqlite3
-from collections.abc import Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from site_spider import runtime
 from site_spider.adapters.local.database import create, error_code, inode_of, is_busy, open_database
-from site_spider.errors import LogUnavailable
+from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
+from site_spider.errors import LogUnavailable, SinkRejected
+from site_spider.seed.tiers import partition_of
 
 logger = logging.getLogger(__name__)
 
@@ -161,3 +169,230 @@ class LogFile:
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
         if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
             create(connection, _SCHEMA)
+
+
+# --- forgetting ------------------------------------------------------------------------------------------
+# Forgets messages that every group has completed, some time after they were produced.
+#
+# A group has completed what lies below its committed offset. What is complete beyond it stays until the
+# offset has passed, and so does all that a group which was given up once has not read. The freed pages of
+# the file are used again, so that it stops growing.
+
+
+_MOST_AT_ONCE = 1_000  # messages of a partition, in one transaction: others wait for it to write
+_LONGEST_PAUSE_SECONDS = 60.0
+_PAUSE_SHARE = 0.1  # of the time that messages are kept
+
+_LOWEST = "SELECT min(next_offset) FROM positions WHERE partition_id = ?"
+_DELETE = (
+    "DELETE FROM messages WHERE id IN "
+    "(SELECT id FROM messages WHERE id >= ? AND id < ? AND timestamp_ms < ? ORDER BY id LIMIT ?)"
+)
+
+
+class Forgetting:
+    """Of one consumer, whose thread uses it. With 0 seconds nothing is ever forgotten."""
+
+    def __init__(self, file: LogFile, keep_seconds: float) -> None:
+        self._file = file
+        self._keep_seconds = keep_seconds
+        self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, keep_seconds * _PAUSE_SHARE)
+        self._look_at = runtime.monotonic() + self._pause_seconds
+
+    def look(self, partition_ids: Iterable[int]) -> None:
+        """Forget some messages of these partitions, when it is time. Raises LogUnavailable."""
+        if not self._keep_seconds or runtime.monotonic() < self._look_at:
+            return
+        deleted = [self._forget(each) for each in partition_ids]
+        if max(deleted, default=0) < _MOST_AT_ONCE:
+            self._look_at = runtime.monotonic() + self._pause_seconds
+
+    def _forget(self, partition_id: int) -> int:
+        [(lowest,)] = self._file.query(_LOWEST, (partition_id,))
+        if not lowest:
+            return 0
+        before_ms = int((runtime.time() - self._keep_seconds) * 1000)
+        bounds = message_id(partition_id, 0), message_id(partition_id, lowest)
+        oldest = self._file.query(
+            "SELECT timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1", bounds
+        )
+        if not oldest or oldest[0][0] >= before_ms:
+            return 0
+        with self._file.transaction() as connection:
+            return connection.execute(_DELETE, (*bounds, before_ms, _MOST_AT_ONCE)).rowcount
+
+
+# --- log producer ----------------------------------------------------------------------------------------
+# Appends to the embedded seed log: one thread writes what many have queued, one transaction a batch.
+
+
+MESSAGE_LIMIT_BYTES = 16_000_000
+_BATCH_MESSAGES = 1_000
+_BATCH_BYTES = 8_000_000
+_CLOSE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.5  # before a write that failed is tried again
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # what Kafka accepts
+
+
+class _UnwrittenMessage(NamedTuple):
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: str | None
+    timestamp_ms: int
+    size_bytes: int
+    future: Future[MessagePlace]
+
+
+class LocalProducer:
+    """Fulfils `site_spider.contracts.seed_log.Producer`; makes topics of `partitions` partitions."""
+
+    def __init__(self, folder: Path, partitions: int) -> None:
+        self._file = LogFile(folder, durable=True)
+        self._partitions = partitions
+        self._turns = itertools.count()  # messages without a key go round
+        self._waiting: deque[_UnwrittenMessage] = deque()
+        self._unfinished = 0
+        self._closed = False
+        self._change = runtime.Condition()
+        self._thread = runtime.Thread(target=self._serve, name="site-local-producer", daemon=True)
+        self._thread.start()
+
+    def send(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
+    ) -> Future[MessagePlace]:
+        """See `site_spider.contracts.seed_log.Producer`."""
+        future: Future[MessagePlace] = Future()
+        future.set_running_or_notify_cancel()  # from here on nobody can take it back
+        text = json.dumps([(name, data.decode("latin-1")) for name, data in headers]) if headers else None
+        size_bytes = len(key or b"") + len(value or b"") + len(text or "")
+        refusal = _refusal(topic, size_bytes)
+        now_ms = runtime.time_ns() // 1_000_000
+        outgoing = _UnwrittenMessage(topic, key, value, text, now_ms, size_bytes, future)
+        with self._change:
+            if self._closed:
+                refusal = LogUnavailable("The producer is closed.")
+            if refusal is None:
+                self._unfinished += 1
+                self._waiting.append(outgoing)
+                self._change.notify_all()
+        if refusal is not None:
+            future.set_exception(refusal)
+        return future
+
+    def flush(self, timeout_seconds: float) -> int:
+        """See `site_spider.contracts.seed_log.Producer`."""
+        with self._change:
+            self._change.wait_for(lambda: not self._unfinished, timeout_seconds)
+            return self._unfinished
+
+    def close(self) -> None:
+        """See `site_spider.contracts.seed_log.Producer`; after 5 s what is left fails with LogUnavailable."""
+        left = self.flush(_CLOSE_SECONDS)
+        if left:
+            logger.warning("%d messages were not written to %s.", left, self._file.path)
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+        self._thread.join()
+
+    # --- the thread ------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while batch := self._next_batch():
+            try:
+                places = self._write_patiently(batch)
+            except LogUnavailable as error:
+                self._finish(batch, error)
+            except Exception as error:  # noqa: BLE001 - a dead thread would leave every future open
+                self._finish(batch, LogUnavailable(f"The seed log cannot write: {error!r}."))
+            else:
+                for outgoing, place in zip(batch, places, strict=True):
+                    outgoing.future.set_result(place)
+                self._finish(batch, None)
+        self._file.close()
+
+    def _next_batch(self) -> list[_UnwrittenMessage]:
+        """What is waiting, up to the limits; nothing once closed."""
+        with self._change:
+            self._change.wait_for(lambda: self._waiting or self._closed)
+            batch: list[_UnwrittenMessage] = []
+            size_bytes = 0
+            while self._waiting and len(batch) < _BATCH_MESSAGES and size_bytes < _BATCH_BYTES:
+                batch.append(self._waiting.popleft())
+                size_bytes += batch[-1].size_bytes
+            return batch
+
+    def _write_patiently(self, batch: Sequence[_UnwrittenMessage]) -> list[MessagePlace]:
+        said = False
+        while True:
+            try:
+                return self._write(batch)
+            except LogUnavailable as error:
+                if not may_pass(error) or self._closed:
+                    raise
+                if not said:
+                    logger.warning("%s Trying again.", error)
+                said = True
+            with self._change:
+                self._change.wait_for(lambda: self._closed, _PAUSE_SECONDS)
+
+    def _finish(self, batch: Sequence[_UnwrittenMessage], error: LogUnavailable | None) -> None:
+        for outgoing in batch:
+            if error is not None:
+                outgoing.future.set_exception(error)
+        with self._change:
+            self._unfinished -= len(batch)
+            self._change.notify_all()
+
+    # --- the tables --------------------------------------------------------------------------
+
+    def _write(self, batch: Sequence[_UnwrittenMessage]) -> list[MessagePlace]:
+        with self._file.transaction() as connection:
+            topics = {
+                topic: make_topic(connection, topic, self._partitions)
+                for topic in {one.topic for one in batch}
+            }
+            places = [self._place(one.topic, topics[one.topic], one.key) for one in batch]
+            rows = [
+                (
+                    message_id(topics[place.partition.topic][place.partition.number][0], place.offset),
+                    *one[1:5],
+                )
+                for place, one in zip(places, batch, strict=True)
+            ]
+            connection.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?)", rows)
+            ends = [(end, identifier) for places in topics.values() for identifier, end in places]
+            connection.executemany("UPDATE partitions SET next_offset = ? WHERE id = ?", ends)
+        return places
+
+    def _place(self, topic: str, partitions: list[list[int]], key: bytes | None) -> MessagePlace:
+        """Of the next message with this key; counts it."""
+        count = len(partitions)
+        number = next(self._turns) % count if key is None else partition_of(key, count)
+        offset = partitions[number][1]
+        partitions[number][1] += 1
+        return MessagePlace(Partition(topic, number), offset)
+
+
+def make_topic(connection: sqlite3.Connection, topic: str, partitions: int) -> list[list[int]]:
+    """The id and the next offset of each partition, in order; makes the topic when it is missing."""
+    select = "SELECT id, next_offset FROM partitions WHERE topic = ? ORDER BY number"
+    rows = connection.execute(select, (topic,)).fetchall()
+    if not rows:
+        connection.executemany(
+            "INSERT INTO partitions (topic, number) VALUES (?, ?)",
+            [(topic, number) for number in range(partitions)],
+        )
+        rows = connection.execute(select, (topic,)).fetchall()
+    return [list(row) for row in rows]
+
+
+def _refusal(topic: str, size_bytes: int) -> SinkRejected | LogUnavailable | None:
+    if size_bytes > MESSAGE_LIMIT_BYTES:
+        return SinkRejected(f"The message has {size_bytes} bytes; {MESSAGE_LIMIT_BYTES} are allowed.")
+    if not _TOPIC.fullmatch(topic):
+        return SinkRejected(
+            f"{topic!r} is no name for a topic: letters, digits, '.', '_' and '-', up to 249."
+        )
+    return None

@@ -25,7 +25,7 @@ CALLS: dict[str, Callable[[ElasticsearchResults], Any]] = {
 @pytest.mark.parametrize("where", CALLS)
 def test_a_reader_says_what_it_was_answered(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line, no traceback, whatever came."""
-    monkeypatch.setattr("site_spider.adapters.elasticsearch.node.PAGE_BYTES", 8_000_000)
+    monkeypatch.setattr("site_spider.adapters.elasticsearch.client.PAGE_BYTES", 8_000_000)
     answer: Said = b""
 
     def answered(asked: Asked) -> Said:
@@ -46,7 +46,7 @@ def test_a_reader_says_what_it_was_answered(where: str, monkeypatch: pytest.Monk
 
 def test_a_reader_halves_a_page_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to 100 bodies of megabytes each."""
-    monkeypatch.setattr("site_spider.adapters.elasticsearch.node.PAGE_BYTES", 100_000)
+    monkeypatch.setattr("site_spider.adapters.elasticsearch.client.PAGE_BYTES", 100_000)
     sizes = []
 
     def answer(asked: Asked) -> Said:

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from elasticsearch import Elasticsearch
 
-from site_spider.adapters.elasticsearch.page_text import MOST_CHARACTERS, page_text
-from site_spider.adapters.elasticsearch.sink import TEMPLATES, ElasticsearchSink
-from site_spider.adapters.elasticsearch.template import IndexTemplate
+from site_spider.adapters.elasticsearch.index import IndexTemplate
+from site_spider.adapters.elasticsearch.sink import MOST_CHARACTERS, TEMPLATES, ElasticsearchSink, page_text
 from site_spider.contracts.sink import Answer
 from site_spider.results.document import Result
 from tests.adapters.elasticsearch.sinks import record, settings, write

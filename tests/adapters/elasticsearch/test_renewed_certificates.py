@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from site_spider.adapters import replaced_files
+from site_spider.adapters import files as replaced_files
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
 from site_spider.contracts.sink import Answer
 from site_spider.errors import SinkUnavailable

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
-from site_spider.adapters.elasticsearch.sizes import Sizes
+from site_spider.adapters.elasticsearch.sink import ElasticsearchSink, Sizes
 from site_spider.contracts.sink import Answer, Record, Verdict
 from tests.adapters.elasticsearch.odd_answers import bulk, good, item, settings_for
 from tests.adapters.raw_server import Asked, Said, answering, said

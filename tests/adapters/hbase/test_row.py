@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.hbase.row import RowLayout, cut_text
+from site_spider.adapters.hbase.sink import RowLayout, cut_text
 from tests.contracts.sinks import record
 
 

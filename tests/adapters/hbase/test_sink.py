@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.hbase import table as hbase_table
-from site_spider.adapters.hbase.connection import HBaseConnection
-from site_spider.adapters.hbase.options import HBaseOptions
+from site_spider.adapters.hbase import sink as hbase_table
+from site_spider.adapters.hbase.connection import HBaseConnection, HBaseOptions
 from site_spider.adapters.hbase.results import HBaseResults
 from site_spider.adapters.hbase.sink import HBaseSink
 from site_spider.contracts.sink import Answer, Record, Verdict

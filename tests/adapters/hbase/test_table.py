@@ -12,11 +12,9 @@ import pytest
 from thriftpy2.thrift import TApplicationException
 from thriftpy2.transport import TTransportException
 
-from site_spider.adapters.hbase import table as hbase_table
-from site_spider.adapters.hbase.connection import Hbase_thrift, explained
-from site_spider.adapters.hbase.options import HBaseOptions
-from site_spider.adapters.hbase.sink import HBaseSink
-from site_spider.adapters.hbase.table import HBaseTable
+from site_spider.adapters.hbase import sink as hbase_table
+from site_spider.adapters.hbase.connection import Hbase_thrift, HBaseOptions, explained
+from site_spider.adapters.hbase.sink import HBaseSink, HBaseTable
 from site_spider.contracts.sink import Answer, Verdict
 from site_spider.errors import SinkUnavailable
 from tests.contracts.sinks import hbase_settings, record

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from site_spider.adapters import replaced_files
-from site_spider.adapters.kafka.certificates import Certificates
-from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.member_slot import MemberSlot
+from site_spider.adapters import files
+from site_spider.adapters.kafka.client import Certificates, KafkaConfig
+from site_spider.adapters.kafka.membership import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from tests.adapters.kafka.cases import nobody
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Member, wait_until
@@ -25,7 +24,7 @@ __all__ = ["nobody"]
 
 @pytest.fixture(autouse=True)
 def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replaced_files, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(files, "LOOK_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import logging
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.health import BrokerHealth
+from site_spider.adapters.kafka.client import BrokerHealth, KafkaConfig
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.errors import ConfigError
 
@@ -113,7 +112,7 @@ def test_an_outage_is_said_once_and_its_end_too(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often the client reports it."""
-    monkeypatch.setattr("site_spider.adapters.kafka.health._PROBE_INTERVAL_SECONDS", 0)
+    monkeypatch.setattr("site_spider.adapters.kafka.client._PROBE_INTERVAL_SECONDS", 0)
     caplog.set_level(logging.INFO)
     servers = Servers()
     health = BrokerHealth("host:1", "the consumer", servers.question)

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.adapters.kafka.fair_share import fair_share
+from site_spider.adapters.local.members import fair_share
 
 MEMBERS = st.lists(st.integers(1, 9), min_size=1, max_size=6, unique=True)
 PARTITIONS = st.lists(st.integers(0, 30), max_size=12, unique=True)

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from site_spider.adapters.kafka.gaps import Gaps
+from site_spider.adapters.kafka.consumer import Gaps
 from site_spider.contracts.seed_log import Partition, Position, Producer
 from site_spider.observe.progress import of_partition, total
 from tests.contracts.seed_logs import Case, kafka_case, kafka_producer, make_kafka_topic, poll_until

@@ -10,12 +10,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.kafka.group_assignment import (
-    LOOK_SECONDS,
-    GroupAssignment,
-    OwnerWatch,
-    owned_by,
-)
+from site_spider.adapters.kafka.membership import LOOK_SECONDS, GroupAssignment, OwnerWatch, owned_by
 from site_spider.contracts.seed_log import Partition
 
 ONE, TWO, THREE = (Partition("seeds", number) for number in (1, 2, 3))

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.adapters.kafka.member_slot import MemberSlot, default_folder
+from site_spider.adapters.kafka.membership import MemberSlot, default_folder
 
 CLAIM = """
 import sys
 from pathlib import Path
-from site_spider.adapters.kafka.member_slot import MemberSlot
+from site_spider.adapters.kafka.membership import MemberSlot
 slot = MemberSlot.claim("group", Path(sys.argv[1]))
 print(slot.instance_id, flush=True)
 input()

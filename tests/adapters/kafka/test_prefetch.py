@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from site_spider.adapters.kafka.prefetch import FEW_MESSAGES, MOST_BYTES, MOST_MESSAGES, KafkaPrefetch
+from site_spider.adapters.kafka.consumer import FEW_MESSAGES, MOST_BYTES, MOST_MESSAGES, KafkaPrefetch
 from site_spider.contracts.seed_log import Message, Partition
 
 A, B = Partition("seeds", 0), Partition("seeds", 1)

@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from site_spider.adapters.kafka import process_identity
-from site_spider.adapters.kafka.process_identity import has_ended, own_identity
+from site_spider.adapters.local import members
+from site_spider.adapters.local.members import has_ended, own_identity
 from tests.contracts.seed_logs import wait_until
 
 TELL = """
-from site_spider.adapters.kafka.process_identity import own_identity
+from site_spider.adapters.local.members import own_identity
 print(own_identity(), flush=True)
 input()
 """
@@ -59,9 +59,9 @@ def test_a_process_of_another_container_cannot_be_judged() -> None:
 
 def test_without_proc_nothing_can_be_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     """As on systems that have none."""
-    monkeypatch.setattr(process_identity, "_PROC", tmp_path)
-    process_identity._boot.cache_clear()
+    monkeypatch.setattr(members, "_PROC", tmp_path)
+    members._boot.cache_clear()
     identity = own_identity()
     assert identity == f"- - {os.getpid()} -"
     assert has_ended(identity) is None
-    process_identity._boot.cache_clear()
+    members._boot.cache_clear()

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from site_spider.adapters.kafka import producer as kafka_producer
-from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.contracts.seed_log import MessagePlace
 from site_spider.errors import ConfigError, LogUnavailable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from site_spider.adapters.kafka.rejoins import MOST, WINDOW_SECONDS, Rejoins
+from site_spider.adapters.kafka.consumer import MOST, WINDOW_SECONDS, Rejoins
 
 
 def test_it_may_a_few_times_within_the_window() -> None:

@@ -11,9 +11,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.rights import _read, granted
-from site_spider.adapters.kafka.seed_log import KafkaSeedLog
+from site_spider.adapters.kafka.client import KafkaConfig
+from site_spider.adapters.kafka.seed_log import KafkaSeedLog, _read, granted
 from site_spider.contracts.seed_log import Granted, Right
 
 READS = Right("topic", "seeds", ("Read", "Write"))
@@ -56,7 +55,7 @@ class Admin:
 
 
 def told_by(admin: Admin) -> list[Granted]:
-    with patch("site_spider.adapters.kafka.rights._of_group", admin.positions_of):
+    with patch("site_spider.adapters.kafka.seed_log._of_group", admin.positions_of):
         return granted(admin, KafkaConfig("127.0.0.1:1"), [READS, WRITES, JOINS], 1)  # type: ignore[arg-type]
 
 

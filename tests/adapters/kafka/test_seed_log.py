@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as KafkaClient
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.member_slot import MemberSlot
+from site_spider.adapters.kafka.client import KafkaConfig
+from site_spider.adapters.kafka.membership import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.contracts.seed_log import Partition, Position, Producer
 from site_spider.errors import LogUnavailable
@@ -180,7 +180,7 @@ def test_positions_that_cannot_be_read_at_a_rebalance_are_read_later(
     """Nothing is handed out before the listener knows where its group is."""
     case.produce(40)
     with monkeypatch.context() as patched:
-        patched.setattr("site_spider.adapters.kafka.assignment.KafkaAssignment._committed", untold)
+        patched.setattr("site_spider.adapters.kafka.membership.KafkaAssignment._committed", untold)
         member = case.member()
         poll_until([member], lambda: "cannot be read yet" in caplog.text)
         assert [member.poll(0.2) for _ in range(3)] == [[]] * 3
@@ -199,7 +199,7 @@ def test_a_member_that_is_not_told_its_positions_joins_again(
     case.produce(10)
     monkeypatch.setattr("site_spider.adapters.kafka.consumer._LEARN_SECONDS", 0.5)
     with monkeypatch.context() as patched:
-        patched.setattr("site_spider.adapters.kafka.assignment.KafkaAssignment._committed", untold)
+        patched.setattr("site_spider.adapters.kafka.membership.KafkaAssignment._committed", untold)
         member = case.member()
         poll_until([member], lambda: "does not tell group" in caplog.text)
     member.take(10)

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.adapters.kafka import sink as kafka_sink
-from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.sink import KafkaSink
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable

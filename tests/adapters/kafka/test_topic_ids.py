@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from site_spider.adapters.kafka.config import KafkaConfig
-from site_spider.adapters.kafka.topic_ids import TopicIds, to_position
+from site_spider.adapters.kafka.client import KafkaConfig
+from site_spider.adapters.kafka.positions import TopicIds, to_position
 from site_spider.contracts.seed_log import Partition, Position, Producer
 from tests.contracts.seed_logs import (
     PATIENCE_SECONDS,
@@ -100,7 +100,7 @@ def ids() -> Servers:
 
 def have_changed(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> bool:
     """As the next polls find it."""
-    monkeypatch.setattr("site_spider.adapters.kafka.topic_ids.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("site_spider.adapters.kafka.positions.LOOK_SECONDS", 0.0)
     return any([ids.have_changed(), ids.have_changed()])
 
 

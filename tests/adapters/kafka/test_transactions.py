@@ -11,12 +11,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from site_spider.adapters.kafka.config import KafkaConfig
+from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
-from site_spider.adapters.kafka.items import Topics
-from site_spider.adapters.kafka.member_slot import MemberSlot
+from site_spider.adapters.kafka.membership import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
-from site_spider.adapters.kafka.transactions import KafkaTransactions
+from site_spider.adapters.kafka.transactions import KafkaTransactions, Topics
 from site_spider.contracts.seed_log import Listener, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogUnavailable

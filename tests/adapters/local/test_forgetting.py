@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.adapters.local import forgetting
+from site_spider.adapters.local import log_file
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import LocalSink
 from site_spider.contracts.seed_log import Partition, Position
@@ -112,7 +112,7 @@ def test_the_file_stops_growing(
     log: LocalSeedLog, member: Member, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Freed pages are used again."""
-    monkeypatch.setattr(forgetting, "_MOST_AT_ONCE", 100)
+    monkeypatch.setattr(log_file, "_MOST_AT_ONCE", 100)
     sizes = []
     for number in range(1, 7):
         produce(log, 500, size=2000)

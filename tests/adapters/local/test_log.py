@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.adapters.local import log_members as local_log_members
+from site_spider.adapters.local import members as local_log_members
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.log_file import FILE_NAME, LogFile
 from site_spider.adapters.local.results import LocalSink

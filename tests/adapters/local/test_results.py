@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.local.results import LocalResults, LocalSink
-from site_spider.adapters.local.store import FILE_NAME, RESULTS, LocalStore, merged
+from site_spider.adapters.local.results import FILE_NAME, RESULTS, LocalResults, LocalSink, LocalStore, merged
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 
@@ -76,7 +75,7 @@ def test_a_full_disk_is_an_outage_until_there_is_room(tmp_path: Path) -> None:
 
 def test_a_lock_that_lasts_is_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process that sits on the file is waited for, then named."""
-    monkeypatch.setattr("site_spider.adapters.local.store.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("site_spider.adapters.local.results.BUSY_SECONDS", 0.05)
     store = LocalStore(tmp_path, RESULTS)
     store.open()
     other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)

@@ -12,8 +12,8 @@ import fakeredis
 import pytest
 from redis import Redis
 
-from site_spider.adapters.redis import done as redis_done
-from site_spider.adapters.redis.done import Filters, RedisDone
+from site_spider.adapters.redis import stores as redis_done
+from site_spider.adapters.redis.stores import Filters, RedisDone
 from site_spider.contracts.done_store import DoneUnavailable
 from site_spider.errors import ConfigError
 

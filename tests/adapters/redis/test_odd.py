@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from site_spider.adapters.redis.done import RedisDone
+from site_spider.adapters.redis.stores import RedisDone
 from site_spider.contracts.done_store import DoneUnavailable
 
 ODD = {
@@ -67,7 +67,7 @@ def test_an_odd_answer_is_an_outage(
     name: str, call: Callable[[RedisDone], object], bloom: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never a link that counts as done, or a page as kept, without the server saying so of each."""
-    monkeypatch.setattr("site_spider.adapters.redis.client._ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("site_spider.adapters.redis.stores._ANSWER_SECONDS", 0.2)
     with answering(ODD[name]) as url:
         done = RedisDone.from_settings(
             {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from site_spider.adapters.redis.client import client_of
+from site_spider.adapters.redis.stores import client_of
 from tests.adapters.redis.test_odd import answering
 from tests.authority import Authority, TlsFront
 

@@ -17,7 +17,7 @@ from scrapy.http import Response
 from scrapy.settings import Settings
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.adapters.local.log_producer import LocalProducer
+from site_spider.adapters.local.log_file import LocalProducer
 from site_spider.errors import ConfigError, SinkRejected
 from site_spider.frontier import spill
 from site_spider.frontier.spill import Ownership, SeedWriter

@@ -1,27 +1,75 @@
-"""Marks of the dupefilter in Redis, shared by all processes of a consumer group.
-
-Each is a key of its own, so that each has its own time to live and the server never has to
-drop a large value at once. Where the server has the commands BF.*, they may be kept in its
-Bloom filters instead (SITE_REDIS_DUPEFILTER_BLOOM). One server, or a pair with fail-over: not
-Redis Cluster, which refuses to answer for keys of several slots at once.
-"""
+"""Reads SITE_REDIS_URL, and makes clients of it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
+from urllib.parse import urlsplit
 
 from redis import Redis, RedisError, ResponseError
+from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
+from redis.retry import Retry
 
 from site_spider import options, runtime
-from site_spider.adapters.redis.client import address_of, client_of
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable, bloom_limits
-from site_spider.errors import ConfigError
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
+from site_spider.results.document import encode
 from site_spider.text import cut, escaped
+
+_SCHEMES = ("redis", "rediss", "unix")
+_CONNECT_SECONDS = 2.0
+_ANSWER_SECONDS = 5.0
+
+
+def client_of(url: str, address: str) -> Redis:
+    """A client, not connected yet. Raises ConfigError."""
+    try:
+        return Redis.from_url(
+            url,
+            socket_connect_timeout=_CONNECT_SECONDS,
+            socket_timeout=_ANSWER_SECONDS,
+            retry=Retry(NoBackoff(), 1),  # once, for connections that the server has closed meanwhile
+            protocol=2,  # all that is needed here, and known to every server
+        )
+    except (ValueError, TypeError):
+        raise ConfigError(
+            f"SITE_REDIS_URL leads to {address!r}, but has options behind a question mark that the client "
+            "does not take, or with values of a wrong type. Leave them out."
+        ) from None
+
+
+def address_of(url: str) -> str:
+    """The URL without what may be secret: user, password, and options. Raises ConfigError."""
+    try:
+        parts = urlsplit(url)
+        port, needs_host = parts.port, parts.scheme != "unix"  # asking for the port checks it
+    except ValueError:
+        raise _refused() from None
+    if parts.scheme not in _SCHEMES or port == 0 or (needs_host and not parts.hostname):
+        raise _refused()
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _refused() -> ConfigError:
+    return ConfigError(
+        "SITE_REDIS_URL cannot be used (its value, which may hold a password, is not shown): "
+        "set it to redis://host:port/0, redis://user:password@host:port/0 or rediss://... for TLS."
+    )
+
+
+# --- done ------------------------------------------------------------------------------------------------
+# Marks of the dupefilter in Redis, shared by all processes of a consumer group.
+#
+# Each is a key of its own, so that each has its own time to live and the server never has to drop a large
+# value at once. Where the server has the commands BF.*, they may be kept in its Bloom filters instead
+# (SITE_REDIS_DUPEFILTER_BLOOM). One server, or a pair with fail-over: not Redis Cluster, which refuses to
+# answer for keys of several slots at once.
+
 
 logger = logging.getLogger(__name__)
 
@@ -209,3 +257,99 @@ def _checked(answer: object, count: int, allowed: Sequence[object]) -> list[Any]
 def _batches(fingerprints: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     for start in range(0, len(fingerprints), _BATCH):
         yield fingerprints[start : start + _BATCH]
+
+
+# --- statistics ------------------------------------------------------------------------------------------
+# Statistics documents in Redis: each for a day, and a list of them by time.
+
+
+KEPT_SECONDS: Final = 86_400
+_STATISTICS_LONGEST_REASON: Final = 300  # characters
+
+
+class RedisStatistics:
+    """Fulfils StatisticsStore.
+
+    A document is the JSON text of the key PREFIX + its id. The sorted set PREFIX + `ids` has the ids by the
+    Unix time at which they were written; PREFIX is `site_spider:GROUP:statistics:`.
+    """
+
+    name = "redis"
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self._address = address_of(url)
+        self._url = url
+        self._prefix = prefix
+        self._client: Redis | None = client_of(url, self._address)  # shows whether the URL can be used
+        self._thread: runtime.ThreadPoolExecutor | None = None
+
+    @classmethod
+    def for_statistics(cls, settings: SettingsView) -> Self:
+        """At SITE_REDIS_URL, under the name of the consumer group. Raises ConfigError."""
+        url = options.text(settings, "SITE_REDIS_URL")
+        if not url:
+            raise ConfigError("SITE_REDIS_URL is empty, but SITE_STATS_TO=redis needs redis://host:port/0.")
+        group = options.text(settings, "SITE_CONSUMER_GROUP", required=True)
+        return cls(url, f"site_spider:{group}:statistics:")
+
+    async def open(self) -> None:
+        """See whether the server answers. Raises SinkUnavailable."""
+        self._client = self._client or client_of(self._url, self._address)
+        await self._run(self._client.ping)
+
+    async def check(self) -> str:
+        """What `open` would find; the writes that are asked for change nothing. Raises SinkUnavailable."""
+        client = self._client = self._client or client_of(self._url, self._address)
+        try:
+            await self._run(client.ping)
+            await self._run(lambda: client.set(f"{self._prefix}check", "", ex=1, xx=True))
+            await self._run(lambda: client.zadd(f"{self._prefix}ids", {"check": 0}, xx=True))
+        finally:
+            await self.close()
+        return f"{self._address} answers"
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        """Write the records in one round trip. Raises SinkUnavailable."""
+        return await self._run(lambda: self._write(records))
+
+    async def close(self) -> None:
+        """Close the connections. Never raises."""
+        thread, self._thread = self._thread, None
+        client, self._client = self._client, None
+        if client is not None:
+            client.connection_pool.disconnect()
+        if thread is not None:
+            thread.shutdown(wait=False, cancel_futures=True)
+
+    def _write(self, records: Sequence[Record]) -> list[Verdict]:
+        if self._client is None:
+            raise SinkUnavailable("The store of statistics in Redis is not open.")
+        verdicts, now = [], runtime.time()
+        ids = f"{self._prefix}ids"
+        with self._client.pipeline(transaction=False) as pipeline:
+            for record in records:
+                try:
+                    pipeline.set(self._prefix + record.key, encode(record.document), ex=KEPT_SECONDS)
+                except SinkRejected as error:
+                    verdicts.append(Verdict(Answer.REJECTED, str(error)))
+                    continue
+                pipeline.zadd(ids, {record.key: now})
+                verdicts.append(ACKNOWLEDGED)
+            pipeline.zremrangebyscore(ids, 0, now - KEPT_SECONDS)
+            pipeline.expire(ids, KEPT_SECONDS)
+            pipeline.execute()
+        return verdicts
+
+    async def _run(self, action: Callable[[], T]) -> T:
+        if self._thread is None:
+            self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="redis-statistics")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, action)
+
+    def _guarded(self, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except (RedisError, OSError, ValueError, TypeError, RecursionError) as error:
+            said: Any = cut(escaped(str(error)[: _STATISTICS_LONGEST_REASON + 1]), _STATISTICS_LONGEST_REASON)
+            raise SinkUnavailable(
+                f"SITE_REDIS_URL is {self._address!r}, but its server cannot be used: {said}"
+            ) from error

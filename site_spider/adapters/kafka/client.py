@@ -9,9 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from site_spider import options
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from site_spider import options, runtime
+from site_spider.adapters.files import LOOK_SECONDS, ReplacedFiles
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
+from site_spider.outage import Outage
 from site_spider.secrets import without_secrets
 
 # The client reports every failed attempt to connect, several a second; BrokerHealth says it once instead.
@@ -213,3 +218,235 @@ def _checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
                 f"SITE_KAFKA_OPTIONS sets {name} to {value!r}, which cannot be changed: {reason}. Remove it."
             )
     return checked
+
+
+# --- health ----------------------------------------------------------------------------------------------
+# Logs once when the brokers stop answering, and once when they answer again.
+
+
+logger = logging.getLogger(__name__)
+
+_PROBE_INTERVAL_SECONDS = 2.0
+_PROBE_TIMEOUT_SECONDS = 1.0
+_SUSPICIOUS = frozenset({
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._AUTHENTICATION,
+    KafkaError._RESOLVE,
+    KafkaError._SSL,
+})  # fmt: skip
+_DETAILED = _SUSPICIOUS | {KafkaError._TRANSPORT}
+
+
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client that reports this is of no more use."""
+    return error.fatal() or error.code() == KafkaError._FATAL  # as a message, it comes without the flag
+
+
+class TopicQuestion:
+    """Asks about a topic, by a client of its own.
+
+    `list_topics` of a member, called within a rebalance, makes the next callback of that rebalance abort the
+    process (measured with confluent-kafka 2.16).
+    """
+
+    def __init__(self, config: KafkaConfig, topic: str) -> None:
+        self._config = config
+        self._topic = topic
+        self._client: AdminClient | None = None
+
+    def __call__(self, timeout_seconds: float) -> object:
+        """Raises KafkaException when no server answers in time."""
+        if self._client is None:
+            self._client = AdminClient(self._config.admin(lambda _error: None))
+        return self._client.list_topics(self._topic, timeout=timeout_seconds)
+
+    def forget(self) -> None:
+        """Have a new client for the next question."""
+        self._client = None
+
+
+class BrokerHealth:
+    """Follows one client's connection.
+
+    The client reports broken connections also when a server merely closed an idle one, and never
+    reports that it connected again; so a report only raises suspicion, and a question decides.
+    `question` asks the servers something within the seconds it is given, or raises KafkaException.
+    One thread calls `look` and `answers`; the client's own threads call `on_error`. `who` is
+    whose connection it is, since a process has several.
+    """
+
+    def __init__(
+        self, brokers: str, who: str, question: Callable[[float], object], level: int = logging.WARNING
+    ) -> None:
+        self._level = level  # of the line that says that they are away
+        self.away = False
+        self.detail = ""  # the client's last words about a connection
+        self._where = f"Kafka at {brokers} (SITE_KAFKA_BROKERS)"
+        self._who = who
+        self._question = question
+        self._suspected = False
+        self._next_probe = 0.0
+
+    def on_error(self, error: KafkaError) -> None:
+        """The client's `error_cb`."""
+        if error.code() in _DETAILED:
+            if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.detail:
+                self.detail = error.str()
+            self._suspected = self._suspected or error.code() in _SUSPICIOUS
+        elif not is_fatal(error):  # a fatal one is raised where the client is used
+            logger.warning("%s, %s: %s", self._where, self._who, error.str())
+
+    @property
+    def suspected(self) -> bool:
+        """Whether the servers may be away; `look` finds out."""
+        return self._suspected or self.away
+
+    def look(self) -> None:
+        """Ask the servers when they are suspected and have not been asked for a while."""
+        if self.suspected and runtime.monotonic() >= self._next_probe:
+            self.answers()
+
+    def answers(self) -> bool:
+        """Whether the servers answer now; takes a second when they do not."""
+        self._suspected = False  # what is reported from here on is newer than the answer
+        try:
+            self._question(_PROBE_TIMEOUT_SECONDS)
+        except KafkaException as error:
+            self.detail = self.detail or str(error)
+            self._went_away()
+            return False
+        finally:
+            self._next_probe = runtime.monotonic() + _PROBE_INTERVAL_SECONDS
+        self._came_back()
+        return True
+
+    def _went_away(self) -> None:
+        if not self.away:
+            logger.log(
+                self._level,
+                "%s does not answer %s, which tries until it does: %s",
+                self._where,
+                self._who,
+                self.detail,
+            )
+        self.away = True
+
+    def _came_back(self) -> None:
+        if self.away:
+            logger.info("%s answers %s again.", self._where, self._who)
+        self.away = False
+        self.detail = ""
+
+
+# --- certificates ----------------------------------------------------------------------------------------
+# Certificates and keys of SITE_KAFKA_OPTIONS that are replaced while the process runs.
+#
+# The client library reads them when a client is made, and never again (librdkafka 2.16). So what keeps a
+# client for long asks here whether to make another. The answer is yes only when the servers answer a client
+# that has read the new files: half of a pair, or an authority that the servers do not use yet, ends no
+# connection.
+
+
+_OPTIONS = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+)
+_ANSWER_SECONDS = 2.0
+_LONGEST_PAUSE_SECONDS = 60.0  # after new files with which nobody answered; doubled from a look to the next
+_TOPIC = "site_spider"  # is asked about; there need be none
+
+
+class Certificates:
+    """As one client has read them. One thread at a time uses it."""
+
+    def __init__(self, config: KafkaConfig, who: str) -> None:
+        self._config = config
+        self._who = who
+        self._files = ReplacedFiles(config.options.get(name) for name in _OPTIONS)
+        self._pause_seconds = LOOK_SECONDS
+        self._try_at = 0.0
+        self._refused = Outage(
+            logger,
+            f"New certificates of SITE_KAFKA_OPTIONS do not work yet, so {who} keeps those before",
+            f"The new certificates of SITE_KAFKA_OPTIONS work for {who}",
+        )
+
+    def are_renewed(self) -> bool:
+        """Whether to make another client; then they count as read. With new ones it takes up to 2 s."""
+        if not self._files.is_due() or not self._files.look() or runtime.monotonic() < self._try_at:
+            return False
+        try:
+            TopicQuestion(self._config, _TOPIC)(_ANSWER_SECONDS)
+        except (KafkaException, ValueError, TypeError) as error:
+            self._refused.goes_on(self._config.refused(error))
+            self._try_at = runtime.monotonic() + self._pause_seconds
+            self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+            return False
+        self._pause_seconds = LOOK_SECONDS
+        self._files.use()
+        self._refused.is_over()
+        logger.info("New certificates of SITE_KAFKA_OPTIONS: %s begins to use them.", self._who)
+        return True
+
+
+# --- closing ---------------------------------------------------------------------------------------------
+# Closes the client of a member without hanging in it.
+#
+# Theory of operation. An assignment that arrives while the client closes is answered from within its
+# `close`. That answer ends the membership at once. The answer to the revocation behind it may then wait for
+# ever, with Python's lock held, so that no thread of the process goes on (librdkafka, issue 4884; seen in
+# one of four closes in a rebalance). So what waits to be answered is answered first. Should an assignment
+# arrive in the moment between, the thread that closes stays in it, with the lock released: the client is
+# left as a killed process leaves its own.
+
+
+_BATCH = 10_000
+_CLOSE_ANSWER_SECONDS = 1.0  # for what waits in the client
+_PATIENCE_SECONDS = 30.0  # for a close that servers hold up
+
+
+class ClientClosing:
+    """Of one client, once. Its callbacks ask `has_begun`, and call `stay_if_late` before they answer."""
+
+    def __init__(self, client: Consumer) -> None:
+        self._client = client
+        self._over = runtime.Event()
+        self._thread: int | None = None
+        self.has_begun = False
+
+    def run(self) -> None:
+        """Returns when the client is closed, is left, or has not closed in 30 s; at once when repeated."""
+        if self.has_begun:
+            return
+        self.has_begun = True
+        self._answer_rebalances()
+        runtime.Thread(target=self._close, name="site-kafka-closing", daemon=True).start()
+        if not self._over.wait(_PATIENCE_SECONDS):
+            logger.warning("A Kafka client did not close within %.0f s; going on.", _PATIENCE_SECONDS)
+
+    def stay_if_late(self) -> None:
+        """Does not return when the client is within its own close: to be called for an assignment."""
+        if runtime.get_ident() == self._thread:
+            logger.warning("An assignment arrived while a Kafka client closed; it is left without an answer.")
+            self._over.set()
+            runtime.Event().wait()
+
+    def _answer_rebalances(self) -> None:
+        deadline = runtime.monotonic() + _CLOSE_ANSWER_SECONDS
+        try:
+            while self._client.consume(_BATCH, 0) and runtime.monotonic() < deadline:
+                pass
+        except KafkaException as error:
+            logger.info("A Kafka client that closes says: %s", error)
+
+    def _close(self) -> None:
+        self._thread = runtime.get_ident()
+        try:
+            self._client.close()
+        except KafkaException as error:
+            logger.warning("A Kafka client closed with: %s", error)
+        finally:
+            self._over.set()

@@ -9,16 +9,107 @@ its process cannot be seen from here. Times are CLOCK_MONOTONIC, which all proce
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 from site_spider import runtime
-from site_spider.adapters.kafka.fair_share import fair_share
-from site_spider.adapters.kafka.process_identity import has_ended, own_identity
 from site_spider.adapters.local.log_file import LogFile
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LogUnavailable
+
+# --- fair share ------------------------------------------------------------------------------------------
+# Computes who should own which partition: evenly, and with as few moves as possible.
+
+
+def fair_share(
+    members: Sequence[int], partitions: Sequence[int], owners: Mapping[int, int]
+) -> dict[int, int]:
+    """The member for each partition, given who owns what now.
+
+    Every member computes the same from the same view, so no leader is needed. Members keep
+    what they own up to their share; those who own most get the larger shares.
+    """
+    if not members:
+        return {}
+    held = {member: [one for one in partitions if owners.get(one) == member] for member in members}
+    order = sorted(members, key=lambda member: (-len(held[member]), member))
+    least, larger = divmod(len(partitions), len(members))
+    shares = {member: least + (rank < larger) for rank, member in enumerate(order)}
+    target = {one: member for member in order for one in held[member][: shares[member]]}
+    spare = iter([one for one in partitions if one not in target])
+    for member in order:
+        missing = max(shares[member] - len(held[member]), 0)
+        target.update(dict.fromkeys(islice(spare, missing), member))
+    return target
+
+
+# --- process identity ------------------------------------------------------------------------------------
+# Tells whether a process of this machine still runs, even if its number belongs to a new one.
+
+
+_PROC = Path("/proc")
+_STATE, _START = 0, 19  # fields of /proc/PID/stat behind the command's name
+_ENDED = {"Z", "X"}  # a zombie ended, even when its parent has not noticed
+
+
+def own_identity() -> str:
+    """What `has_ended` needs to recognise this process: boot, PID namespace, PID and start tick."""
+    pid = os.getpid()
+    status = _status(pid)
+    return " ".join([_boot(), _namespace(), str(pid), status[_START] if status else "-"])
+
+
+def has_ended(identity: str) -> bool | None:
+    """Whether that process has ended; None when it cannot be known from here.
+
+    It cannot where there is no /proc, nor about a process of another container.
+    """
+    boot, namespace, pid, start = identity.split(" ")
+    if "-" in (boot, namespace, start):
+        return None
+    if boot != _boot():
+        return True
+    if namespace != _namespace():
+        return None
+    status = _status(int(pid))
+    if status is not None:
+        return status[_START] != start or status[_STATE] in _ENDED
+    try:
+        os.kill(int(pid), 0)  # sends nothing, asks only
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return None
+
+
+@cache
+def _boot() -> str:
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "-"
+
+
+def _namespace() -> str:
+    try:
+        return str((_PROC / "self/ns/pid").readlink())
+    except OSError:
+        return "-"
+
+
+def _status(pid: int) -> list[str] | None:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()  # the name in parentheses may itself hold anything
+
 
 STALLED_SECONDS = 60.0
 SILENT_SECONDS = 10.0

@@ -1,0 +1,402 @@
+"""Connections that bound the size of an answer, send large requests in pieces, and take new certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import reprlib
+import warnings
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any, Literal, Self, TypeVar
+from urllib.parse import urlsplit
+
+from aiohttp import ClientResponse, ClientSession
+from elastic_transport import AiohttpHttpNode, NodeConfig, Urllib3HttpNode
+from elasticsearch import ApiError, ElasticsearchWarning, TransportError
+
+from site_spider.adapters.files import ReplacedFiles
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Verdict
+from site_spider.errors import ConfigError, SinkUnavailable
+from site_spider.options import SettingsView, mapping, names, text
+from site_spider.outage import Outage
+from site_spider.secrets import without_secrets
+from site_spider.text import cut, escaped
+
+logger = logging.getLogger(__name__)
+
+ANSWER_BYTES = 4_000_000  # to a bulk request, unpacked: 500 records, and 8 KB for why each was refused
+PAGE_BYTES = 128_000_000  # of documents that are read back
+_PIECE_BYTES = 1_000_000
+
+
+class AnswerTooLarge(Exception):
+    """The server sends more than an answer can have."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"the answer has more than {limit_bytes} bytes")
+
+
+class PiecewiseNode(AiohttpHttpNode):
+    """The client's own node, but a body is handed to aiohttp as a file, and answers are bounded.
+
+    As bytes a body is copied to the socket in one go, and aiohttp warns of that above 1 MB. The client's own
+    node reads certificates once. Here connections are made anew when their files were replaced.
+    """
+
+    session: _Session | None  # type: ignore[assignment]
+
+    def __init__(self, config: NodeConfig) -> None:
+        self._files = ReplacedFiles((config.ca_certs, config.client_cert, config.client_key))
+        self._old = Outage(
+            logger,
+            "New certificates of SITE_ELASTICSEARCH_OPTIONS cannot be used, so those before stay",
+            "The certificates of SITE_ELASTICSEARCH_OPTIONS can be used",
+        )
+        super().__init__(config)
+
+    async def perform_request(self, *arguments: Any, **options: Any) -> Any:  # type: ignore[override] # of any
+        """As the client's own."""
+        if self._files.is_due() and await asyncio.to_thread(self._files.look):
+            await self._renew()
+        return await super().perform_request(*arguments, **options)
+
+    async def _renew(self) -> None:
+        try:
+            fresh = await asyncio.to_thread(type(self), self.config)
+        except (OSError, ValueError) as error:  # a half of a pair is there, say
+            self._old.goes_on(error)
+            return
+        self._files.use()
+        self._old.is_over()
+        self._ssl_context = fresh._ssl_context
+        before, self.session = self.session, None
+        if before is not None:
+            await before.retire()
+        logger.info("Connections to %s use the certificates that were replaced.", self.base_url)
+
+    def _create_aiohttp_session(self) -> None:
+        super()._create_aiohttp_session()
+        assert self.session is not None
+        self.session = _Session(self.session)  # type: ignore[arg-type]
+
+
+class _Session:
+    """As much of a session as the node uses."""
+
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
+        self._under_way = 0
+        self._is_retired = False
+        self.close = session.close
+
+    async def retire(self) -> None:
+        """Close it when nothing is under way any more."""
+        self._is_retired = True
+        if not self._under_way:
+            await self.close()
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, url: str, *, data: bytes | None, **options: Any
+    ) -> AsyncIterator[_BoundedResponse]:
+        body = None if data is None else BytesIO(data)
+        self._under_way += 1
+        try:
+            async with self._session.request(method, url, data=body, **options) as response:
+                yield _BoundedResponse(response)
+        finally:
+            self._under_way -= 1
+            if self._is_retired:
+                await self.retire()
+
+
+class _BoundedResponse:
+    """As much of a response as the node uses."""
+
+    def __init__(self, response: ClientResponse) -> None:
+        self._content = response.content
+        self.status, self.headers, self.release = response.status, response.headers, response.release
+
+    async def read(self) -> bytes:
+        """All of it. Raises AnswerTooLarge."""
+        read = bytearray()
+        async for piece in self._content.iter_any():
+            read += piece
+            if len(read) > ANSWER_BYTES:
+                raise AnswerTooLarge(ANSWER_BYTES)
+        return bytes(read)
+
+
+class BoundedNode(Urllib3HttpNode):
+    """The client's own node for threads, but answers are bounded."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.pool: Any = _Pool(self.pool)
+
+
+class _Pool:
+    """As much of a pool as the node uses."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self.close = pool.close
+
+    def urlopen(self, method: str, target: str, **options: Any) -> Any:
+        with closing(self._pool.urlopen(method, target, preload_content=False, **options)) as response:
+            read = bytearray()
+            while piece := response.read(_PIECE_BYTES):
+                read += piece
+                if len(read) > PAGE_BYTES:
+                    raise AnswerTooLarge(PAGE_BYTES)
+            response.release_conn()
+            return _Read(response.status, response.headers, bytes(read))
+
+
+class _Read:
+    """A response whose body was read."""
+
+    def __init__(self, status: int, headers: Any, data: bytes) -> None:
+        self.status, self.headers, self.data = status, headers, data
+
+
+# --- options ---------------------------------------------------------------------------------------------
+# Reads from the settings how to reach Elasticsearch.
+
+
+C = TypeVar("C")
+
+HOSTS = "SITE_ELASTICSEARCH_HOSTS"
+OPTIONS = "SITE_ELASTICSEARCH_OPTIONS"
+REQUEST_TIMEOUT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticsearchOptions:
+    """The checked settings; `address` is for people and holds no password."""
+
+    hosts: tuple[str, ...] = field(repr=False)
+    options: dict[str, Any] = field(repr=False)
+    address: str
+
+    @classmethod
+    def from_settings(cls, settings: SettingsView) -> Self:
+        """Read and check them. Raises ConfigError."""
+        hosts = names(settings, HOSTS)
+        if not hosts:
+            raise ConfigError(f"{HOSTS} is empty, but must be set: http://host:9200, or several with commas.")
+        address = ",".join(_checked(number, host) for number, host in enumerate(hosts, 1))
+        options = {name: _as_tuple(value) for name, value in mapping(settings, OPTIONS).items()}
+        if "hosts" in options or "cloud_id" in options:
+            raise ConfigError(f"{OPTIONS} must not name hosts: set {HOSTS} instead.")
+        return cls(tuple(host.rstrip("/") for host in hosts), options, address)
+
+    def client(self, kind: Callable[..., C], **more: Any) -> C:
+        """Make a client, without connecting. Raises ConfigError for options that it does not take.
+
+        One that does not answer is tried again by our own back-off, so the client itself
+        only goes on to the next host when a connection fails.
+        """
+        defaults = {
+            "request_timeout": REQUEST_TIMEOUT_SECONDS,
+            "max_retries": len(self.hosts) - 1,
+            "retry_on_status": (),
+            "retry_on_timeout": False,
+        }
+        _quieten_client()
+        try:
+            return kind(hosts=list(self.hosts), **{**defaults, **more, **self.options})
+        except (TypeError, ValueError, OSError) as error:
+            reason = without_secrets(str(error), OPTIONS, self.options)
+            raise ConfigError(f"{OPTIONS} is not what the client takes: {reason}") from None
+
+    def unavailable(self, reason: str) -> SinkUnavailable:
+        """The error to raise when the server does not do its work."""
+        return SinkUnavailable(f"{HOSTS} is {self.address!r}, which does not answer as it should: {reason}")
+
+    def refused(self, reason: str, remedy: str) -> ConfigError:
+        """The error to raise when waiting would not help."""
+        return ConfigError(
+            f"{HOSTS} is {self.address!r}, which cannot be used: {reason}. Set in {OPTIONS} {remedy}."
+        )
+
+
+def _quieten_client() -> None:
+    """Keep the client from writing a line for every request, and one for each try during an outage.
+
+    A warning that the server sends would be printed raw, and each new one kept for ever.
+    """
+    warnings.simplefilter("ignore", ElasticsearchWarning)
+    for name, level in (
+        ("elastic_transport.transport", logging.WARNING),
+        ("elastic_transport", logging.ERROR),
+    ):
+        client_logger = logging.getLogger(name)
+        if client_logger.level == logging.NOTSET:  # else somebody wants to see them
+            client_logger.setLevel(level)
+
+
+def index_name(settings: SettingsView, setting: str) -> str:
+    """The name of an index. Raises ConfigError for one that Elasticsearch would refuse."""
+    name = text(settings, setting, required=True)
+    if name != name.lower() or name[0] in "-_+." or any(sign in name for sign in '\\/*?"<>| ,#:'):
+        raise ConfigError(
+            f"{setting} is {name!r}, but an index has a lower-case name without blanks or any of"
+            ' \\/*?"<>|,#: and does not begin with - _ + or a dot.'
+        )
+    return name
+
+
+def items_index(settings: SettingsView) -> str:
+    """SITE_ITEMS_INDEX. Raises ConfigError."""
+    name = index_name(settings, "SITE_ITEMS_INDEX")
+    if name == text(settings, "SITE_RESULTS_INDEX"):
+        raise ConfigError(f"SITE_ITEMS_INDEX and SITE_RESULTS_INDEX are both {name!r}: name two indices.")
+    return name
+
+
+def _checked(number: int, host: str) -> str:
+    """The host without its password. Raises ConfigError, without the host: what is where is not known."""
+    try:
+        parts = urlsplit(host)
+        complete = parts.scheme in ("http", "https") and parts.hostname and parts.port
+    except ValueError:
+        complete = False
+    if not complete:
+        raise ConfigError(
+            f"{HOSTS} cannot be used: number {number} must be http://host:port or https://host:port."
+        )
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def _as_tuple(value: Any) -> Any:
+    """JSON has no tuples, which the client wants for basic_auth and api_key."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+# --- answer ----------------------------------------------------------------------------------------------
+# Reads Elasticsearch's answers: a verdict for each record, and what an error means.
+#
+# Another server or a proxy may have answered, so nothing is taken for granted. A record is acknowledged
+# only by an item that names it, and an answer that contradicts itself says nothing. A record is refused
+# only for its own sake: a status of 400 or 413 whose error speaks of the document. Everything else
+# (overload, a version conflict, a closed index, missing rights) may pass later.
+
+
+K = TypeVar("K")
+
+Action = Literal["update", "index"]  # a partial update, or the whole document
+
+_REFUSING = {400, 413}
+_NOT_THE_RECORDS_FAULT = {
+    "index_closed_exception",
+    "index_not_found_exception",
+    "validation_exception",  # the cluster has no room for one more shard
+    "cluster_block_exception",
+    "security_exception",
+}
+_SHOWN_CHARACTERS = 200  # of a reason, and of what came instead of an answer
+_MOST_CAUSES = 4
+
+_short = reprlib.Repr()
+_short.maxlevel, _short.maxdict, _short.maxlist, _short.maxstring, _short.maxother = 3, 3, 2, 80, 80
+
+
+class UnexpectedResponse(Exception):
+    """An answer that says nothing of the records, and what came instead."""
+
+    def __init__(self, what: str, came: object) -> None:
+        super().__init__(f"{what}: {shown(came)}")
+
+
+def part(answer: object, name: str, kind: type[K]) -> K:
+    """A part of an answer. Raises UnexpectedResponse."""
+    value = answer.get(name) if isinstance(answer, Mapping) else None
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise UnexpectedResponse(f"the answer has no {name}", answer)
+    return value
+
+
+def verdicts_of(answer: object, keys: Sequence[str], action: Action = "update") -> list[Verdict]:
+    """One verdict for each key, in order. Raises UnexpectedResponse."""
+    has_errors, items = part(answer, "errors", bool), part(answer, "items", list)
+    if len(items) != len(keys):
+        raise UnexpectedResponse(f"{len(items)} answers to {len(keys)} records", answer)
+    verdicts = [verdict_of(_said_of(item, key, action)) for item, key in zip(items, keys, strict=True)]
+    if has_errors is all(verdict is ACKNOWLEDGED for verdict in verdicts):
+        raise UnexpectedResponse(f"items contradict errors, which is {has_errors}", answer)
+    return verdicts
+
+
+def verdict_of(update: Mapping[str, Any]) -> Verdict:
+    """What the answer to one item of a bulk request means."""
+    status, error = update["status"], update.get("error")
+    if 200 <= status < 300 and not error:
+        return ACKNOWLEDGED
+    answer = Answer.REJECTED if _is_own_fault(status, error) else Answer.RETRY
+    return Verdict(answer, reason_of(status, error))
+
+
+def reason_of(status: int, error: object) -> str:
+    """What went wrong in one line, with the causes, whatever shape they have."""
+    causes: list[str] = []
+    while error and len(causes) < _MOST_CAUSES:
+        if not isinstance(error, Mapping):
+            causes.append(shown(error))
+            break
+        causes.append(f"{shown(error.get('type'))}: {shown(error.get('reason'))}")
+        error = error.get("caused_by")
+    return f"HTTP {status} {', caused by '.join(causes)}"
+
+
+def explained(error: Exception) -> str:
+    """An error of the client in one line."""
+    if isinstance(error, ApiError):
+        return reason_of(error.status_code, _words(error) or {"type": "proxy?", "reason": error.message})
+    # the client drops the error of the network that its own stands for
+    cause = error.__context__ if isinstance(error, TransportError) else None
+    behind = f" ({shown(str(cause)) if str(cause) else type(cause).__name__})" if cause else ""
+    return f"{type(error).__name__}: {shown(str(error))}{behind}"
+
+
+def refuses_content(error: ApiError) -> bool:
+    """Whether a request was refused for what is in it; a 400 without Elasticsearch's words is a proxy's."""
+    return error.status_code == 413 or _is_own_fault(error.status_code, _words(error))
+
+
+def version_of(template: object) -> int:
+    """The version of an index template that the server has; 0 if it says none."""
+    inner = template.get("index_template") if isinstance(template, Mapping) else None
+    version = inner.get("version") if isinstance(inner, Mapping) else None
+    return version if isinstance(version, int) else 0
+
+
+def shown(value: object) -> str:
+    """A short part of it, in one line that a terminal only shows."""
+    text = value[: _SHOWN_CHARACTERS + 1] if isinstance(value, str) else _short.repr(value)
+    return cut(escaped(text), _SHOWN_CHARACTERS)
+
+
+def _said_of(item: object, key: str, action: Action) -> Mapping[str, Any]:
+    """The answer to the action on this very key. Raises UnexpectedResponse."""
+    said = part(item, action, dict)
+    if said.get("_id") != key or not 200 <= part(said, "status", int) <= 599:
+        raise UnexpectedResponse(f"the answer says nothing of {shown(key)}", item)
+    return said
+
+
+def _words(error: ApiError) -> Mapping[str, Any]:
+    """Elasticsearch's own description of the error; empty if somebody else answered."""
+    words = error.body.get("error") if isinstance(error.body, Mapping) else None
+    return words if isinstance(words, Mapping) else {}
+
+
+def _is_own_fault(status: int, error: object) -> bool:
+    kind = error.get("type") if isinstance(error, Mapping) else None
+    if status not in _REFUSING or not isinstance(kind, str) or kind in _NOT_THE_RECORDS_FAULT:
+        return False
+    assert isinstance(error, Mapping)
+    return "no write index" not in str(error.get("reason"))  # an alias that is not ready to be written to

@@ -1,0 +1,566 @@
+"""The partitions that a member of a Kafka group owns, and what happens when they are assigned or revoked.
+
+Theory of operation. The client calls `_on_assign`, `_on_revoke` and `_on_lost` from within its poll,
+consume and close, on the consumer's thread. An exception there would leave the group half
+rebalanced, so the client is always told to go on and `raise_failure` raises it afterwards.
+What the group has committed is asked for before the listener hears of a partition; should the servers not
+answer then, the partition waits in `_unlearned`, paused, until they do.
+
+While a member waits for the others in a rebalance, the servers answer nothing else that it asks of the
+group: a commit is answered when the rebalance is over, with a refusal, since it names the generation before.
+From within `close` the client can commit no other. So partitions are given up before it is closed, with
+some patience.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import itertools
+import logging
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from struct import error as StructError  # noqa: N812 - a class
+from struct import unpack_from
+from types import SimpleNamespace
+from typing import Any, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from site_spider import runtime
+from site_spider.adapters.files import check_own_folder
+from site_spider.adapters.kafka.client import ClientClosing
+from site_spider.adapters.kafka.positions import TopicIds
+from site_spider.contracts.seed_log import Listener, Partition, Position
+from site_spider.errors import GroupRebalances, LogUnavailable
+
+# --- group assignment ------------------------------------------------------------------------------------
+# Sees to it that the group gives each partition to somebody.
+#
+# Theory of operation. In a cooperative rebalance a member first gives up what others are to have, and then
+# joins again, so that the others get it. A static member that is killed between the two and comes back
+# within its session gets its old assignment without a rebalance (KIP-345): what it had given up then
+# belongs to nobody, until somebody joins or leaves. So a member owes the group a join when the group knows
+# its name already, and does not say that each partition has an owner; it pays by leaving and joining again,
+# which makes every version of Kafka rebalance. While the group says that each partition has an owner
+# nothing is owed: a later rebalance waits for this member.
+#
+# Members look at the assignment now and then besides: a process of an earlier release may owe a join. Who
+# has the fewest partitions pays; when that does not help, the next one. With the protocol `consumer` the
+# servers share the partitions out without the members' help (KIP-848); there a member only says what it
+# sees.
+
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0  # in a rebalance members let seeds end before they give partitions up
+_ANSWER_SECONDS = 3.0  # before a member joins
+_LOOK_ANSWER_SECONDS = 1.0
+_SETTLED = "Stable"
+_NO_GROUP = SimpleNamespace(members=(), state="Dead", error=None)
+
+
+@dataclass(frozen=True)
+class GroupAssignment:
+    """Who has which partitions of some topics, as the group's coordinator says."""
+
+    owned: Mapping[str, frozenset[Partition]]  # by member id, which begins with the name of a static member
+    partitions: frozenset[Partition]  # of the topics
+    is_settled: bool  # no rebalance is under way
+
+    @property
+    def unowned(self) -> frozenset[Partition]:
+        """What nobody has; while a rebalance is under way everything."""
+        return self.partitions.difference(*self.owned.values())
+
+    def knows(self, name: str) -> bool:
+        """Whether there is a static member of this name."""
+        return any(member.startswith(f"{name}-") for member in self.owned)
+
+
+def members_of(admin: AdminClient, group: str, seconds: float) -> list[Any] | None:
+    """The members of a group of the protocol `classic`; None when the servers do not tell.
+
+    Not by describe_consumer_groups: while a coordinator is away, its answer may abort the whole process
+    (librdkafka's rd_kafka_enq_once_del_source_return, measured with confluent-kafka 2.16).
+    """
+    found = _described(admin, group, seconds)
+    return None if found is None else list(found.members)
+
+
+def assignment_of(
+    admin: AdminClient, group: str, topics: Sequence[str], seconds: float
+) -> GroupAssignment | None:
+    """Who has what; waits for the answer. None when the servers do not tell."""
+    found = _described(admin, group, seconds)
+    if found is None:
+        return None
+    try:
+        # of these alone: a cluster may have thousands
+        known = {topic: admin.list_topics(topic, timeout=seconds).topics[topic] for topic in topics}
+    except KafkaException as error:
+        logger.debug("Topics are not told: %s", error)
+        return None
+    partitions = frozenset(
+        Partition(topic, number) for topic, found_topic in known.items() for number in found_topic.partitions
+    )
+    return GroupAssignment(
+        owned={member.id: owned_by(member.assignment or b"") & partitions for member in found.members},
+        partitions=partitions,
+        is_settled=found.state == _SETTLED,
+    )
+
+
+def _described(admin: AdminClient, group: str, seconds: float) -> Any | None:
+    try:
+        found = admin.list_groups(group, timeout=seconds)
+    except (KafkaException, ImportError) as error:  # the latter where warnings of deprecation are errors
+        logger.debug("A group is not told: %s", error)
+        return None
+    one = next((one for one in found if one.id == group), _NO_GROUP)
+    return None if one.error is not None else one
+
+
+def owned_by(assignment: bytes) -> frozenset[Partition]:
+    """What a member has, in the form of Kafka's ConsumerProtocolAssignment; nothing if it is another form."""
+    owned: set[Partition] = set()
+    try:
+        _version, topics = unpack_from(">hi", assignment, 0)
+        at = 6
+        for _ in range(topics):
+            (length,) = unpack_from(">h", assignment, at)
+            name = assignment[at + 2 : at + 2 + length].decode()
+            (count,) = unpack_from(">i", assignment, at + 2 + length)
+            at += 6 + length
+            owned.update(Partition(name, number) for number in unpack_from(f">{count}i", assignment, at))
+            at += 4 * count
+    except (StructError, ValueError):
+        return frozenset()
+    return frozenset(owned)
+
+
+class OwnerWatch:
+    """Of one member, on the consumer's thread; `admin` gives a client, and may give another one each time."""
+
+    def __init__(
+        self, admin: Callable[[], AdminClient], group: str, topics: Sequence[str], *, rejoins: bool = True
+    ) -> None:
+        self._admin = admin
+        self._rejoins = rejoins  # this is the protocol `classic`
+        self._group = group
+        self._topics = topics
+        self._ask_at = 0.0
+        self._unowned: frozenset[Partition] = frozenset()  # in all of the last looks
+        self._since = 0.0
+        self._paid = 0  # how many should have joined again by now
+        self._is_said = False
+
+    def owes_join(self, name: str) -> bool:
+        """Whether a static member of this name has to leave and join again; to be asked before it joins.
+
+        Waits for 6 s at most. True when the servers do not tell.
+        """
+        known = assignment_of(self._admin(), self._group, self._topics, _ANSWER_SECONDS)
+        if known is None:
+            return True
+        return known.knows(name) and not (known.is_settled and not known.unowned)
+
+    def is_to_rejoin(self, member_id: str, now: float) -> bool:
+        """Whether this member is to leave and join again, so that partitions without owner get one.
+
+        Asks now and then, and waits for 2 s at most.
+        """
+        if now < self._ask_at:
+            return False
+        self._ask_at = now + LOOK_SECONDS
+        found = assignment_of(self._admin(), self._group, self._topics, _LOOK_ANSWER_SECONDS)
+        return found is not None and self._judge(found, member_id, now)
+
+    def _judge(self, found: GroupAssignment, member_id: str, now: float) -> bool:
+        unowned = found.unowned if found.is_settled and found.owned else frozenset()
+        lasting = self._unowned & unowned
+        if not lasting:
+            if self._is_said and not unowned:
+                logger.info("Group %s: each partition has an owner again.", self._group)
+                self._is_said = False
+            self._unowned, self._since, self._paid = unowned, now, 0
+            return False
+        self._unowned = lasting
+        if now - self._since < PATIENCE_SECONDS:
+            return False
+        if not self._is_said:
+            self._is_said = True
+            logger.warning(
+                "Group %s: nobody has had %s for %.0f s. %s", self._group, listed(lasting), now - self._since,
+                "The members leave and join again, one by one, until each partition has an owner."
+                if self._rejoins else "If that lasts, start one more process, or stop one.",
+            )  # fmt: skip
+        turns = sorted(found.owned, key=lambda one: (len(found.owned[one]), one))
+        self._paid += 1
+        return self._rejoins and turns[(self._paid - 1) % len(turns)] == member_id
+
+
+def listed(partitions: Iterable[Partition]) -> str:
+    """Partitions for a message to people."""
+    return ", ".join(f"{partition.topic}/{partition.number}" for partition in sorted(partitions))
+
+
+_LEARN_TIMEOUT_SECONDS = 5.0  # in a rebalance; not longer than a stop may wait
+_LEARN_AGAIN_TIMEOUT_SECONDS = 1.0
+_COMMIT_ATTEMPTS = 3  # before partitions leave
+_COMMIT_PAUSE_SECONDS = 0.3
+_UNSUBSCRIBE_SECONDS = 2.0  # for the client to take part in its own revocation
+_UNSUBSCRIBE_STEP_SECONDS = 0.05
+_LAST_COMMIT_SECONDS = 15.0  # before the client closes: a rebalance waits for dead members (session timeout)
+
+
+class KafkaAssignment:
+    """The partitions of one consumer; `commit` is the consumer's own, raising LogUnavailable."""
+
+    def __init__(
+        self, listener: Listener, ids: TopicIds, commit: Callable[[Mapping[Partition, Position]], None]
+    ) -> None:
+        self._listener = listener
+        self._ids = ids
+        self._commit = commit
+        self._client: Consumer | None = None
+        self._topics: Sequence[str] = ()
+        self._closing: ClientClosing | None = None
+        self._owned: dict[Partition, int] = {}  # with the number of the assignment, to tell two of them apart
+        self._begun_at: dict[Partition, int | None] = {}
+        self._assignments = 0
+        self._unlearned: set[Partition] = set()
+        self._unlearned_since = 0.0
+        self._ends: dict[Partition, int] = {}
+        self._is_revoked = False
+        self._owes_join = False
+        self._failure: Exception | None = None
+        self.is_to_rejoin = False  # what the group has assigned is not the listener's
+
+    def subscribe(self, client: Consumer, topics: Sequence[str], *, owes_join: bool) -> None:
+        """Join the group and follow its rebalances.
+
+        Who owes a join takes part only to be taken in, so that it can leave: `is_to_rejoin` says when.
+        """
+        self._client = client
+        self._closing = ClientClosing(client)
+        self._owes_join = owes_join
+        self._topics = topics
+        self._subscribe(client)
+
+    def _subscribe(self, client: Consumer) -> None:
+        client.subscribe(
+            list(self._topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def rejoin(self) -> None:
+        """Leave the group and join again, which makes it rebalance; what is owned is given up before."""
+        self.is_to_rejoin = self._owes_join = False
+        if self._client is not None:
+            self.unsubscribe()
+            self._subscribe(self._client)
+
+    def unsubscribe(self) -> None:
+        """Leave the group: its other members hear of it at once. To be called when all is given up."""
+        if self._client is None:
+            return
+        has_assignment = bool(self._client.assignment())
+        self._is_revoked = False
+        self._client.unsubscribe()
+        deadline = runtime.monotonic() + (_UNSUBSCRIBE_SECONDS if has_assignment else _COMMIT_PAUSE_SECONDS)
+        while not self._is_revoked and runtime.monotonic() < deadline:
+            self._client.poll(_UNSUBSCRIBE_STEP_SECONDS)
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._owned
+
+    def number(self, partition: Partition) -> int | None:
+        """Which assignment of the partition this is; None when it is not ours."""
+        return self._owned.get(partition)
+
+    def begins_at(self, partition: Partition) -> int | None:
+        """The offset that was committed when it was assigned; None when nothing was."""
+        return self._begun_at.get(partition)
+
+    def note_end(self, partition: Partition, offset: int) -> None:
+        """The client came to the end of a partition; `announce_ends` tells the listener."""
+        if partition in self._owned:
+            self._ends[partition] = offset
+
+    def announce_ends(self, waiting: Container[Partition]) -> None:
+        """Tell the listener of ends, but for partitions of which messages are `waiting` to be handed out."""
+        for partition in [partition for partition in self._ends if partition not in waiting]:
+            self._listener.reached(partition, self._ends.pop(partition))
+
+    def raise_failure(self) -> None:
+        """Raise what the listener raised during a rebalance."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def learn_late(self) -> None:
+        """Ask again for committed positions that the servers did not tell at the rebalance."""
+        waiting = [TopicPartition(*partition) for partition in sorted(self._unlearned)]
+        if not waiting or self._client is None:
+            return
+        try:
+            positions = self._committed(self._client, waiting, _LEARN_AGAIN_TIMEOUT_SECONDS)
+        except KafkaException:
+            return  # it was said when it began
+        if self._ids.former:
+            return  # the consumer joins again: the client has begun at an offset of another topic
+        self._unlearned.clear()
+        self._client.resume(waiting)
+        self._announce(positions)
+
+    def unlearned_seconds(self) -> float:
+        """For how long some committed position has not been told; 0 when all are known."""
+        return runtime.monotonic() - self._unlearned_since if self._unlearned else 0.0
+
+    def lose_all(self) -> None:
+        """The membership has ended, and the client does not say so; `raise_failure` as in a rebalance."""
+        gone = sorted(self._owned)
+        self._clear()
+        try:
+            if gone:
+                self._listener.lost(gone)
+        except Exception as error:  # noqa: BLE001 - raised once a new client has joined
+            self._failure = error
+
+    def give_up_all(self) -> None:
+        """Before the client is closed; `raise_failure` as in a rebalance."""
+        leaving = sorted(self._owned)
+        try:
+            if leaving:
+                self._commit_before_leaving(self._listener.revoked(leaving), _LAST_COMMIT_SECONDS)
+        except Exception as error:  # noqa: BLE001 - raised once the client is closed
+            self._failure = error
+        self._clear()
+
+    def close(self) -> None:
+        """Close the client; `raise_failure` as in a rebalance. To be called when all is given up."""
+        if self._closing is not None:
+            self._closing.run()
+
+    def _on_assign(self, client: Consumer, raw: list[TopicPartition]) -> None:
+        if self._closing is not None and self._closing.has_begun:
+            self._closing.stay_if_late()
+            client.incremental_assign(raw)  # nobody hears of it
+            return
+        if self._owes_join:
+            client.incremental_assign(raw)  # as above
+            client.pause(raw)
+            self.is_to_rejoin = True
+            return
+        try:
+            positions = self._committed(client, raw, _LEARN_TIMEOUT_SECONDS) if raw else {}
+        except KafkaException as error:
+            logger.warning(
+                "The committed positions of %s cannot be read yet: %s", listed(to_ours(raw)), error
+            )
+            client.incremental_assign(raw)
+            client.pause(raw)
+            self._unlearned_since = runtime.monotonic()
+            self._unlearned.update(to_ours(raw))
+            return
+        client.incremental_assign(_begun(raw, self._ids.former))
+        self._ids.former.clear()
+        client.resume(raw)  # the client remembers a pause beyond the assignment that it was made in
+        try:
+            self._announce(positions)
+        except Exception as error:  # noqa: BLE001 - raised once the client has gone on
+            self._failure = error
+
+    def _committed(
+        self, client: Consumer, raw: list[TopicPartition], timeout_seconds: float
+    ) -> dict[Partition, Position | None]:
+        answers = client.committed(raw, timeout=timeout_seconds)
+        for answer in answers:
+            if answer.error:
+                raise KafkaException(answer.error)
+        return self._ids.positions(answers, self._owned)
+
+    def _announce(self, positions: Mapping[Partition, Position | None]) -> None:
+        if positions:
+            self._assignments += 1
+            self._owned.update(dict.fromkeys(positions, self._assignments))
+            self._begun_at.update((one, at.offset if at else None) for one, at in positions.items())
+            self._listener.assigned(positions)
+
+    def _on_revoke(self, client: Consumer, raw: list[TopicPartition]) -> None:
+        leaving = [partition for partition in to_ours(raw) if partition in self._owned]
+        try:
+            if leaving:
+                self._commit_before_leaving(self._listener.revoked(leaving), 0)
+        except Exception as error:  # noqa: BLE001 - raised once the client has gone on
+            self._failure = error
+        self._forget(raw)
+        client.incremental_unassign(raw)
+        self._is_revoked = True
+
+    def _on_lost(self, client: Consumer, raw: list[TopicPartition]) -> None:
+        gone = [partition for partition in to_ours(raw) if partition in self._owned]
+        logger.warning("The group went on without this member and took %s away.", listed(to_ours(raw)))
+        self._forget(raw)
+        try:
+            if gone:
+                self._listener.lost(gone)
+        except Exception as error:  # noqa: BLE001 - raised once the client has gone on
+            self._failure = error
+        client.incremental_unassign(raw)
+
+    def _forget(self, raw: Iterable[TopicPartition]) -> None:
+        for partition in to_ours(raw):
+            self._owned.pop(partition, None)
+            self._ends.pop(partition, None)
+            self._unlearned.discard(partition)
+
+    def _clear(self) -> None:
+        self._owned.clear()
+        self._ends.clear()
+        self._unlearned.clear()
+
+    def _commit_before_leaving(
+        self, positions: Mapping[Partition, Position], patience_seconds: float
+    ) -> None:
+        """Try a few times; while the group rebalances for as long as the patience lasts."""
+        deadline = runtime.monotonic() + patience_seconds
+        for attempt in itertools.count(1):
+            try:
+                return self._commit(positions)
+            except LogUnavailable as error:
+                may_wait = isinstance(error, GroupRebalances) and runtime.monotonic() < deadline
+                if attempt >= _COMMIT_ATTEMPTS and not may_wait:
+                    logger.warning("%s The next owner repeats what was not committed.", error)
+                    return None
+            runtime.sleep(_COMMIT_PAUSE_SECONDS)
+        return None
+
+
+def to_ours(raw: Iterable[TopicPartition]) -> list[Partition]:
+    """The client's partitions as ours."""
+    return [Partition(one.topic, one.partition) for one in raw]
+
+
+def _begun(raw: Iterable[TopicPartition], former: Container[Partition]) -> list[TopicPartition]:
+    """Where the client is to begin; the servers have an offset of a former topic for some."""
+    return [
+        TopicPartition(one.topic, one.partition, OFFSET_BEGINNING) if ours in former else one
+        for one, ours in zip(raw, to_ours(raw), strict=True)
+    ]
+
+
+# --- member slot -----------------------------------------------------------------------------------------
+# Gives a restarted process the same name in its group, and never the same name to two live processes.
+#
+# Theory: each slot is a lock file, and a member holds the lowest free one. The kernel frees the lock when
+# the process ends, however it ends, so after kill -9 the next process takes the same slot and the group
+# hands its partitions back at once. Lock files are never removed: a process that locked a removed file
+# would share its slot with one that made a new file.
+
+
+# A cloned machine may keep its machine-id, but not the id of its last boot.
+_MACHINE_FILES = ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")
+
+
+class MemberSlot:
+    """A claimed slot; `instance_id` is its name, `number` counts from 0 for each group on this machine."""
+
+    def __init__(self, group: str, folder: Path, number: int, descriptor: int, place: str = "") -> None:
+        self.number = number
+        place = place or f"{_sanitised(socket.gethostname())}-{_place(folder)}"
+        self.instance_id = f"site_spider-{place}-{number}"
+        self.path = _path(folder, group, number)
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def claim(cls, group: str, folder: Path | None = None, place: str = "") -> Self:
+        """Take the lowest free slot of `group`. Raises OSError when no lock file can be made.
+
+        `place` names whoever numbers its slots on its own, over restarts; empty: this machine and folder.
+        """
+        folder = folder or default_folder()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_own_folder(folder)
+        for number in itertools.count():
+            descriptor = _lock(_path(folder, group, number))
+            if descriptor is not None:
+                return cls(group, folder, number, descriptor, place)
+        raise AssertionError("unreachable")
+
+    @classmethod
+    def try_claim(cls, group: str, place: str = "") -> Self | None:
+        """Take one, or say that there is none."""
+        try:
+            return cls.claim(group, place=place)
+        except OSError as error:
+            logger.warning("Without a lock file a restarted process waits 10 s for its partitions: %s", error)
+            return None
+
+    def release(self) -> None:
+        """Free the slot; harmless to repeat."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def default_folder() -> Path:
+    """A folder of this user's own that every process of this user finds.
+
+    Its name in the folder for temporary files can be guessed: when another user was first, it is in the home.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.access(runtime, os.W_OK):
+        return Path(runtime) / "site_spider"
+    temporary = Path(tempfile.gettempdir()) / f"site_spider-{os.getuid()}"
+    with suppress(FileNotFoundError):
+        try:
+            check_own_folder(temporary)
+        except PermissionError:
+            return Path(os.path.expanduser("~/.local/state/site_spider"))  # noqa: PTH111 - raises nothing
+    return temporary
+
+
+def _lock(path: Path) -> int | None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _path(folder: Path, group: str, number: int) -> Path:
+    digest = hashlib.sha256(group.encode()).hexdigest()[:8]  # names that look alike once sanitised stay apart
+    return folder / f"{_sanitised(group)}-{digest}-{number}.lock"
+
+
+def _sanitised(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:64]
+
+
+def _place(folder: Path) -> str:
+    """Tells apart all that may number its slots on its own: machines, containers, users, folders."""
+    status = folder.stat()
+    parts = [_first_line(Path(name)) for name in _MACHINE_FILES]
+    parts += [str(os.getuid()), str(status.st_dev), str(status.st_ino)]
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
