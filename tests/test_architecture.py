@@ -41,7 +41,7 @@ SET_FROM_OUTSIDE = {
         "parser": "Scrapy makes it",
         "opts": "argparse's result, as Scrapy fills it",
     },
-    "console/web/listening.py": {"context": "Python's TLS takes it only so"},
+    "console/web/guard.py": {"context": "Python's TLS takes it only so"},
     "download/handler.py": {"response": "Scrapy's, made without its slow constructor"},
     "download/proxies/service.py": {"made": "a copy of the request, made by Scrapy"},
     "frontier/scheduler.py": {"request": _REQUEST, "job": _RECORDS},

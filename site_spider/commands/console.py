@@ -13,8 +13,8 @@ from site_spider.commands.output import show
 from site_spider.commands.site_command import SiteCommand
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
-from site_spider.console.web.dead_letters import LettersAtHand
-from site_spider.console.web.listening import Listening
+from site_spider.console.web.guard import Listening
+from site_spider.console.web.server import LettersAtHand
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters.replay import topic_of
 from site_spider.service import plugins

@@ -13,7 +13,7 @@ from typing import Any
 from site_spider.commands.fleet import add_group_options, fleet_watch
 from site_spider.commands.output import add_format_option, print_json, show
 from site_spider.commands.site_command import SiteCommand
-from site_spider.console.pages.overview import overview
+from site_spider.console.pages import overview
 from site_spider.console.watch import FleetWatch
 from site_spider.service import plugins
 from site_spider.text import cut, escaped

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 from site_spider import runtime
-from site_spider.console.model.lookup import Sought, found_in, partition_for, sought
+from site_spider.console.model.reading import Sought, found_in, partition_for, sought
 from site_spider.contracts.seed_log import Message, Partition, PartitionProgress, SeedLog, Topics, each_topic
 from site_spider.contracts.sink import ResultReader
 from site_spider.dead_letters.replay import newest

@@ -8,23 +8,354 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 from site_spider import runtime
-from site_spider.console.history import Heard, History
-from site_spider.console.model.fleet import MOST_PROCESSES, Fleet
-from site_spider.console.model.reading import OddSnapshot, state_of
-from site_spider.console.neighbours import Neighbours
-from site_spider.console.pages.view import LogView, View
-from site_spider.console.task_watch import TaskWatch
-from site_spider.contracts.seed_log import SeedLog, Topics, each_topic
+from site_spider.console.model.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, ProcessState
+from site_spider.console.model.reading import LARGEST_BYTES, OddSnapshot, checked, parsed, state_of
+from site_spider.console.pages import LogView, View
+from site_spider.contracts.seed_log import (
+    LogName,
+    Message,
+    Partition,
+    SeedLog,
+    TopicReader,
+    Topics,
+    each_topic,
+    name_of,
+)
 from site_spider.errors import SiteSpiderError, TopicMissing
+from site_spider.observe import frontier_socket
+from site_spider.observe.frontier_socket import IDENTITY_QUESTION
 from site_spider.observe.progress import of_partition, of_topics
+from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES
 from site_spider.seed.tiers import TOPIC
-from site_spider.tasks.follower import TaskTopics
+from site_spider.tasks.board import Board
+from site_spider.tasks.control_log import Endings
+from site_spider.tasks.desk import Ordered, TaskDesk, TaskFacts, TaskOrders, TaskOverview
+from site_spider.tasks.follower import BadRecords, TaskTopics
+from site_spider.text import for_log
+
+# --- history ---------------------------------------------------------------------------------------------
+# Follows the topic of snapshots: an hour back at the start, then what is new.
+#
+# Whoever may write to the topic may write anything. A record that is no snapshot is counted, said once and
+# skipped; of the others so many are read as a fleet of MOST_PROCESSES writes.
+
 
 logger = logging.getLogger(__name__)
+
+_GAP_SECONDS = 30.0  # of the past, one snapshot of a process in so many is read
+_MOST_READ = 12_000  # in one look, beside the newest of each process
+
+
+class Heard(NamedTuple):
+    """A state, and when it was written, as far as this host can tell."""
+
+    at: float
+    state: ProcessState
+
+
+class History:
+    """One thread at a time uses it."""
+
+    def __init__(self, log: SeedLog, topic: str, interval_seconds: float) -> None:
+        self._log = log
+        self._topic = topic
+        self._interval_seconds = interval_seconds
+        self._next: dict[Partition, int] = {}
+        self._looked_at = 0.0
+        self.refused = 0  # records that are no snapshots
+        self.said = ""  # of them
+        self.has_left_out = False  # a process, in the last look
+
+    def look(self, now: float, known: Collection[str] = ()) -> list[Heard]:
+        """What was written since the last look, in order of time; of known processes in any case.
+
+        Raises LogUnavailable, TopicMissing.
+        """
+        since = now - WINDOW_SECONDS
+        messages = self._log.read(self._topic, self._next, int(since * 1000))
+        earliest = max(since, self._looked_at)
+        found = sorted(self._heard(messages, earliest, now, known), key=lambda heard: heard.at)
+        self._looked_at = now
+        return found
+
+    def _heard(
+        self, messages: Iterator[Message], earliest: float, now: float, known: Collection[str]
+    ) -> Iterator[Heard]:
+        thinned = _Thinned(known)
+        for at, message in thinned(self._noted(messages)):
+            try:
+                document = checked(parsed(message.value or b""), now)
+                state = state_of(document, self._interval_seconds)
+            except OddSnapshot as error:
+                self._refuse(message, str(error))
+                continue
+            yield Heard(min(max(at, earliest), now), state)
+        self.has_left_out = thinned.has_left_out
+
+    def _noted(self, messages: Iterator[Message]) -> Iterator[Message]:
+        for message in messages:
+            self._next[message.partition] = message.offset + 1
+            size = len(message.value or b"")
+            if 0 < size <= LARGEST_STATISTICS_BYTES:
+                yield message
+            else:
+                self._refuse(message, f"it has {size:,} bytes")
+
+    def _refuse(self, message: Message, why: str) -> None:
+        self.refused += 1
+        place = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
+        are = "record that is no snapshot was" if self.refused == 1 else "records that are no snapshots were"
+        self.said = for_log(f"{self.refused:,} {are} skipped; the last at {place}: {why}", one_line=True)
+        if self.refused == 1:
+            logger.warning("%s. Only crawls should have the right to write to this topic", self.said)
+
+
+class _Speaker:
+    """A process of which messages are read; `held` is its newest, where that was passed over."""
+
+    __slots__ = ("first_at", "held", "read_at")
+
+    def __init__(self, at: float) -> None:
+        self.first_at = at
+        self.read_at = float("-inf")
+        self.held: tuple[float, Message] | None = None
+
+
+class _Thinned:
+    """Of each process one message in a while, and its newest; not in order, as partitions are not.
+
+    Beside those that are known so many are heard that spoke first.
+    """
+
+    def __init__(self, known: Collection[str]) -> None:
+        self.has_left_out = False  # a process
+        self._known = {name.encode() for name in known}
+        self._voices: dict[bytes | None, _Speaker] = {}
+        self._new: dict[bytes | None, _Speaker] = {}
+        self._newest_at = float("-inf")  # when the last of the new ones spoke first
+        self._read = 0
+
+    def __call__(self, messages: Iterator[Message]) -> Iterator[tuple[float, Message]]:
+        for message in messages:
+            at = message.timestamp_ms / 1000
+            voice = self._voice(message.key, at)
+            if voice is None:
+                continue
+            if at >= voice.read_at + _GAP_SECONDS and self._read < _MOST_READ:
+                voice.read_at, voice.held, self._read = at, None, self._read + 1
+                yield at, message
+            else:
+                voice.held = at, message
+        yield from (voice.held for voice in [*self._voices.values(), *self._new.values()] if voice.held)
+
+    def _voice(self, key: bytes | None, at: float) -> _Speaker | None:
+        """None where there is no place for a new one."""
+        voice = self._voices.get(key) or self._new.get(key)
+        if voice is not None:
+            return voice
+        if key in self._known:
+            return self._voices.setdefault(key, _Speaker(at))
+        if len(self._new) >= MOST_PROCESSES:
+            self.has_left_out = True
+            if at >= self._newest_at:
+                return None
+            del self._new[max(self._new, key=lambda name: self._new[name].first_at)]
+        voice = self._new[key] = _Speaker(at)
+        self._newest_at = max(each.first_at for each in self._new.values())
+        return voice
+
+
+# --- neighbours ------------------------------------------------------------------------------------------
+# Asks the processes of this host for their snapshots, on the sockets of `scrapy frontier`.
+#
+# Each says once which seed log it uses; those of another log are not asked again. A process of an older
+# release does not say it, and is asked.
+
+
+_SECONDS = 5.0  # that a process may take
+_NAMING_SECONDS = 1.0
+_AT_ONCE = 8
+_MOST_PROCESSES = 1_000
+_LONGEST = 300  # characters of a name
+
+
+class Answers(NamedTuple):
+    """`silent` are the processes that run and do not answer, `others` those of other logs by name."""
+
+    snapshots: dict[Path, dict[str, Any]]
+    silent: list[int]
+    others: list[str]
+
+
+class Neighbours:
+    """Those of this user."""
+
+    def __init__(self, log: SeedLog) -> None:
+        self._log = log
+        self._own = LogName("", log.address)
+        self._naming: asyncio.Task[LogName] | None = None
+        self._known: dict[Path, _Said] = {}  # of those that are there
+
+    async def ask_all(self, question: bytes) -> Answers:
+        """What those of this log answer: a number asks for a snapshot with so many of the largest hosts."""
+        paths = await asyncio.to_thread(_alive)
+        await self._learn_own_name()
+        self._known = {path: said for path, said in self._known.items() if path in paths}
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask(path: Path) -> dict[str, Any] | None:
+            async with turns:
+                return await _asked(path, question) if await self._is_mine(path) else None
+
+        found = await asyncio.gather(*map(ask, paths))
+        others = {path: said for path, said in self._known.items() if not said.is_of(self._own)}
+        snapshots = {path: answer for path, answer in zip(paths, found, strict=True) if answer is not None}
+        silent = [pid for path, pid in paths.items() if path not in snapshots and path not in others]
+        return Answers(snapshots, silent, [f"{said.name}, of another seed log" for said in others.values()])
+
+    async def _learn_own_name(self) -> None:
+        """Without a wait for a log that is away: until it has answered its address stands for it."""
+        if self._own.identity:
+            return
+        self._naming = self._naming or asyncio.create_task(asyncio.to_thread(name_of, self._log))
+        done, _ = await asyncio.wait([self._naming], timeout=_NAMING_SECONDS)
+        if done:
+            self._own, self._naming = self._naming.result(), None
+
+    async def _is_mine(self, path: Path) -> bool:
+        if path not in self._known:
+            answer = await _asked(path, IDENTITY_QUESTION)
+            if answer is None:
+                return False
+            self._known[path] = _Said.of(answer)
+        return self._known[path].is_of(self._own)
+
+
+class _Said(NamedTuple):
+    """What a process says of itself; an older release does not know the question."""
+
+    name: str
+    log: LogName | None
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Self:
+        identity, address = answer.get("identity"), answer.get("address")
+        is_said = isinstance(identity, str) and isinstance(address, str)
+        name = f"{str(answer.get('process'))[:_LONGEST]} ({str(answer.get('group'))[:_LONGEST]})"
+        return cls(name, LogName(str(identity), str(address)) if is_said else None)
+
+    def is_of(self, log: LogName) -> bool:
+        return self.log is None or self.log.is_same(log)
+
+
+def _alive() -> dict[Path, int]:
+    found = {
+        path: pid for path, pid in frontier_socket.running().items() if not frontier_socket.has_ended(pid)
+    }
+    return dict(list(found.items())[:_MOST_PROCESSES])
+
+
+async def _asked(path: Path, question: bytes) -> dict[str, Any] | None:
+    """None when there is no answer in time, or an odd one."""
+    try:
+        async with asyncio.timeout(_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(path)
+            try:
+                writer.write(question + b"\n")
+                return parsed(await _read(reader))
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, OddSnapshot):
+        return None
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    raw = bytearray()
+    while len(raw) <= LARGEST_BYTES and (part := await reader.read(65_536)):
+        raw += part
+    return bytes(raw)
+
+
+# --- task watch ------------------------------------------------------------------------------------------
+# Follows what is known of tasks, and carries out what an operator orders of one.
+
+
+VERBS = ("pause", "resume", "cancel", "close", "set")
+_POLL_SECONDS = 0.2
+_MOST_LOOKS = 5_000  # of one look at a topic; each hands out what has come
+
+
+class TaskWatch:
+    """One thread at a time looks; any may read `facts`."""
+
+    def __init__(self, log: SeedLog, topics: TaskTopics) -> None:
+        self._log = log
+        self._topics = topics
+        self._board = Board()
+        self._endings = Endings()
+        self._bad_records = BadRecords(topics.tasks, self._refuse)
+        self._bad_facts = BadRecords(topics.control, self._refuse)
+        self._readers: dict[str, TopicReader] = {}
+        self.facts: tuple[TaskFacts, ...] = ()
+        self.refused = 0  # records that are none of tasks
+        self.said = ""  # of them
+
+    def look(self) -> None:
+        """Take what was written since the last look. Raises LogUnavailable."""
+        news = self._follow(self._topics.tasks, self._take_records)
+        news |= self._follow(self._topics.control, self._take_facts)
+        if news:
+            self.facts = tuple(TaskOverview(self._board, self._endings))
+
+    def order(self, verb: str, task_id: str, words: Sequence[str], *, is_told_of: bool) -> Ordered:
+        """Blocks. `is_told_of`: processes know the task. Raises BadTask, ConfigError, LogUnavailable."""
+        orders = TaskOrders(TaskDesk(self._log, self._topics), task_id, may_be_new=is_told_of)
+        verbs: dict[str, Callable[[], Ordered]] = {
+            "pause": orders.pause,
+            "resume": orders.resume,
+            "cancel": orders.cancel,
+            "close": orders.close,
+            "set": lambda: orders.change(words),
+        }
+        return verbs[verb]()
+
+    def close(self) -> None:
+        """Release the readers."""
+        while self._readers:
+            self._readers.popitem()[1].close()
+
+    def _follow(self, topic: str, take: Callable[[list[Message]], None]) -> bool:
+        reader = self._readers.get(topic)
+        if reader is None:
+            reader = self._readers[topic] = self._log.reader(topic, compacted=True)
+        else:
+            reader.mark_end()
+        has_news = False
+        for _ in range(_MOST_LOOKS):
+            if reader.is_at_end:
+                break
+            if messages := reader.poll(_POLL_SECONDS):
+                take(messages)
+                has_news = True
+        return has_news
+
+    def _take_records(self, messages: list[Message]) -> None:
+        for message in messages:
+            self._bad_records.taken(self._board.take, message)
+
+    def _take_facts(self, messages: list[Message]) -> None:
+        for message in messages:
+            self._bad_facts.taken(self._endings.take, message)
+
+    def _refuse(self, _counted: str) -> None:
+        self.refused += 1
+        self.said = f"{self.refused:,} records of task topics cannot be read and are skipped; see the log."
+
 
 _IDLE_SECONDS = 10.0
 _WATCHED_SECONDS = 2.0

@@ -16,9 +16,8 @@ from site_spider.adapters.local.results import LocalResults
 from site_spider.console.model.reading import state_of
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
-from site_spider.console.web.dead_letters import LettersAtHand
-from site_spider.console.web.listening import Listening
-from site_spider.console.web.server import application
+from site_spider.console.web.guard import Listening
+from site_spider.console.web.server import LettersAtHand, application
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.secrets import Redaction
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from site_spider.console.model.causes import causes, verdict
-from site_spider.console.model.fleet import Fleet
+from site_spider.console.model.fleet import Cause, Fleet, Scene, Weight
 from site_spider.console.model.reading import state_of
-from site_spider.console.model.scene import Cause, Scene, Weight
+from site_spider.console.model.rules import causes, verdict
 from tests.console.snapshots import NOW, host, seeds, sink, snapshot, task
 
 

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from site_spider.console.model import pace
-from site_spider.console.model.curves import Curves
-from site_spider.console.model.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, Life
-from site_spider.console.model.pace import Range, duration, spoken
+from site_spider.console.model import rules
+from site_spider.console.model.fleet import MOST_PROCESSES, WINDOW_SECONDS, Curves, Fleet, Life
 from site_spider.console.model.reading import state_of
-from site_spider.console.pages.overview import conservation
-from site_spider.console.pages.view import View
+from site_spider.console.model.rules import Range, duration, spoken
+from site_spider.console.pages import View, conservation
 from tests.console.snapshots import NOW, seeds, snapshot
 
 
@@ -83,7 +81,7 @@ def test_rates_are_what_was_done_however_often_processes_speak() -> None:
         fleet = Fleet()
         for passed in range(0, 601, interval):
             told(fleet, NOW + passed, seeds=seeds(10_000, 5 * passed, 0))
-        rate = pace.rates(fleet.curves, NOW + 600, 60)
+        rate = rules.rates(fleet.curves, NOW + 600, 60)
         assert rate is not None
         assert rate.done == pytest.approx(5)
 
@@ -92,12 +90,12 @@ def test_a_new_process_counts_from_its_start_and_an_old_one_from_now() -> None:
     fleet = Fleet()
     started = snapshot()["started_at"]
     told(fleet, NOW, 1, started_at=started, seeds=seeds(1000, 1000, 0))  # 100 s old
-    rate = pace.rates(fleet.curves, NOW, 60)
+    rate = rules.rates(fleet.curves, NOW, 60)
     assert rate is not None
     assert rate.done == pytest.approx(10)
     old = Fleet()
     told(old, NOW, started_at="2020-01-01T00:00:00+00:00", seeds=seeds(10**9, 10**9, 0))
-    assert pace.rates(old.curves, NOW + 10, 60) is None
+    assert rules.rates(old.curves, NOW + 10, 60) is None
 
 
 def test_curves_are_bounded_and_in_order() -> None:
@@ -117,12 +115,12 @@ def test_the_time_left_is_a_range() -> None:
     curves = Curves()
     for number in range(90):  # 10 a second, of late 5
         curves.add(number * 10, number * 10 + 10, {"done": 100.0 if number < 84 else 50.0})
-    left = pace.time_left(curves, 900, 900)
+    left = rules.time_left(curves, 900, 900)
     assert left is not None
     assert left.longest == pytest.approx(180)
     assert 90 < left.shortest < 100
-    assert pace.time_left(curves, 900, 0) == Range(0, 0)
-    assert pace.time_left(Curves(), 900, 10) is None
+    assert rules.time_left(curves, 900, 0) == Range(0, 0)
+    assert rules.time_left(Curves(), 900, 10) is None
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.console.web.listening import Listening
-from site_spider.console.web.sessions import COOKIE, Sessions
+from site_spider.console.web.guard import COOKIE, Listening, Sessions
 from site_spider.errors import ConfigError
 from tests.console.consoles import PAGES, TOKEN, Client, Console, form_token, status
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from site_spider.console.web.listening import Listening
+from site_spider.console.web.guard import Listening
 from site_spider.observe import frontier_socket
 from tests.console.consoles import Client, Console
 from tests.console.snapshots import snapshot

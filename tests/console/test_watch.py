@@ -10,10 +10,9 @@ from typing import Any
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.commands.top import lines
-from site_spider.console.history import History
 from site_spider.console.model.fleet import Life
-from site_spider.console.pages.overview import overview
-from site_spider.console.watch import FleetWatch
+from site_spider.console.pages import overview
+from site_spider.console.watch import FleetWatch, History
 from site_spider.contracts.seed_log import name_of
 from site_spider.observe import frontier_socket
 from site_spider.observe.frontier_socket import IDENTITY_QUESTION, METRICS_QUESTION

@@ -6,8 +6,7 @@ import asyncio
 import json
 import time
 
-from site_spider.console.task_watch import TaskWatch
-from site_spider.console.watch import FleetWatch
+from site_spider.console.watch import FleetWatch, TaskWatch
 from site_spider.contracts.seed_log import name_of
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics

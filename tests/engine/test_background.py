@@ -46,9 +46,8 @@ OWNED = {
     ("observe/metrics/server.py", "Timer"): "ends a connection that takes too long",
     ("commands/demo_server.py", "Thread"): "no part of a crawl",
     ("commands/top.py", "create_task"): "no part of a crawl",
-    ("console/neighbours.py", "create_task"): "awaited by who asks, in no crawl",
-    ("console/web/handlers.py", "create_task"): "an order, whose outcome is shown or logged, in no crawl",
-    ("console/watch.py", "create_task"): "of a TaskGroup, in no crawl",
+    ("console/watch.py", "create_task"): "awaited by who asks, in no crawl",
+    ("console/web/server.py", "create_task"): "an order, whose outcome is shown or logged, in no crawl",
 }
 
 

@@ -7,13 +7,193 @@ within the hour. `seen_at` is the time of whoever asks, because the clocks of ma
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from enum import StrEnum
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
 
-from site_spider.console.model.curves import Curves
-from site_spider.console.model.state import ProcessState
+from site_spider.tasks.desk import TaskFacts
+
+# --- state -----------------------------------------------------------------------------------------------
+# What the console knows of one process.
+
+
+Counts = Mapping[str, int]
+Seconds = Mapping[str, float]
+
+
+class HostState(NamedTuple):
+    """A host of which something waits."""
+
+    host: str
+    waiting: int
+    out: int
+    reason: str
+    next_in_seconds: float | None
+
+
+class SinkState(NamedTuple):
+    """A sink as one process sees it."""
+
+    name: str
+    available: bool
+    backlog: int
+    backlog_bytes: int
+    limit_bytes: int
+    last_accept_at: float | None
+
+
+class TaskFigures(NamedTuple):
+    """What one process did for a task; `outcomes` and `reasons` count its seeds and failures."""
+
+    task_id: str
+    pages: int
+    bytes: int
+    outcomes: Counts
+    reasons: Counts
+
+
+class FailureState(NamedTuple):
+    """One page that failed."""
+
+    at: float
+    url: str
+    host: str
+    task_id: str
+    reason: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """One snapshot, read and checked. Counts are totals since the start; times are Unix times."""
+
+    name: str
+    at: float
+    started_at: float
+    machine: str = ""
+    pid: int = 0
+    slot: str = ""
+    group: str = ""
+    topic: str = ""
+    spider: str = ""
+    interval_seconds: float = 10.0
+    is_ended: bool = False  # the last snapshot of a process that has closed
+    consumed: int = 0
+    in_flight: int = 0
+    handed_back: int = 0
+    outcomes: Counts = field(default_factory=dict)
+    pages: int = 0
+    bytes: int = 0
+    failures: Counts = field(default_factory=dict)  # pages by reason
+    queues: Counts = field(default_factory=dict)
+    waiting: int = 0  # requests
+    host_reasons: Counts = field(default_factory=dict)
+    hosts: tuple[HostState, ...] = ()
+    paused: Seconds = field(default_factory=dict)  # by cause
+    pausing: tuple[str, ...] = ()  # the causes that hold it now
+    pause_said: str = ""
+    log_is_away: bool = False
+    sinks: tuple[SinkState, ...] = ()
+    tasks: tuple[TaskFigures, ...] = ()
+    examples: tuple[FailureState, ...] = ()
+    partitions: tuple[str, ...] = ()  # topic/number
+    requests_out: int = 0
+    memory_bytes: int = 0
+    loop_lag_seconds: float = 0.0
+    clock_ahead_seconds: float = 0.0  # of the broker's clock; negative when it is behind
+
+    @property
+    def completed(self) -> int:
+        """Seeds that ended, in whatever way."""
+        return sum(self.outcomes.values())
+
+    @property
+    def missing(self) -> int:
+        """Seeds consumed and nowhere to be found: 0 unless there is a bug (rule 10)."""
+        return self.consumed - self.completed - self.in_flight
+
+
+# --- curves ----------------------------------------------------------------------------------------------
+# What a fleet did in each stretch of ten seconds of the last hour.
+#
+# An increase of a counter is spread evenly over the time since the process was heard of before, so that
+# curves do not depend on how often a process speaks.
+
+
+STEP_SECONDS = 10
+_STEPS = 360
+_MOST_NAMES = 100  # of reasons, outcomes and causes in one step
+
+
+class Stretch:
+    """One stretch of time; `process_seconds` says for how long how many processes are known in it."""
+
+    __slots__ = ("counts", "gauges", "number", "process_seconds")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.counts: Counter[str] = Counter()
+        self.gauges: dict[str, float] = {}
+        self.process_seconds = 0.0
+
+
+class Curves:
+    """Memory is bounded: steps of one hour, and names in a step."""
+
+    def __init__(self) -> None:
+        self._steps: deque[Stretch] = deque()
+
+    def add(self, since: float, until: float, increases: Mapping[str, float]) -> None:
+        """What one process did between two moments."""
+        since = max(since, until - _STEPS * STEP_SECONDS)
+        length = until - since
+        if length <= 0:
+            return
+        for number in range(int(since // STEP_SECONDS), int(until // STEP_SECONDS) + 1):
+            begin, end = number * STEP_SECONDS, (number + 1) * STEP_SECONDS
+            overlap = min(end, until) - max(begin, since)
+            if overlap > 0 and (step := self._step(number)) is not None:
+                step.process_seconds += overlap
+                _add(step.counts, increases, overlap / length)
+
+    def gauge(self, at: float, values: Mapping[str, float]) -> None:
+        """What the whole fleet holds at a moment."""
+        step = self._step(int(at // STEP_SECONDS))
+        if step is not None:
+            step.gauges.update(values)
+
+    def between(self, since: float, until: float) -> Iterator[Stretch]:
+        """The steps that lie in a time altogether, in order."""
+        first, last = -(-since // STEP_SECONDS), until // STEP_SECONDS
+        return (step for step in self._steps if first <= step.number < last)
+
+    def _step(self, number: int) -> Stretch | None:
+        """The step of this number, made when it is new; None for one that is forgotten."""
+        steps = self._steps
+        if not steps or number > steps[-1].number:
+            steps.append(Stretch(number))
+        elif number <= steps[-1].number - _STEPS:
+            return None
+        while steps[0].number <= steps[-1].number - _STEPS:
+            steps.popleft()
+        if steps[-1].number == number:
+            return steps[-1]
+        return self._older(number)
+
+    def _older(self, number: int) -> Stretch:
+        place = next(index for index, step in enumerate(self._steps) if step.number >= number)
+        if self._steps[place].number != number:
+            self._steps.insert(place, Stretch(number))
+        return self._steps[place]
+
+
+def _add(counts: Counter[str], increases: Mapping[str, float], share: float) -> None:
+    for name, increase in increases.items():
+        if name in counts or len(counts) < _MOST_NAMES:
+            counts[name] += increase * share  # type: ignore[assignment]
+
 
 MOST_PROCESSES = 300
 WINDOW_SECONDS = 3_600.0
@@ -156,3 +336,59 @@ def summed(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     for each in counts:
         total.update(each)
     return total
+
+
+# --- scene -----------------------------------------------------------------------------------------------
+# What the rules of `rules` look at, and what they say.
+
+
+LOOK_BACK_SECONDS = 600
+
+
+class Weight(IntEnum):
+    """How much a cause matters."""
+
+    BUG = 0
+    STOP = 1
+    SLOW = 2
+    NOTE = 3
+
+
+class Cause(NamedTuple):
+    """One sentence; `page` of the console says more."""
+
+    weight: Weight
+    text: str
+    page: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What the rules look at; `lag` and `partitions` are None while the log does not answer."""
+
+    fleet: Fleet
+    now: float
+    until: float  # up to when the curves are complete
+    lag: int | None = None
+    partitions: int | None = None
+    unowned: tuple[str, ...] | None = None  # partitions, topic/number; None: the log cannot tell
+    tasks: tuple[TaskFacts, ...] = ()
+
+    @property
+    def parked(self) -> int:
+        """Seeds that wait until their task goes on."""
+        return sum(task.parked for task in self.tasks)
+
+    @property
+    def living(self) -> list[ProcessState]:
+        """Processes that run."""
+        return self.fleet.living(self.now)
+
+    def counted(self, prefix: str) -> Counter[str]:
+        """What happened in the last ten minutes, by name."""
+        counts: Counter[str] = Counter()
+        for step in self.fleet.curves.between(self.until - LOOK_BACK_SECONDS, self.until):
+            for name, count in step.counts.items():
+                if name.startswith(prefix):
+                    counts[name.removeprefix(prefix)] += count
+        return counts

@@ -8,13 +8,13 @@ a time is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from site_spider.console.model.state import (
+from site_spider.console.model.fleet import (
     Counts,
     FailureState,
     HostState,
@@ -23,8 +23,12 @@ from site_spider.console.model.state import (
     SinkState,
     TaskFigures,
 )
-from site_spider.errors import SiteSpiderError
-from site_spider.page.url import host_of
+from site_spider.contracts.seed_log import Message, Partition, PartitionProgress
+from site_spider.errors import SeedError, SiteSpiderError
+from site_spider.ledger.metadata import decode
+from site_spider.page.url import canonical_url, host_of, url_id
+from site_spider.seed.seed import seed_message
+from site_spider.seed.tiers import partition_of
 
 LARGEST_BYTES = 2_000_000  # of one snapshot as JSON
 MOST_HOSTS = 1_000
@@ -269,3 +273,119 @@ def _moment(value: object) -> float | None:
     if found is None or not 1970 < found.year < 9000:
         return None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+# --- lookup ----------------------------------------------------------------------------------------------
+# Where one URL is: what it would be as a seed, and what its messages in the log say.
+
+
+_MOST_FOUND = 20
+
+
+class Sought(NamedTuple):
+    """A URL as a seed."""
+
+    url: str
+    canonical: str
+    host: str
+    key: bytes
+    url_id: str
+    task_id: str | None
+
+
+class Found(NamedTuple):
+    """A message of the seed topic that names the URL; `state` is waiting, in flight or done."""
+
+    place: str
+    state: str
+    before: int  # messages of its partition that come first and are not complete
+
+
+def sought(url: str, task_id: str | None, *, by_task: bool) -> Sought:
+    """As a seed with this URL would be. Raises SeedError."""
+    key, value = seed_message(url, task_id=task_id)
+    plain = str(json.loads(value)["url"])
+    try:
+        canonical, identifier = canonical_url(plain), url_id(plain, task_id if by_task else None)
+    except ValueError as error:
+        raise SeedError(f"url: {error}") from error
+    return Sought(plain, canonical, host_of(plain), key, identifier, task_id)
+
+
+def partition_for(key: bytes, topic: str, partitions: int) -> Partition | None:
+    """Where a seed with this key lies."""
+    return Partition(topic, partition_of(key, partitions)) if partitions else None
+
+
+def found_in(messages: Iterable[Message], wanted: Sought, progress: PartitionProgress) -> list[Found]:
+    """The messages that name this URL, and what became of each."""
+    offset, metadata = progress.committed or (progress.start, "")
+    ahead = decode(offset, metadata)
+    found = []
+    for message in _naming(messages, wanted):
+        complete = any(first <= message.offset < end for first, end in ahead.complete)
+        if message.offset < offset or complete:
+            state = "done"
+        else:
+            state = "in flight" if message.offset < ahead.position else "waiting"
+        place = f"{message.partition.topic}/{message.partition.number}@{message.offset}"
+        found.append(Found(place, state, max(0, message.offset - offset) if state == "waiting" else 0))
+    return found[-_MOST_FOUND:]
+
+
+def _naming(messages: Iterable[Message], wanted: Sought) -> Iterator[Message]:
+    host = wanted.host.encode()
+    for message in messages:
+        value = message.value or b""
+        is_likely = host in value or message.key == wanted.key
+        if is_likely and _canonical_in(value) == wanted.canonical:
+            yield message
+
+
+def _canonical_in(value: bytes) -> str | None:
+    try:
+        document = json.loads(value)
+        url = document.get("url") if isinstance(document, dict) else None
+        return canonical_url(url) if isinstance(url, str) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+# --- tasks -----------------------------------------------------------------------------------------------
+# The tasks of a fleet.
+
+
+class _Sum:
+    """Of one task, over processes. Plain sums: a fleet has some 20,000 of these parts at a time."""
+
+    __slots__ = ("bytes", "outcomes", "pages", "reasons")
+
+    def __init__(self) -> None:
+        self.pages = 0
+        self.bytes = 0
+        self.outcomes: dict[str, int] = {}
+        self.reasons: dict[str, int] = {}
+
+    def add(self, part: TaskFigures) -> None:
+        self.pages += part.pages
+        self.bytes += part.bytes
+        _add(self.outcomes, part.outcomes)
+        _add(self.reasons, part.reasons)
+
+
+def tasks(states: Iterable[ProcessState]) -> list[TaskFigures]:
+    """The tasks of all processes, summed up, the largest first."""
+    sums: dict[str, _Sum] = {}
+    for state in states:
+        for part in state.tasks:
+            found = sums.get(part.task_id)
+            if found is None:
+                found = sums[part.task_id] = _Sum()
+            found.add(part)
+    whole = [TaskFigures(name, s.pages, s.bytes, s.outcomes, s.reasons) for name, s in sums.items()]
+    return sorted(whole, key=lambda task: (-sum(task.outcomes.values()), -task.pages, task.task_id))
+
+
+def _add(sums: dict[str, int], counts: Counts) -> None:
+    for name, count in counts.items():
+        sums[name] = sums.get(name, 0) + count

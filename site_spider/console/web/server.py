@@ -2,19 +2,416 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
 
 from aiohttp import web
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from site_spider import runtime
+from site_spider.console import pages
+from site_spider.console.model.rules import duration
 from site_spider.console.url_search import UrlSearch
-from site_spider.console.watch import FleetWatch
-from site_spider.console.web.dead_letters import LettersAtHand
-from site_spider.console.web.guard import Guard
-from site_spider.console.web.handlers import Handlers
-from site_spider.console.web.listening import Listening
-from site_spider.console.web.rendering import Rendering
-from site_spider.console.web.sessions import Sessions
-from site_spider.errors import ConfigError
+from site_spider.console.watch import VERBS, FleetWatch
+from site_spider.console.web.guard import FORM_TOKEN, LOGIN, SESSION, Guard, Listening, Sessions
+from site_spider.contracts.seed_log import Message, Partition, SeedLog
+from site_spider.dead_letters.replay import ChosenReplay, Letter, TasksOf, newest
+from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpiderError
+from site_spider.observe.frontier_socket import METRICS_QUESTION
+from site_spider.observe.metrics.server import exposition, form_for
+from site_spider.resources import resource
+from site_spider.seed.fields import identifier
+from site_spider.text import escaped, plural
+
+# --- dead letters ----------------------------------------------------------------------------------------
+# Dead letters for the page of failures: read in a thread, kept for some seconds, one replay at a time.
+
+
+_MOST = 200
+_FRESH_SECONDS = 5.0
+
+
+class LettersAtHand:
+    """Of one topic."""
+
+    def __init__(self, log: SeedLog, topic: str, tasks_of: TasksOf | None = None) -> None:
+        self.topic = topic
+        self._log = log
+        self._tasks_of = tasks_of
+        self._known: list[Letter] = []
+        self._read_at = 0.0
+        self._one = asyncio.Lock()
+
+    async def newest(self) -> tuple[list[Letter], str]:
+        """The newest, and what was in the way of reading them."""
+        async with self._one:
+            if runtime.monotonic() - self._read_at < _FRESH_SECONDS:
+                return self._known, ""
+            try:
+                self._known = await asyncio.to_thread(newest, self._log, self.topic, _MOST)
+            except LogUnavailable as error:
+                return self._known, f"The dead letters shown may be old: {error}"
+            self._read_at = runtime.monotonic()
+            return self._known, ""
+
+    async def put_back(self, chosen: Sequence[tuple[int, int]]) -> str:
+        """Put back what stands at these partitions and offsets; says what happened. Raises LogUnavailable."""
+        complaints: list[str] = []
+        places: dict[Partition, set[int]] = {}
+        for number, offset in chosen:
+            places.setdefault(Partition(self.topic, number), set()).add(offset)
+
+        def complain(message: Message, reason: str) -> None:
+            complaints.append(f"{message.partition.number}:{message.offset} {reason}")
+
+        replay = ChosenReplay(self._log, self.topic, complain, self._tasks_of)
+        async with self._one:
+            self._read_at = 0.0
+            frozen = {partition: frozenset(offsets) for partition, offsets in places.items()}
+            await asyncio.to_thread(replay.run, frozen)
+        said = f"{plural(replay.replayed, 'dead letter')} of {len(chosen)} put back"
+        return f"{said}; not: {'; '.join(complaints)}" if complaints else f"{said}."
+
+
+# --- rendering -------------------------------------------------------------------------------------------
+# Pages and JSON of one document. Secrets of the settings are removed from both.
+
+
+_CLOCK = len("2026-01-02 03:04:05")
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+class Rendering:
+    """`redact` removes secrets from a text."""
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self._redact = redact
+        self._templates = Environment(
+            loader=FileSystemLoader(resource("console") / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(
+            number=number, size=size, duration=_duration, clock=clock, words=words, plain=plain
+        )
+
+    def page(self, name: str, document: Mapping[str, Any], **more: object) -> web.Response:
+        """HTML. Every value is escaped; `more` is not part of the document, such as the form's token."""
+        text = self._templates.get_template(f"{name}.html").render(d=self._clean(document), **more)
+        return web.Response(text=text, content_type="text/html", charset="utf-8")
+
+    def json(self, document: Mapping[str, Any]) -> web.Response:
+        """The same for programs."""
+        text = json.dumps(self._clean(document), ensure_ascii=True) + "\n"
+        return web.Response(text=text, content_type="application/json", charset="utf-8")
+
+    def _clean(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._redact(value)
+        if isinstance(value, Mapping):
+            return {self._clean(name): self._clean(each) for name, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._clean(each) for each in value]
+        return value
+
+
+def number(value: float | None) -> str:
+    """With separators; a small fraction is kept."""
+    if value is None:
+        return "-"
+    return f"{value:,.1f}" if isinstance(value, float) and value < 100 else f"{value:,.0f}"
+
+
+def size(value: float | None) -> str:
+    """Bytes in the unit that fits."""
+    if value is None:
+        return "-"
+    for unit in _UNITS:
+        if value < 1000 or unit == _UNITS[-1]:
+            break
+        value /= 1000
+    return f"{value:,.0f} {unit}" if unit == "B" or value >= 100 else f"{value:,.1f} {unit}"
+
+
+def clock(value: str | None) -> str:
+    """A moment for people, in UTC."""
+    return "-" if not value else value.replace("T", " ")[:_CLOCK]
+
+
+def words(value: str) -> str:
+    """A name of ours for people."""
+    return value.replace("_", " ")
+
+
+def plain(value: object) -> str:
+    """Text of the web: control characters and marks that turn the direction of text become visible."""
+    return "-" if value is None else escaped(str(value))
+
+
+def _duration(value: float | None) -> str:
+    return "-" if value is None else duration(value)
+
+
+# --- handlers --------------------------------------------------------------------------------------------
+# What the console answers, page by page.
+
+
+logger = logging.getLogger(__name__)
+
+Document = Mapping[str, Any]
+
+_MOST_HOSTS = 1_000
+_LONGEST_QUERY = 300
+_LONGEST_URL = 8_000
+_LONGEST_ID = 1_000
+_LONGEST_WORDS = 8_000
+_ORDER_SECONDS = 5.0  # then the page says that it is under way
+_PAGES = (
+    ("overview", "/", "Overview"),
+    ("tasks", "/tasks", "Tasks"),
+    ("processes", "/processes", "Processes"),
+    ("hosts", "/hosts", "Hosts"),
+    ("failures", "/failures", "Failures"),
+    ("sinks", "/sinks", "Sinks"),
+    ("url", "/url", "Where is my URL"),
+)
+_PLACE = re.compile(r"(\d{1,9}):(\d{1,15})")
+
+
+class Handlers:
+    """One method a page."""
+
+    def __init__(
+        self,
+        watch: FleetWatch,
+        rendering: Rendering,
+        sessions: Sessions,
+        guard: Guard,
+        dead_letters: LettersAtHand,
+        search: UrlSearch,
+        check_order: Callable[[str], None] = lambda _verb: None,
+    ) -> None:
+        """`check_order` raises ConfigError for a verb that the settings do not allow for."""
+        self._watch = watch
+        self._rendering = rendering
+        self._sessions = sessions
+        self._guard = guard
+        self._dead_letters = dead_letters
+        self._search = search
+        self._check_order = check_order
+        self._one_order = asyncio.Lock()
+        self._orders: set[asyncio.Task[str]] = set()  # under way
+
+    def routes(self) -> list[web.AbstractRouteDef]:
+        """As aiohttp asks."""
+        return [
+            web.get("/", self.overview),
+            web.get("/tasks", self.tasks),
+            web.get("/task", self.task),
+            web.post("/tasks/order", self.order),
+            web.get("/processes", self.processes),
+            web.get("/hosts", self.hosts),
+            web.get("/failures", self.failures),
+            web.post("/failures/replay", self.replay),
+            web.get("/sinks", self.sinks),
+            web.get("/url", self.url),
+            web.get("/metrics", self.metrics),
+            web.get("/healthz", self.healthz),
+            web.get(LOGIN, self.login_form),
+            web.post(LOGIN, self.login),
+            web.static("/static", resource("console") / "static"),
+        ]
+
+    # --- pages ---------------------------------------------------------------------------------------
+
+    async def overview(self, request: web.Request) -> web.Response:
+        """Conservation, pace, causes, curves."""
+        return self._answer(request, pages.overview(self._look()))
+
+    async def tasks(self, request: web.Request) -> web.Response:
+        """By task."""
+        return self._answer(request, pages.tasks(self._look(), _query(request, "wanted")))
+
+    async def task(self, request: web.Request) -> web.Response:
+        """One task, with what can be ordered of it."""
+        task_id = request.query.get("id", "")[:_LONGEST_ID]
+        return self._answer(request, pages.task(self._look(), task_id, _query(request, "said")))
+
+    async def processes(self, request: web.Request) -> web.Response:
+        """By process."""
+        return self._answer(request, pages.processes(self._look(), _query(request, "wanted")))
+
+    async def hosts(self, request: web.Request) -> web.Response:
+        """By host."""
+        wanted, reason = _query(request, "wanted"), _query(request, "reason")
+        return self._answer(request, pages.hosts(self._look(_MOST_HOSTS), wanted, reason))
+
+    async def sinks(self, request: web.Request) -> web.Response:
+        """By sink."""
+        return self._answer(request, pages.sinks(self._look()))
+
+    async def failures(self, request: web.Request) -> web.Response:
+        """Reasons, examples, dead letters."""
+        letters, trouble = await self._dead_letters.newest()
+        document = pages.failures(
+            self._look(),
+            letters,
+            self._dead_letters.topic,
+            _query(request, "reason"),
+            _query(request, "wanted"),
+        )
+        document["troubles"] += [trouble] if trouble else []
+        return self._answer(request, document | {"said": _query(request, "said")})
+
+    async def url(self, request: web.Request) -> web.Response:
+        """Where one URL is."""
+        url = request.query.get("url", "").strip()[:_LONGEST_URL]
+        task_id = _query(request, "task_id")
+        document: dict[str, Any] = self._look().heading("url") | {
+            "url": url, "task_id": task_id, "found": None, "owners": [], "refused": None
+        }  # fmt: skip
+        if url:
+            try:
+                found = await asyncio.to_thread(self._search.find, url, task_id or None)
+            except SeedError as error:
+                document["refused"] = str(error)
+            else:
+                document |= {"found": found, "owners": self._owners(found["partition_name"])}
+                document["troubles"] += found.pop("troubles")
+        return self._answer(request, document)
+
+    def _owners(self, partition: str | None) -> list[str]:
+        living = self._watch.view().scene.living
+        return [state.name for state in living if partition is not None and partition in state.partitions]
+
+    def _look(self, hosts: int = 100) -> Any:
+        self._watch.attend(hosts)
+        return self._watch.view()
+
+    def _answer(self, request: web.Request, document: Document) -> web.Response:
+        if request.query.get("format") == "json":
+            return self._rendering.json(document)
+        return self._page(request, str(document["page"]), document)
+
+    def _page(self, request: web.Request, name: str, document: Document) -> web.Response:
+        session = request.get(SESSION, "")
+        return self._rendering.page(
+            name,
+            document,
+            pages=_PAGES,
+            form_token=self._sessions.form_token(session) if session else "",
+            form_token_name=FORM_TOKEN,
+        )
+
+    # --- changes -------------------------------------------------------------------------------------
+
+    async def replay(self, request: web.Request) -> web.Response:
+        """Put the chosen dead letters back."""
+        form = await request.post()
+        places = [_PLACE.fullmatch(str(value)) for value in form.getall("place", [])]
+        chosen = [(int(place[1]), int(place[2])) for place in places if place is not None]
+        if not chosen:
+            said = "Nothing was chosen."
+        else:
+            try:
+                said = await self._dead_letters.put_back(chosen)
+            except SiteSpiderError as error:
+                said = str(error)
+        return self._see(f"/failures?{urlencode({'said': said[:_LONGEST_QUERY]})}#dead-letters")
+
+    async def order(self, request: web.Request) -> web.Response:
+        """Change a task, once the operator has confirmed it."""
+        form = await request.post()
+        verb, task_id = str(form.get("verb", "")), str(form.get("task_id", ""))[:_LONGEST_ID]
+        lines = str(form.get("words", ""))[:_LONGEST_WORDS].splitlines()
+        words = [line.strip() for line in lines if line.strip()]
+        if verb not in VERBS:
+            raise web.HTTPBadRequest(text=f"The verb must be one of {', '.join(VERBS)}.\n")
+        if form.get("confirmed") != "yes":
+            return self._answer(request, pages.order(self._look(), verb, task_id, words))
+        try:
+            self._check_order(verb)
+            identifier("the task's id", task_id)
+            said = await self._ordered(verb, task_id, words)
+        except SiteSpiderError as error:
+            said = f"Nothing was changed: {error}"
+        query = urlencode({"id": task_id, "said": said[:_LONGEST_QUERY]})
+        return self._see(f"/task?{query}")
+
+    async def _ordered(self, verb: str, task_id: str, words: Sequence[str]) -> str:
+        """What became of it; of what takes long, that it is under way."""
+
+        is_told_of = pages.is_told_of(self._watch.view(), task_id)
+
+        async def work() -> str:
+            async with self._one_order:
+                ordered = await asyncio.to_thread(
+                    self._watch.tasks.order, verb, task_id, words, is_told_of=is_told_of
+                )
+            await self._watch.look_at_tasks()
+            return ordered.said
+
+        working = asyncio.create_task(work())
+        self._orders.add(working)
+        working.add_done_callback(self._order_ended)
+        done, _ = await asyncio.wait([working], timeout=_ORDER_SECONDS)
+        return working.result() if done else f"{verb} of task {task_id} is under way: it takes long"
+
+    def _order_ended(self, order: asyncio.Task[str]) -> None:
+        self._orders.discard(order)
+        if not order.cancelled() and (error := order.exception()) is not None:
+            logger.warning("An order of the console failed: %s", error)
+
+    def _see(self, where: str) -> web.Response:
+        return web.Response(status=303, headers={"Location": where})
+
+    async def login_form(self, request: web.Request) -> web.Response:
+        """Asks for the token."""
+        return self._page(request, "login", {"page": "login", "is_wrong": False})
+
+    async def login(self, request: web.Request) -> web.Response:
+        """A session for whoever knows the token."""
+        given = (await request.post()).get("token", "")
+        if self._sessions.needs_token and not await self._guard.is_token(str(given)):
+            response = self._page(request, "login", {"page": "login", "is_wrong": True})
+            response.set_status(403)
+            return response
+        response = self._see("/")
+        self._guard.set_cookie(response, self._sessions.new())
+        return response
+
+    # --- for programs --------------------------------------------------------------------------------
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Of all processes of this host, for Prometheus."""
+        answers = await self._watch.neighbours.ask_all(METRICS_QUESTION)
+        form = form_for(request.headers.get("Accept", ""))
+        body = await asyncio.to_thread(exposition, list(answers.snapshots.values()), form, of_host=True)
+        return web.Response(body=body, headers={"Content-Type": form.content_type})
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        """Whether all processes of this host answer."""
+        running, silent, _ = await self._watch.neighbours.ask_all(b"0")
+        document = {
+            "healthy": bool(running) and not silent,
+            "processes": len(running) + len(silent),
+            "silent": silent,
+        }
+        response = self._rendering.json(document)
+        response.set_status(200 if document["healthy"] else 503)
+        return response
+
+
+def _query(request: web.Request, name: str) -> str:
+    return request.query.get(name, "").strip()[:_LONGEST_QUERY]
+
 
 _LARGEST_FORM_BYTES = 100_000
 _KEEP_ALIVE_SECONDS = 30.0

@@ -1,0 +1,510 @@
+"""The pages of the console as documents, which are also its JSON; pure.
+
+It owns what each page says and in which order. It never asks anybody: all it shows is given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from site_spider.console.model import rules
+from site_spider.console.model.fleet import (
+    BYTES,
+    DONE,
+    PAGES,
+    STEP_SECONDS,
+    WINDOW_SECONDS,
+    Fleet,
+    HostState,
+    Life,
+    ProcessState,
+    Scene,
+    SinkState,
+    TaskFigures,
+    Weight,
+    summed,
+)
+from site_spider.console.model.reading import NO_TASK, OTHER_TASKS
+from site_spider.console.model.reading import tasks as tasks_of
+from site_spider.console.model.rules import causes, settled, verdict
+from site_spider.contracts.seed_log import Partition
+from site_spider.dead_letters.replay import Letter, beginning
+from site_spider.observe.progress import Progress, total
+from site_spider.tasks.desk import TaskFacts
+from site_spider.tasks.record import SETTABLE
+
+# --- view ------------------------------------------------------------------------------------------------
+# What all pages are made of.
+
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What the seed log said of the group, and when."""
+
+    at: float
+    partitions: tuple[tuple[Partition, Progress], ...]
+    unowned: frozenset[Partition] | None = None  # that no process has; None while that is not known
+
+    @property
+    def tiers(self) -> dict[str, Progress]:
+        """Of each topic."""
+        parts: dict[str, list[Progress]] = {}
+        for partition, progress in self.partitions:
+            parts.setdefault(partition.topic, []).append(progress)
+        return {topic: total(found) for topic, found in parts.items()}
+
+    @property
+    def total(self) -> Progress:
+        """The sum over partitions."""
+        return total(part for _, part in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The fleet at one moment; `log` is None until the seed log has answered."""
+
+    fleet: Fleet
+    now: float
+    group: str
+    topic: str
+    address: str
+    log: LogView | None = None
+    tasks: tuple[TaskFacts, ...] = ()
+    troubles: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()  # processes of this host in other groups
+
+    @property
+    def until(self) -> float:
+        """Up to when the curves are complete."""
+        living = self.fleet.living(self.now)
+        return settled(self.now, max((state.interval_seconds for state in living), default=0.0))
+
+    @property
+    def scene(self) -> Scene:
+        """What the causes are looked for in."""
+        if self.log is None:
+            return Scene(self.fleet, self.now, self.until, tasks=self.tasks)
+        unowned = self.log.unowned
+        names = None if unowned is None else tuple(f"{each.topic}/{each.number}" for each in sorted(unowned))
+        lag, partitions = self.log.total.lag, len(self.log.partitions)
+        return Scene(self.fleet, self.now, self.until, lag, partitions, names, self.tasks)
+
+    def heading(self, page: str) -> Document:
+        """What each document begins with."""
+        return {
+            "page": page,
+            "at": moment(self.now),
+            "group": self.group,
+            "topic": self.topic,
+            "log": self.address,
+            "troubles": list(self.troubles),
+        }
+
+
+def moment(at: float | None) -> str | None:
+    """ISO 8601 in UTC, to the second; None for a time that is not known."""
+    if not at:
+        return None
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def matches(wanted: str, *values: str) -> bool:
+    """Whether one of the values contains the text that somebody looks for."""
+    return not wanted or any(wanted.lower() in value.lower() for value in values)
+
+
+# --- failures --------------------------------------------------------------------------------------------
+# Failures: by reason, the newest examples, and the dead letters.
+
+
+_MOST_EXAMPLES = 100
+_SHOWN_CHARACTERS = 300
+_MOST_ERROR = 500
+
+
+def failures(
+    view: View, dead_letters: Sequence[Letter], topic: str, reason: str = "", wanted: str = ""
+) -> Document:
+    """The document; `reason` and `wanted` choose examples."""
+    states = [seen.state for seen in view.fleet.seen.values()]
+    examples = [
+        example
+        for state in states
+        for example in state.examples
+        if (not reason or example.reason == reason)
+        and matches(wanted, example.url, example.task_id, example.description)
+    ]
+    examples.sort(key=lambda example: -example.at)
+    return view.heading("failures") | {
+        "reason": reason,
+        "wanted": wanted,
+        "reasons": {name: count for name, count in summed(s.failures for s in states).most_common() if count},
+        "examples": [example._asdict() | {"at": moment(example.at)} for example in examples[:_MOST_EXAMPLES]],
+        "dead_letter_topic": topic,
+        "dead_letters": [_letter(letter) for letter in dead_letters],
+    }
+
+
+def _letter(letter: Letter) -> Document:
+    message = letter.message
+    return {
+        "place": f"{message.partition.number}:{message.offset}",
+        "origin": letter.origin,
+        "failed_at": letter.headers.get("failed_at"),
+        "error": (letter.headers.get("error") or "")[:_MOST_ERROR],
+        "key": beginning(message.key, _SHOWN_CHARACTERS),
+        "value": beginning(message.value, _SHOWN_CHARACTERS),
+        "replayed": letter.replayed,
+    }
+
+
+# --- tasks -----------------------------------------------------------------------------------------------
+# The pages of tasks: all of them, one of them, and what an operator is about to order.
+
+
+MOST_ROWS = 1_000
+_MOST_REASONS = 5
+_OF_ANY = ("pause", "cancel", "set", "close")  # what can be ordered of a task that was not declared
+_NO_TASKS = TaskFigures("", 0, 0, {}, {})
+_NO_NAMES = (NO_TASK, OTHER_TASKS)
+_ORDER = {"running": 0, "paused": 1}  # what goes on comes first
+
+
+def tasks(view: View, wanted: str = "") -> Document:
+    """All that somebody declared, closed or produced, and the largest others that processes tell of."""
+    figures = {task.task_id: task for task in _figures(view)}
+    known = sorted(view.tasks, key=lambda task: (_ORDER.get(task.state, 2), -task.parked, task.task_id))
+    named = {task.task_id for task in known}
+    rows = [
+        _row(task, figures.get(task.task_id, _NO_TASKS)) for task in known if matches(wanted, task.task_id)
+    ]
+    rows += [
+        _undeclared(each)
+        for each in figures.values()
+        if each.task_id not in named and matches(wanted, each.task_id)
+    ]
+    return view.heading("tasks") | {
+        "wanted": wanted,
+        "count": len(rows),
+        "states": states(view.tasks),
+        "parked": sum(task.parked for task in view.tasks),
+        "tasks": rows[:MOST_ROWS],
+    }
+
+
+def task(view: View, task_id: str, said: str = "") -> Document:
+    """All of `scrapy task show`, and what processes tell of it."""
+    found = next((task for task in view.tasks if task.task_id == task_id), None)
+    figures = next((each for each in _named(view) if each.task_id == task_id), _NO_TASKS)
+    shown = None if found is None else found.document()
+    return view.heading("task") | {
+        "task_id": task_id,
+        "said": said,
+        "task": shown,
+        "outcomes": dict(figures.outcomes),
+        "reasons": _largest(figures.reasons),
+        "verbs": verbs(found) if found is not None else [*_OF_ANY] if figures is not _NO_TASKS else [],
+        "settable": list(SETTABLE),
+    }
+
+
+def order(view: View, verb: str, task_id: str, words: Sequence[str]) -> Document:
+    """What is asked before it is done."""
+    found = next((task for task in view.tasks if task.task_id == task_id), None)
+    return view.heading("order") | {
+        "task_id": task_id,
+        "verb": verb,
+        "words": list(words),
+        "parked": 0 if found is None else found.parked,
+        "state": "not known here" if found is None else found.state,
+    }
+
+
+def verbs(found: TaskFacts) -> list[str]:
+    """What can be ordered of it; the end of a task is not taken back."""
+    if found.is_ended or found.state in ("cancelled", "expired"):
+        return []
+    possible = ["resume" if found.state == "paused" else "pause", "cancel", "set"]
+    return possible if found.is_closed else [*possible, "close"]
+
+
+def states(tasks: Iterable[TaskFacts]) -> dict[str, int]:
+    """How many are in which state."""
+    return dict(Counter(task.state for task in tasks))
+
+
+def _figures(view: View) -> list[TaskFigures]:
+    return tasks_of([seen.state for seen in view.fleet.seen.values()])
+
+
+def _named(view: View) -> list[TaskFigures]:
+    return [each for each in _figures(view) if each.task_id not in _NO_NAMES]
+
+
+def is_told_of(view: View, task_id: str) -> bool:
+    """Whether a process has done something for it."""
+    return any(each.task_id == task_id for each in _named(view))
+
+
+def _row(task: TaskFacts, figures: TaskFigures) -> Document:
+    budget = None if task.declared is None else task.declared.max_pages
+    return {
+        "task_id": task.task_id,
+        "is_known": True,
+        "state": task.state,
+        "reason": task.reason,
+        "closed": task.is_closed,
+        "ended": task.is_ended,
+        "weight": task.weight,
+        "max_pages": budget,
+        "seeds": sum(task.seeds.values()),
+        "parked": task.parked,
+        "pages": task.pages,
+        "bytes": task.bytes,
+        "outcomes": dict(task.seeds),
+        "moved": dict(task.moved),
+        "partial": task.is_partial,
+        "reasons": _largest(figures.reasons),
+        "verbs": verbs(task),
+    }
+
+
+def _undeclared(figures: TaskFigures) -> Document:
+    return {
+        "task_id": figures.task_id,
+        "is_known": False,
+        "state": "",
+        "reason": "",
+        "closed": False,
+        "ended": False,
+        "weight": 1.0,
+        "max_pages": None,
+        "seeds": sum(figures.outcomes.values()),
+        "parked": 0,
+        "pages": figures.pages,
+        "bytes": figures.bytes,
+        "outcomes": dict(figures.outcomes),
+        "moved": {},
+        "partial": True,
+        "reasons": _largest(figures.reasons),
+        "verbs": [] if figures.task_id in _NO_NAMES else [*_OF_ANY],
+    }
+
+
+def _largest(counts: Any) -> dict[str, int]:
+    return dict(Counter(counts).most_common(_MOST_REASONS))
+
+
+# --- overview --------------------------------------------------------------------------------------------
+# The overview: are all seeds accounted for, how fast is it, how long will it take, and why is it slow.
+
+
+OUTCOMES = ("result", "failure", "filtered", "dead_letter", "spilled", "cancelled")
+_COUNTED = (DONE, PAGES, BYTES)
+_GAUGES = ("in_flight", "waiting", "lag", "memory_bytes")
+_MOST_CAUSES = 12
+_NOTHING = Progress(0, 0, 0, 0)  # of a topic that does not exist yet
+
+
+def overview(view: View) -> Document:
+    """The document."""
+    scene = view.scene
+    found = causes(scene)
+    return {
+        **view.heading("overview"),
+        "conservation": conservation(view),
+        "verdict": verdict(scene, found),
+        "causes": [
+            {"weight": Weight(cause.weight).name.lower(), "text": cause.text, "page": cause.page}
+            for cause in found[:_MOST_CAUSES]
+        ],
+        "progress": _progress(view),
+        "rates": _rates(view),
+        "processes": lives(view),
+        "tasks": {"count": len(view.tasks), "states": states(view.tasks), "parked": scene.parked},
+        "other_groups": list(view.others),
+        "curves": curves(view),
+    }
+
+
+def conservation(view: View) -> Document:
+    """Rule 10, over all processes that are known: consumed = outcomes + in flight."""
+    states = [seen.state for seen in view.fleet.seen.values()]
+    outcomes = dict.fromkeys(OUTCOMES, 0) | summed(state.outcomes for state in states)
+    missing = [state for state in states if state.missing]
+    return {
+        "conserved": not missing,
+        "consumed": sum(state.consumed for state in states),
+        "outcomes": outcomes,
+        "in_flight": sum(state.in_flight for state in states),
+        "missing": sum(state.missing for state in states),
+        "processes_with_missing": [state.name for state in missing],
+        "processes": len(states),
+    }
+
+
+def lives(view: View) -> dict[str, int]:
+    """How many processes run, are silent, have ended."""
+    counts = Counter(seen.life(view.now) for seen in view.fleet.seen.values())
+    return {life.value: counts[life] for life in Life}
+
+
+def _progress(view: View) -> Document | None:
+    if view.log is None:
+        return None
+    whole, until = view.log.total, view.until
+    left = rules.time_left(view.fleet.curves, until, whole.lag)
+    return {
+        "at": moment(view.log.at),
+        "done": whole.done,
+        "in_flight": whole.in_flight,
+        "lag": whole.lag,
+        "end": whole.end,
+        "partitions": len(view.log.partitions),
+        "tiers": {topic: _counts(view.log.tiers.get(topic, _NOTHING)) for topic in view.topic.split(",")},
+        "seconds_left": None if left is None else [round(left.shortest, 1), round(left.longest, 1)],
+        "time_left": rules.spoken(left),
+    }
+
+
+def _counts(part: Progress) -> dict[str, int]:
+    return {"done": part.done, "in_flight": part.in_flight, "lag": part.lag, "end": part.end}
+
+
+def _rates(view: View) -> Document:
+    found = {
+        "now": rules.rates(view.fleet.curves, view.until, rules.NOW_SECONDS),
+        "average": rules.average(view.fleet.curves, view.until),
+    }
+    return {
+        name: None if rate is None else {field: round(value, 3) for field, value in rate._asdict().items()}
+        for name, rate in found.items()
+    }
+
+
+def curves(view: View) -> Document:
+    """For each stretch of ten seconds of the last hour: rates per second, and what was held."""
+    steps = list(view.fleet.curves.between(view.until - WINDOW_SECONDS, view.until))
+    found: dict[str, list[Any]] = {"time": [step.number * STEP_SECONDS for step in steps]}
+    for name in _COUNTED:
+        found[name] = [round(step.counts[name] / STEP_SECONDS, 3) for step in steps]
+    for name in _GAUGES:
+        found[name] = [step.gauges.get(name) for step in steps]
+    return found
+
+
+# --- tables ----------------------------------------------------------------------------------------------
+# The pages that are tables: processes, hosts, sinks.
+
+
+def processes(view: View, wanted: str = "") -> Document:
+    """All that are known; those that are silent come first."""
+    order = {Life.SILENT: 0, Life.RUNNING: 1, Life.ENDED: 2}
+    known = sorted(view.fleet.seen.values(), key=lambda seen: (order[seen.life(view.now)], seen.state.name))
+    found = [seen for seen in known if matches(wanted, seen.state.name, seen.state.machine)]
+    rows = [
+        {
+            **_process(seen.state),
+            "life": seen.life(view.now).value,
+            "last_seen": moment(seen.at),
+            "seconds_since": round(max(0.0, view.now - seen.at)),
+        }
+        for seen in found[:MOST_ROWS]
+    ]
+    return view.heading("processes") | {
+        "wanted": wanted,
+        "count": len(found),
+        "lives": lives(view),
+        "processes": rows,
+        "other_groups": list(view.others),
+    }
+
+
+def _process(state: ProcessState) -> Document:
+    return {
+        "process": state.name,
+        "machine": state.machine,
+        "pid": state.pid,
+        "slot": state.slot,
+        "spider": state.spider,
+        "started_at": moment(state.started_at),
+        "consumed": state.consumed,
+        "completed": state.completed,
+        "in_flight": state.in_flight,
+        "missing": state.missing,
+        "waiting": state.waiting,
+        "requests_out": state.requests_out,
+        "partitions": list(state.partitions),
+        "memory_bytes": state.memory_bytes,
+        "loop_lag_seconds": state.loop_lag_seconds,
+        "pause": state.pause_said or ", ".join(state.pausing),
+        "paused_seconds": {cause: spent for cause, spent in state.paused.items() if spent},
+        "log_is_away": state.log_is_away,
+    }
+
+
+def hosts(view: View, wanted: str = "", reason: str = "") -> Document:
+    """The largest hosts over all running processes."""
+    living = view.fleet.living(view.now)
+    by_name: dict[str, list[tuple[ProcessState, HostState]]] = defaultdict(list)
+    for state in living:
+        for host in state.hosts:
+            by_name[host.host].append((state, host))
+    rows = [_host(name, found) for name, found in by_name.items() if matches(wanted, name)]
+    rows = [row for row in rows if not reason or reason in row["reasons"]]
+    rows.sort(key=lambda row: (-row["waiting"], row["host"]))
+    whole: Counter[str] = Counter()
+    for state in living:
+        whole.update(state.host_reasons)
+    return view.heading("hosts") | {
+        "wanted": wanted,
+        "reason": reason,
+        "reasons": dict(whole),
+        "waits_for": {name: count for name, count in whole.items() if name != "waiting"},
+        "waiting": sum(state.waiting for state in living),
+        "count": len(rows),
+        "hosts": rows[:MOST_ROWS],
+    }
+
+
+def _host(name: str, found: list[tuple[ProcessState, HostState]]) -> Document:
+    turns = [host.next_in_seconds for _, host in found if host.next_in_seconds is not None]
+    return {
+        "host": name,
+        "waiting": sum(host.waiting for _, host in found),
+        "out": sum(host.out for _, host in found),
+        "reasons": sorted({host.reason for _, host in found}),
+        "next_in_seconds": min(turns, default=None),
+        "processes": [state.name for state, _ in found],
+    }
+
+
+def sinks(view: View) -> Document:
+    """Each sink with what its processes say."""
+    by_name: dict[str, list[tuple[ProcessState, SinkState]]] = defaultdict(list)
+    for state in view.fleet.living(view.now):
+        for sink in state.sinks:
+            by_name[sink.name].append((state, sink))
+    rows = [_sink(name, found) for name, found in sorted(by_name.items())]
+    return view.heading("sinks") | {"sinks": rows}
+
+
+def _sink(name: str, found: list[tuple[ProcessState, SinkState]]) -> Document:
+    away = [state.name for state, sink in found if not sink.available]
+    accepts = [sink.last_accept_at for _, sink in found if sink.last_accept_at is not None]
+    return {
+        "sink": name,
+        "processes": len(found),
+        "away_for": away,
+        "backlog": sum(sink.backlog for _, sink in found),
+        "backlog_bytes": sum(sink.backlog_bytes for _, sink in found),
+        "backlog_limit_bytes": sum(sink.limit_bytes for _, sink in found),
+        "last_accept_at": moment(max(accepts, default=None)),
+    }
