@@ -6,7 +6,7 @@ import argparse
 
 from scrapy.commands.bench import Command as ScrapyCommandOfThatName
 
-from site_spider.commands.trial import Trial
+from site_spider.commands.site_command import Trial
 
 
 class Command(Trial, ScrapyCommandOfThatName):

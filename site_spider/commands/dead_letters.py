@@ -7,9 +7,8 @@ from contextlib import closing
 from itertools import islice
 
 from site_spider import options
-from site_spider.commands.output import add_format_option, print_json, print_table, show
+from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.commands.table import Column
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.dead_letters.replay import SUFFIX, Letter, Replay, beginning, letters, topic_of
 from site_spider.errors import TopicMissing

@@ -4,15 +4,240 @@ from __future__ import annotations
 
 import argparse
 import signal
+import struct
 import sys
-from contextlib import closing
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from html import escape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
 
-from site_spider.commands.demo_server import serving
-from site_spider.commands.demo_site import BAD_MESSAGES, seeds
+from site_spider import runtime
 from site_spider.commands.site_command import SiteCommand
+from site_spider.errors import ConfigError
 from site_spider.seed.seed import seed_message
 from site_spider.seed.tiers import Tiers
 from site_spider.service import plugins as parts
+
+# --- demo site -------------------------------------------------------------------------------------------
+# The pages of the sample site: hosts of ten pages, and the failures of real sites.
+#
+# Everything is the same at every run. A host is an address of its own on loopback, all on one port.
+
+
+HOSTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "127.0.0.2": (
+        "The Harbour Herald",
+        (
+            "Ferry runs every twenty minutes again",
+            "Lighthouse to be painted in its old red",
+            "Fish auction moves to the new hall",
+            "Harbour bath opens on the first of May",
+            "Storm took two moorings, nobody hurt",
+            "School orchestra wins the regional prize",
+        ),
+    ),
+    "127.0.0.3": (
+        "Town Library",
+        (
+            "Opening hours",
+            "New books this month",
+            "Reading circle for beginners",
+            "Maps of the old town",
+            "How to lend an instrument",
+            "Night of the short story",
+        ),
+    ),
+    "127.0.0.4": (
+        "Quay Street Market",
+        (
+            "Bread and pastry",
+            "Smoked fish",
+            "Apples from the island",
+            "Baskets, made here",
+            "Second-hand bicycles",
+            "Where to park a cart",
+        ),
+    ),
+    "127.0.0.5": (
+        "Weather Office",
+        (
+            "Today at the pier",
+            "The week to come",
+            "Tides",
+            "Sea temperature",
+            "Rain since January",
+            "How we measure wind",
+        ),
+    ),
+}
+NOBODY = "127.0.0.6"  # an address on which nothing listens
+SLOW_SECONDS = 1.5
+TROUBLE: Mapping[str, tuple[str, ...]] = {  # paths that the first pages link to beside their articles
+    "127.0.0.2": ("/moved", "/missing"),
+    "127.0.0.3": ("/cafe", "/photo.png"),
+    "127.0.0.4": ("/broken", "/missing"),
+    "127.0.0.5": ("/slow", "/photo.png"),
+}
+
+_STYLE = "body{font-family:sans-serif;max-width:40em;margin:2em auto}"
+
+
+class DemoPage(NamedTuple):
+    """An answer; `delay_seconds` passes before it is sent."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/html; charset=utf-8"
+    location: str | None = None
+    delay_seconds: float = 0.0
+
+
+def page(host: str, path: str) -> DemoPage:
+    """The answer of a host to a path."""
+    name, articles = HOSTS[host]
+    if path == "/":
+        return _front(host, name, articles)
+    number = path.removeprefix("/article/")
+    if number.isascii() and number.isdigit() and 1 <= int(number) <= len(articles):
+        return _article(name, articles, int(number))
+    return _special(name, path)
+
+
+def seeds(port: int) -> list[str]:
+    """Lines for `scrapy seed`: every front page, some single pages, and an address where nobody is."""
+    fronts = [f"http://{host}:{port}/" for host in HOSTS]
+    single = (
+        f'{{"url": "http://127.0.0.2:{port}/article/1", "method": "HEAD", "meta": {{"url_id": "demo-head"}}}}'
+    )
+    return [*fronts, single, f"http://127.0.0.3:{port}/no-such-page", f"http://{NOBODY}:{port}/"]
+
+
+BAD_MESSAGES = (  # what other producers have been seen to send; each becomes a dead letter
+    b'{"meta": {"task_id": "demo"}, "link": "http://127.0.0.2/"}',
+    b"http://127.0.0.2/ is not JSON",
+)
+
+
+def _front(host: str, name: str, articles: tuple[str, ...]) -> DemoPage:
+    links = [(f"/article/{number}", title) for number, title in enumerate(articles, start=1)]
+    links += [(path, path.strip("/")) for path in TROUBLE[host]]
+    items = "".join(f'<li><a href="{href}">{escape(title)}</a></li>' for href, title in links)
+    return _html(name, f"<p>Welcome. Today on our pages:</p><ul>{items}</ul>")
+
+
+def _article(name: str, articles: tuple[str, ...], number: int) -> DemoPage:
+    following = number % len(articles) + 1
+    text = f"{articles[number - 1]}. More about it was not made up. " * 20
+    links = f'<p><a href="/">{escape(name)}</a> · <a href="/article/{following}">next</a></p>'
+    return _html(f"{articles[number - 1]} – {name}", f"<p>{escape(text)}</p>{links}")
+
+
+def _special(name: str, path: str) -> DemoPage:
+    if path == "/moved":
+        return DemoPage(301, b"", location="/article/2")
+    if path == "/cafe":  # says its encoding in the header only
+        text = "<title>Café</title><p>Le café de la bibliothèque est ouvert.</p>"
+        return DemoPage(200, text.encode("latin-1"), "text/html; charset=iso-8859-1")
+    if path == "/photo.png":
+        return DemoPage(200, _picture(), "image/png")
+    if path == "/slow":
+        return _html(f"The tide comes in – {name}", "<p>It took its time.</p>")._replace(
+            delay_seconds=SLOW_SECONDS
+        )
+    if path == "/broken":
+        return _html("Internal error", "<p>The till is jammed.</p>")._replace(status=500)
+    return _html("Not found", "<p>There is no such page.</p>")._replace(status=404)
+
+
+def _html(title: str, body: str) -> DemoPage:
+    head = f"<!doctype html><html><head><title>{escape(title)}</title><style>{_STYLE}</style></head>"
+    return DemoPage(200, f"{head}<body><h1>{escape(title)}</h1>{body}</body></html>".encode())
+
+
+def _picture() -> bytes:
+    """A blue PNG of 8 x 8 pixels."""
+    rows = b"".join(b"\x00" + b"\x30\x60\x90" * 8 for _ in range(8))
+    header = struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in chunks)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+# --- demo server -----------------------------------------------------------------------------------------
+# Serves the sample site on loopback.
+
+
+_PORT_TRIES = 20
+_POLL_SECONDS = 0.05  # how soon a server notices that it is to stop
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "Town/1.0"
+    timeout = 30  # seconds that an idle connection is kept
+
+    def do_GET(self) -> None:
+        """As http.server asks."""
+        host = self.connection.getsockname()[0]
+        answer = page(host, self.path.partition("?")[0])
+        runtime.sleep(answer.delay_seconds)  # each connection has a thread of its own
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        if answer.location is not None:
+            self.send_header("Location", answer.location)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    do_HEAD = do_GET  # noqa: N815 - the name that http.server asks for
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in http.server
+        """Says nothing: what was fetched stands in the results."""
+
+
+class _DemoServer(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away is no error."""
+
+
+@contextmanager
+def serving(port: int = 0) -> Iterator[int]:
+    """Serve all hosts on one port, a free one unless it is given; yields it. Raises ConfigError."""
+    with ExitStack() as stack:
+        servers = _bound(stack, port)
+        for server in servers:
+            runtime.Thread(target=server.serve_forever, args=[_POLL_SECONDS], daemon=True).start()
+            stack.callback(server.shutdown)
+        yield int(servers[0].server_address[1])
+
+
+def _bound(stack: ExitStack, port: int) -> list[_DemoServer]:
+    """A server for each host. The port that the first one gets may be taken on another."""
+    for left in range(_PORT_TRIES, 0, -1):
+        with ExitStack() as attempt:
+            try:
+                servers: list[_DemoServer] = []
+                for host in HOSTS:
+                    wanted = servers[0].server_address[1] if servers else port
+                    servers.append(attempt.enter_context(_DemoServer((host, int(wanted)), _Handler)))
+            except OSError as error:
+                if port or left == 1:
+                    raise ConfigError(
+                        f"--port is {port}, but it cannot be served on {host}: {error}"
+                    ) from error
+                continue
+            stack.push(attempt.pop_all())
+            return servers
+    raise AssertionError("unreachable")
 
 
 class Command(SiteCommand):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scrapy.commands.fetch import Command as ScrapyCommandOfThatName
 
-from site_spider.commands.trial import Trial
+from site_spider.commands.site_command import Trial
 
 
 class Command(Trial, ScrapyCommandOfThatName):

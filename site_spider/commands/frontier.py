@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from site_spider.commands.output import add_format_option, print_json, print_table, show
+from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.commands.table import Column
 from site_spider.errors import SiteSpiderError
 from site_spider.observe import frontier_socket as frontier_sockets
 from site_spider.observe.progress import MOST_HOSTS

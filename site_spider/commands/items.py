@@ -6,17 +6,17 @@ import argparse
 from contextlib import closing
 from typing import Any
 
-from site_spider.commands.documents import (
+from site_spider.commands.output import (
+    Column,
     DocumentFilters,
     Documents,
     add_filter_options,
+    print_table,
     show_document,
     show_some,
     shown,
 )
-from site_spider.commands.output import print_table
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.commands.table import Column
 from site_spider.results.document import PAGE
 from site_spider.service import plugins as parts
 

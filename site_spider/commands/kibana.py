@@ -6,17 +6,217 @@ import argparse
 import base64
 import json
 import re
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
 
-from site_spider import options
-from site_spider.commands.kibana_import import Kibana
+import urllib3
+from urllib3 import exceptions
+from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionError, SSLError
+from urllib3.filepost import encode_multipart_formdata
+
+from site_spider import options, runtime
 from site_spider.commands.output import show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.errors import ConfigError
+from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.resources import resource
 from site_spider.secrets import Redaction, secrets_of
+from site_spider.text import cut
+
+# --- kibana import ---------------------------------------------------------------------------------------
+# Sends saved objects to a Kibana, and reads what it says of each.
+
+
+OLDEST: Final = (8, 9)  # the objects are of this version
+_NAME: Final = "site_spider.ndjson"
+_TIMEOUT: Final = urllib3.Timeout(connect=10, read=60)
+_ALL_SECONDS: Final = 120.0
+_MOST_BYTES: Final = 4_000_000  # of an answer
+_PIECE_BYTES: Final = 65_536
+_SHOWN: Final = 300  # characters of what a server says
+_MOST_SHOWN: Final = 100  # objects that failed
+
+
+class NotImported(NamedTuple):
+    """An object that was not imported, and why."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Kibana:
+    """A space of a Kibana; `address` has no password."""
+
+    address: str
+    space: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ca_cert: str | None = None
+
+    def send(self, objects: bytes) -> tuple[int, list[NotImported]]:
+        """How many objects were imported, and which were not. Raises SinkUnavailable."""
+        body, kind = encode_multipart_formdata({"file": (_NAME, objects, "application/ndjson")})
+        status, headers, answer = self._ask("POST", "/api/saved_objects/_import?overwrite=true", body, kind)
+        said = _json(answer)
+        if (
+            status == 200
+            and isinstance(said.get("successCount"), int)
+            and isinstance(said.get("success"), bool)
+        ):
+            refusals = list(_refusals(said.get("errors")))
+            if refusals or not said["success"]:
+                refusals += self._age()
+            return said["successCount"], refusals or _unexplained(said["success"])
+        raise self._failed(status, headers, said)
+
+    def link(self, dashboard: str) -> str:
+        """Where a browser shows it."""
+        return f"{self.address}{self._prefix}/app/dashboards#/view/{quote(dashboard)}"
+
+    @property
+    def _prefix(self) -> str:
+        return f"/s/{self.space}" if self.space else ""
+
+    def _ask(
+        self, method: str, path: str, body: bytes | None = None, kind: str = "application/json"
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        headers = {"kbn-xsrf": "site_spider", "Content-Type": kind, **self.headers}
+        deadline = runtime.monotonic() + _ALL_SECONDS
+        try:
+            with self._pool() as pool:
+                response = pool.request(
+                    method,
+                    f"{self.address}{self._prefix}{path}",
+                    body=body,
+                    headers=headers,
+                    redirect=False,
+                    preload_content=False,
+                )
+                return response.status, response.headers, _read_answer(response, deadline)
+        except (HTTPError, OSError, ValueError) as error:
+            raise SinkUnavailable(f"{self.address} cannot be asked: {self._explained(error)}") from error
+
+    def _pool(self) -> urllib3.PoolManager:
+        context = ssl.create_default_context(cafile=self.ca_cert)
+        return urllib3.PoolManager(timeout=_TIMEOUT, retries=False, ssl_context=context)
+
+    def _explained(self, error: Exception) -> str:
+        if isinstance(error, NameResolutionError):
+            return "its host name has no address"
+        if isinstance(error, NewConnectionError):
+            return "it refuses connections, or no Kibana runs there (it usually has port 5601)"
+        if isinstance(error, exceptions.TimeoutError):
+            return "it does not answer in time"
+        if isinstance(error, SSLError):
+            return (
+                f"TLS fails: {_short(error)}; give its certificate authority with --ca-cert FILE, or http://"
+            )
+        return _short(error)
+
+    def _failed(self, status: int, headers: Mapping[str, str], said: Mapping[str, Any]) -> SinkUnavailable:
+        reason = said.get("message")
+        detail = f" ({cut(reason, _SHOWN)})" if isinstance(reason, str) else ""
+        return SinkUnavailable(
+            f"{self.address} answers HTTP {status}{detail}: {self._remedy(status, headers, said)}"
+        )
+
+    def _remedy(self, status: int, headers: Mapping[str, str], said: Mapping[str, Any]) -> str:
+        if status in _REMEDIES:
+            return _REMEDIES[status]
+        if 300 <= status < 400:
+            place = cut(headers.get("location", ""), _SHOWN)
+            return f"it leads to {place!r}; give that URL, or --api-key or --user"
+        if status == 404 and self.space and "message" in said:
+            return f"there is no space {self.space!r}; --space takes an identifier, as after /s/ in its URLs"
+        if "kbn-name" in headers or {"statusCode", "message"} <= said.keys():
+            return "look into the log of Kibana"
+        return "that is not Kibana; --url is its address, usually with port 5601, and its path if it has one"
+
+    def _age(self) -> list[NotImported]:
+        """What else there is to say when it is older than the objects."""
+        try:
+            _, _, answer = self._ask("GET", "/api/status")
+        except SinkUnavailable:
+            return []
+        version = _json(answer).get("version")
+        number = version.get("number") if isinstance(version, dict) else None
+        parts = number.split(".")[:2] if isinstance(number, str) else []
+        if len(parts) < 2 or not all(part.isdecimal() and len(part) < 5 for part in parts):
+            return []
+        wanted = ".".join(map(str, OLDEST))
+        is_old = tuple(map(int, parts)) < OLDEST
+        return (
+            [NotImported(f"Kibana {'.'.join(parts)}", f"is too old: {wanted} or newer is needed")]
+            if is_old
+            else []
+        )
+
+
+_REMEDIES: Final = {
+    401: "give --api-key KEY or --user NAME:PASSWORD that it accepts",
+    403: "the user needs the privilege Saved Objects Management (all) in this space",
+    413: "raise savedObjects.maxImportPayloadBytes, and the limit of a proxy before it",
+    429: "it has too much to do; try again later",
+    502: "a proxy does not reach Kibana; try again later",
+    503: "Kibana is not ready; try again later",
+}
+
+
+def _read_answer(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
+    """All of an answer. Raises ValueError for one that has no end."""
+    read = bytearray()
+    while piece := response.read1(_PIECE_BYTES):
+        read += piece
+        if len(read) > _MOST_BYTES or runtime.monotonic() > deadline:
+            raise ValueError(f"its answer has no end within {_MOST_BYTES} bytes and {_ALL_SECONDS:g} s")
+    return bytes(read)
+
+
+def _json(answer: bytes) -> Mapping[str, Any]:
+    """The object that an answer is; empty if it is none."""
+    try:
+        said = json.loads(answer)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _refusals(errors: object) -> Iterator[NotImported]:
+    for one in errors[:_MOST_SHOWN] if isinstance(errors, list) else ():
+        said = one if isinstance(one, dict) else {}
+        meta = said.get("meta")
+        title = said.get("title") or (meta.get("title") if isinstance(meta, dict) else None)
+        name = f"{_text(title)!r} " if title else ""
+        yield NotImported(
+            f"{_text(said.get('type'))} {name}({_text(said.get('id'))})", _reason(said.get("error"))
+        )
+
+
+def _reason(error: object) -> str:
+    said = error if isinstance(error, dict) else {}
+    references = said.get("references")
+    if isinstance(references, list) and references:
+        named = ", ".join(_text(one.get("id")) for one in references[:5] if isinstance(one, dict))
+        return f"it refers to {named}, which is not there"
+    return " ".join(_text(said[name]) for name in ("type", "message") if said.get(name)) or "no reason given"
+
+
+def _unexplained(is_success: bool) -> list[NotImported]:
+    reason = "failed without a reason; look into the log of Kibana"
+    return [] if is_success else [NotImported("the import", reason)]
+
+
+def _text(value: object) -> str:
+    return cut(value if isinstance(value, str) else "?", _SHOWN)
+
+
+def _short(error: Exception) -> str:
+    text = str(error).rpartition("): ")[2] if isinstance(error, HTTPError) else str(error)
+    return cut(text or type(error).__name__, _SHOWN)
+
 
 _FILE: Final = "kibana/site_spider.ndjson"
 _INDICES: Final = {

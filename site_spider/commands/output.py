@@ -10,15 +10,83 @@ import json
 import shutil
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple, NoReturn, Self, cast
 
 from site_spider import runtime
-from site_spider.commands.table import Column, render
+from site_spider.contracts.sink import ResultReader, StatusFilter
 from site_spider.engine import scrapy_parts
 from site_spider.errors import SiteSpiderError
-from site_spider.text import escaped, escaped_json, escaped_lines, for_log
+from site_spider.text import cut, escaped, escaped_json, escaped_lines, for_log
+
+# --- table -----------------------------------------------------------------------------------------------
+# Tables for terminals and files: plain text, one line a row.
+#
+# What stands in a cell may come from anywhere, so it is escaped (escape).
+
+
+GAP = "  "
+NARROWEST = 12  # a column that may shrink stays this wide
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column; `shrinks` when its cells may be cut, `optional` when it may be left out to fit."""
+
+    title: str
+    right: bool = False
+    shrinks: bool = False
+    optional: bool = False
+
+
+def render(
+    columns: Sequence[Column], rows: Sequence[Sequence[object]], width: int | None = None
+) -> list[str]:
+    """The lines of a table, its head first; None stands as "-". `width` None: as wide as it takes."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max([len(column.title), *(len(row[i]) for row in cells)]) for i, column in enumerate(columns)]
+    kept = list(range(len(columns)))
+    if width is not None:
+        kept = _kept(columns, widths, width)
+        _shrink(columns, widths, kept, width)
+    titles = [column.title for column in columns]
+    return [_line(columns, widths, kept, row) for row in [titles, *cells]]
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else escaped(str(value))
+
+
+def _kept(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+    """Which columns to show: all, or without the optional ones if they do not fit otherwise."""
+    least = [min(w, NARROWEST) if c.shrinks else w for c, w in zip(columns, widths, strict=True)]
+    everything = sum(least) + len(GAP) * (len(columns) - 1)
+    return [i for i, column in enumerate(columns) if everything <= width or not column.optional]
+
+
+def _shrink(columns: Sequence[Column], widths: list[int], kept: Sequence[int], width: int) -> None:
+    """Take from the widest column that may shrink until the table fits."""
+    over = sum(widths[i] for i in kept) + len(GAP) * (len(kept) - 1) - width
+    while over > 0:
+        shrinkable = [i for i in kept if columns[i].shrinks and widths[i] > NARROWEST]
+        if not shrinkable:
+            return
+        widest = max(shrinkable, key=lambda i: widths[i])
+        widths[widest] -= 1
+        over -= 1
+
+
+def _line(columns: Sequence[Column], widths: Sequence[int], kept: Sequence[int], row: Sequence[str]) -> str:
+    parts = []
+    for i in kept:
+        text = cut(row[i], widths[i])
+        parts.append(text.rjust(widths[i]) if columns[i].right else text.ljust(widths[i]))
+    return GAP.join(parts).rstrip()
+
 
 FORMATS = ("table", "json")
 
@@ -74,3 +142,90 @@ def _print_traceback(
     kind: type[BaseException], error: BaseException | None, where: TracebackType | None
 ) -> None:
     sys.stderr.write(escaped_lines("".join(traceback.format_exception(kind, error, where))))
+
+
+# --- documents -------------------------------------------------------------------------------------------
+# What `scrapy results` and `scrapy items` share: filters, a limit, one document or some.
+
+
+SHOWN_CHARACTERS = 300  # of a field, when one document is shown
+_DEFAULT_LIMIT = 1000
+
+Documents = Iterable[dict[str, Any]]
+
+
+def add_filter_options(parser: argparse.ArgumentParser) -> None:
+    """The options --task-id, --host, --url, --limit and --format; --spider is every command's."""
+    parser.add_argument("--task-id", metavar="T", help="only this job")
+    parser.add_argument("--host", metavar="H", help="only pages of this host")
+    parser.add_argument("--url", metavar="U", help="only the page that was asked for under this URL")
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=int,
+        default=_DEFAULT_LIMIT,
+        help=f"show at most N (default: {_DEFAULT_LIMIT}; 0: all)",
+    )
+    add_format_option(parser)
+
+
+class DocumentFilters(NamedTuple):
+    """Which documents are wanted, and how many at most (None: all)."""
+
+    status: StatusFilter
+    task_id: str | None
+    fields: Mapping[str, str]
+    limit: int | None
+
+    @classmethod
+    def of(cls, opts: argparse.Namespace, refuse: Callable[[str], NoReturn]) -> Self:
+        """From the options of a command."""
+        if opts.limit < 0:
+            refuse(f"--limit is {opts.limit}, but must be 0 or more")
+        given = {"spider": opts.spider, "host": opts.host and opts.host.lower(), "url": opts.url}
+        fields = {name: value for name, value in given.items() if value is not None}
+        return cls(None, opts.task_id, fields, opts.limit or None)
+
+    def search(self, reader: ResultReader) -> Iterator[dict[str, Any]]:
+        """One more than the limit, if there is one: it tells whether something is left out."""
+        return reader.search(self.status, self.task_id, self.limit and self.limit + 1, self.fields)
+
+    def count(self, reader: ResultReader) -> int:
+        """How many there are."""
+        return reader.count(self.status, self.task_id, self.fields)
+
+
+def show_some(
+    reader: ResultReader,
+    filters: DocumentFilters,
+    form: str,
+    print_tables: Callable[[Documents], None],
+    complain: Callable[[str], None],
+) -> None:
+    """Those that fit, up to the limit; on stderr, of how many."""
+    # closed before the reader is, also when whoever reads the output leaves early
+    with closing(cast("Generator[dict[str, Any]]", filters.search(reader))) as found:
+        shown = islice(found, filters.limit)
+        if form == "json":
+            for document in shown:
+                print_json(document)
+        else:
+            print_tables(shown)
+        is_more = next(found, None) is not None
+    if is_more:
+        complain(f"shown are {filters.limit} of {filters.count(reader)}; --limit 0 shows all")
+
+
+def show_document(document: Mapping[str, Any], form: str) -> None:
+    """All of one."""
+    if form == "json":
+        print_json(document)
+        return
+    for name, value in document.items():
+        show(f"{name}: {shown(value)}")
+
+
+def shown(value: object) -> str:
+    """A field as it stands in a table for people."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return cut(escaped(text[: SHOWN_CHARACTERS + 1]), SHOWN_CHARACTERS)

@@ -3,30 +3,340 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from functools import partial
+from typing import Any, Protocol
 
 from scrapy import Spider
 
 from site_spider import options, runtime
-from site_spider.commands.output import add_format_option, print_json, print_table, show
-from site_spider.commands.progress_report import Report, document, line, without_owner
-from site_spider.commands.progress_task import TaskReport
-from site_spider.commands.progress_watch import Lines, LiveLine, Voice, Watch
+from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import SiteCommand
-from site_spider.commands.table import Column
-from site_spider.contracts.seed_log import Partition, SeedLog
-from site_spider.errors import ConfigError
-from site_spider.observe.progress import Rate
+from site_spider.commands.task_verbs import in_parked_topic, in_seed_topic
+from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
+from site_spider.errors import ConfigError, LogUnavailable
+from site_spider.observe.progress import Progress, Rate, of_partition, of_topics, total
 from site_spider.seed.tiers import Tiers
 from site_spider.service import exit_code
 from site_spider.service import plugins as parts
 from site_spider.service.check import check_crawl
 from site_spider.service.log_lines import processes_of
+from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics
+from site_spider.text import cut
+
+# --- progress report -------------------------------------------------------------------------------------
+# One report of `scrapy progress`, as a line and as a document.
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How far a group is, partition by partition and in sum."""
+
+    topic: str  # or several, with commas between
+    group: str
+    address: str
+    partitions: tuple[tuple[int | Partition, Progress], ...]  # by number, or by name too
+    rate: float | None
+    seconds_left: float | None
+    unowned: frozenset[Partition] | None = (
+        None  # partitions that no process has; None: not asked, or not known
+    )
+
+    @classmethod
+    def taken(cls, log: SeedLog, topics: Topics, group: str, rate: Rate) -> Report:
+        """Ask the log; `rate` takes part in the measurement. Raises LogUnavailable, TopicMissing."""
+        names = each_topic(topics)
+        found = of_topics(log, names, group)
+        is_one = len(names) == 1
+        partitions = tuple(
+            (part.partition.number if is_one else part.partition, of_partition(part)) for part in found
+        )
+        whole = total(part for _, part in partitions)
+        rate.add(runtime.monotonic(), whole.passed)
+        return cls(
+            topic=",".join(names),
+            group=group,
+            address=log.address,
+            partitions=partitions,
+            rate=rate.per_second,
+            seconds_left=rate.seconds_left(whole.lag),
+        )
+
+    @property
+    def total(self) -> Progress:
+        """The sum over partitions."""
+        return total(part for _, part in self.partitions)
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The next offset of each partition."""
+        return tuple(part.end for _, part in self.partitions)
+
+
+def line(report: Report) -> str:
+    """All of it in one line."""
+    whole = report.total
+    parts = [f"done {whole.done}", f"in flight {whole.in_flight}", f"lag {whole.lag}"]
+    if whole.deleted:
+        parts.append(f"deleted unread {whole.deleted}")
+    parts.append("rate -" if report.rate is None else f"rate {report.rate:.1f}/s")
+    left = report.seconds_left
+    parts.append("time left -" if left is None else f"time left {_clock(left)}")
+    return ", ".join(parts)
+
+
+def without_owner(report: Report) -> str:
+    """A sentence about partitions that no process has; empty when nothing waits for one."""
+    if not report.unowned or report.total.is_done:
+        return ""
+    if len(report.unowned) == len(report.partitions):
+        return f"No process of group {report.group} has a partition: nothing is crawled until one is started."
+    names = ", ".join(f"{one.topic}/{one.number}" for one in sorted(report.unowned))
+    return (
+        f"No process of group {report.group} has these partitions, so their seeds wait: {names}. The group "
+        "should assign them within a minute; if not, start one more process."
+    )
+
+
+def document(report: Report) -> dict[str, Any]:
+    """All of it for programs; what is not known is null."""
+    whole = report.total
+    return {
+        "topic": report.topic,
+        "group": report.group,
+        "done": whole.done,
+        "in_flight": whole.in_flight,
+        "lag": whole.lag,
+        "deleted_unread": whole.deleted,
+        "rate": None if report.rate is None else round(report.rate, 3),
+        "seconds_left": None if report.seconds_left is None else round(report.seconds_left, 1),
+        "partitions_without_owner": None
+        if report.unowned is None
+        else [{"topic": one.topic, "partition": one.number} for one in sorted(report.unowned)],
+        "partitions": [
+            {
+                **_named(which),
+                "done": p.done,
+                "in_flight": p.in_flight,
+                "lag": p.lag,
+                "end": p.end,
+                "deleted_unread": p.deleted,
+            }
+            for which, p in report.partitions
+        ],
+    }
+
+
+def _named(which: int | Partition) -> dict[str, Any]:
+    if isinstance(which, Partition):
+        return {"topic": which.topic, "partition": which.number}
+    return {"partition": which}
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
+# --- progress task ---------------------------------------------------------------------------------------
+# `scrapy progress --task-id`: how far one task is.
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What waits is counted in the topics; the rest is what processes tell of a declared task."""
+
+    task_id: str
+    state: str
+    reason: str
+    waiting: int  # in the seed topic and not complete, what is in flight included
+    parked: int
+    seeds: dict[str, int]
+    moved: dict[str, int]
+    partial: bool
+    pages: int
+    pages_begun: int
+    bytes: int
+
+    @classmethod
+    def taken(cls, log: SeedLog, topics: TaskTopics, group: str, task_id: str) -> TaskReport:
+        """Read the topics. Raises LogUnavailable."""
+        desk = TaskDesk(log, topics)
+        board, overview = desk.board, desk.overview()
+        facts = overview.of(task_id)
+        return cls(
+            task_id=task_id,
+            state=facts.state if overview.knows(task_id) else "not declared",
+            reason=facts.reason,
+            waiting=sum(1 for topic in topics.all_seeds for _ in in_seed_topic(log, topic, group, task_id)),
+            parked=sum(1 for _ in in_parked_topic(log, topics, board, task_id)),
+            seeds=dict(facts.seeds),
+            moved=dict(facts.moved),
+            partial=facts.is_partial,
+            pages=facts.pages,
+            pages_begun=facts.pages_begun,
+            bytes=facts.bytes,
+        )
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing of it waits."""
+        return not (self.waiting or self.parked)
+
+    def line(self) -> str:
+        """All of it in one line."""
+        seeds = "".join(f", {count} {outcome}" for outcome, count in sorted(self.seeds.items()))
+        reason = f" ({self.reason})" if self.reason else ""
+        said = f"task {self.task_id} {self.state}{reason}: waiting {self.waiting}, parked {self.parked}"
+        return f"{said}, pages {self.pages}{seeds}"
+
+    def document(self) -> dict[str, Any]:
+        """All of it for programs."""
+        return asdict(self)
+
+
+# --- progress watch --------------------------------------------------------------------------------------
+# Waits until a consumer group has nothing left to do.
+#
+# Theory: the ends of the partitions are asked for before what is committed, so a discovered link that went
+# back into the log meanwhile can be missing from the ends while its parent is committed already. Two looks
+# in a row without lag and with the same ends are needed: at the second look at the ends nothing new was
+# there, and everything before them had been committed by then.
+
+
+_LOOK_SECONDS = 0.5
+_OWNER_SECONDS = 15.0  # between two questions which partitions nobody has
+_SAY_SECONDS = 5.0  # between two lines when they are not drawn over each other
+
+
+class Voice(Protocol):
+    """Tells how far it is."""
+
+    def show(self, report: Report) -> None:
+        """Another look was taken."""
+
+    def interrupt(self) -> None:
+        """Something else will be printed."""
+
+    def end(self, report: Report) -> None:
+        """It is done."""
+
+
+class Watch:
+    """Looks again and again; `complain` hears once when the log does not answer, and when it does again."""
+
+    def __init__(
+        self,
+        look: Callable[[Rate], Report],
+        complain: Callable[[str], None],
+        voice: Voice,
+        pause_seconds: float = _LOOK_SECONDS,
+        owners: Callable[[], frozenset[Partition] | None] = frozenset,
+    ) -> None:
+        self._ask = look
+        self._complain = complain
+        self._voice = voice
+        self._pause_seconds = pause_seconds
+        self._rate = Rate()
+        self._owners = owners  # partitions that no process has
+        self._ask_owners_at = runtime.monotonic() + _OWNER_SECONDS
+        self._without_owner = ""  # as it was said last
+
+    def run(self) -> None:
+        """Return when nothing is left. Raises TopicMissing."""
+        before: Report | None = None
+        while True:
+            report = self._look()
+            if report.total.is_done and before is not None and before.ends == report.ends:
+                self._voice.end(report)
+                return
+            self._voice.show(report)
+            self._look_for_owners(report)
+            before = report if report.total.is_done else None
+            if before is None:
+                runtime.sleep(self._pause_seconds)
+
+    def _look_for_owners(self, report: Report) -> None:
+        """A rebalance takes a moment: what is said has been so for two looks."""
+        if runtime.monotonic() < self._ask_owners_at:
+            return
+        self._ask_owners_at = runtime.monotonic() + _OWNER_SECONDS
+        try:
+            said = without_owner(replace(report, unowned=self._owners()))
+        except LogUnavailable:
+            return  # the next look says so
+        if said and said == self._without_owner:
+            self._say(said)
+        self._without_owner = said
+
+    def _look(self) -> Report:
+        """The next report; waits while the log does not answer."""
+        outage = False
+        while True:
+            try:
+                report = self._ask(self._rate)
+            except LogUnavailable as error:
+                if not outage:
+                    self._say(f"waiting: {error}")
+                outage = True
+                runtime.sleep(self._pause_seconds)
+            else:
+                if outage:
+                    self._say(f"{report.address} answers again")
+                return report
+
+    def _say(self, message: str) -> None:
+        self._voice.interrupt()
+        self._complain(message)
+
+
+class LiveLine:
+    """One line of a terminal, drawn over."""
+
+    def show(self, report: Report) -> None:
+        """As in Voice."""
+        text = cut(line(report), shutil.get_terminal_size().columns - 1)
+        print(f"\r\x1b[K{text}", end="", flush=True)
+
+    def interrupt(self) -> None:
+        """As in Voice."""
+        print("\r\x1b[K", end="", flush=True)
+
+    def end(self, report: Report) -> None:
+        """As in Voice."""
+        self.show(report)
+        print(flush=True)
+
+
+class Lines:
+    """Says what has changed, every few seconds at most, and how it ended."""
+
+    def __init__(self, say: Callable[[Report], None], gap_seconds: float = _SAY_SECONDS) -> None:
+        self._say = say
+        self._gap_seconds = gap_seconds
+        self._said: Report | None = None
+        self._say_at = 0.0
+
+    def show(self, report: Report) -> None:
+        """As in Voice."""
+        changed = self._said is None or self._said.total != report.total
+        if changed and runtime.monotonic() >= self._say_at:
+            self.end(report)
+            self._say_at = runtime.monotonic() + self._gap_seconds
+
+    def interrupt(self) -> None:
+        """As in Voice."""
+
+    def end(self, report: Report) -> None:
+        """As in Voice."""
+        self._said = report
+        self._say(report)
+
 
 _CHECK_SECONDS = 10.0
 _MEASURE_SECONDS = 1.0

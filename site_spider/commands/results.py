@@ -7,10 +7,15 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
-from site_spider.commands.documents import DocumentFilters, add_filter_options, show_document, show_some
-from site_spider.commands.output import print_table
+from site_spider.commands.output import (
+    Column,
+    DocumentFilters,
+    add_filter_options,
+    print_table,
+    show_document,
+    show_some,
+)
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.commands.table import Column
 from site_spider.contracts.sink import ResultReader, StatusFilter
 from site_spider.service import plugins as parts
 

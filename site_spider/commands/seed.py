@@ -5,25 +5,187 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, NoReturn
 
 from tqdm import tqdm
 
 from site_spider import options
-from site_spider.commands.seed_lines import seed_lines
-from site_spider.commands.seeding import Seeding
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.contracts.seed_log import MessagePlace, SeedLog
+from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
+from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.intake import intake
 from site_spider.observe.progress import LagGate, group_gate
+from site_spider.seed.fields import MAX_MESSAGE_BYTES
+from site_spider.seed.seed import seed_message
 from site_spider.service import plugins as parts
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.control_log import TaskProducer
 from site_spider.tasks.follower import TaskTopics
-from site_spider.text import for_log
+from site_spider.text import for_log, refused
+
+# --- seed lines ------------------------------------------------------------------------------------------
+# Reads a file of seeds line by line, however long the file or a line of it is.
+
+
+_BLANKS = b" \t\r\n"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Line(NamedTuple):
+    """A line with something on it; `size_bytes` is what was read since the last one."""
+
+    number: int
+    raw: bytes | None  # None: longer than any seed may be
+    size_bytes: int
+
+    def text(self) -> str:
+        """Raises SeedError when it is too long or not UTF-8."""
+        if self.raw is None:
+            raise refused("line", f"longer than {MAX_MESSAGE_BYTES} bytes")
+        try:
+            return self.raw.decode()
+        except UnicodeDecodeError as error:
+            raise refused("line", f"not UTF-8 at byte {error.start + 1}") from None
+
+
+def seed_lines(stream: BinaryIO) -> Iterator[Line]:
+    """The lines that are neither blank nor a comment (#). Raises OSError when reading fails."""
+    number = unread = 0
+    while raw := stream.readline(MAX_MESSAGE_BYTES + 1):
+        number += 1
+        unread += len(raw)
+        is_whole = len(raw) <= MAX_MESSAGE_BYTES or raw.endswith(b"\n")
+        if not is_whole:
+            unread += _skip_line(stream)
+        text = (raw.removeprefix(_BYTE_ORDER_MARK) if number == 1 else raw).strip(_BLANKS)
+        if text and not text.startswith(b"#"):
+            yield Line(number, text if is_whole else None, unread)
+            unread = 0
+
+
+def _skip_line(stream: BinaryIO) -> int:
+    """Read up to the end of the line; returns how many bytes that were."""
+    skipped = 0
+    while chunk := stream.readline(MAX_MESSAGE_BYTES):
+        skipped += len(chunk)
+        if chunk.endswith(b"\n"):
+            break
+    return skipped
+
+
+# --- seeding ---------------------------------------------------------------------------------------------
+# Produces seeds from lines, with a bounded number under way, and counts them.
+
+
+MOST_UNDER_WAY = 5_000
+MOST_BYTES_UNDER_WAY = 32_000_000
+
+
+class _Sent(NamedTuple):
+    number: int
+    size_bytes: int
+    future: Future[MessagePlace]
+
+
+class Seeding:
+    """Takes lines, one after another. `complain(number, reason)` hears of every line that was refused,
+    and once of each field that was moved into meta.
+
+    When the log gives up on a line, `take` and `finish` raise LogUnavailable, which names it.
+    """
+
+    def __init__(  # noqa: PLR0913 - what lines leave out
+        self,
+        producer: Producer,
+        topic: str,
+        complain: Callable[[int, str], None],
+        *,
+        task_id: str | None = None,
+        method: str | None = None,
+        not_extract: bool = False,
+        needs_url: bool = True,
+        settled: Callable[[MessagePlace], None] = lambda _place: None,
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        self._settled = settled  # hears where each seed is
+        self._before = before  # is called before each seed is sent
+        self.produced = 0
+        self.refused = 0
+        self._send = partial(producer.send, topic)
+        self._complain = complain
+        self._message = partial(
+            seed_message, task_id=task_id, method=method, not_extract=not_extract, needs_url=needs_url
+        )
+        self._moved: set[str] = set()
+        self._under_way: deque[_Sent] = deque()
+        self._bytes = 0
+
+    def take(self, line: Line) -> None:
+        """Produce the seed of a line; waits while too many are under way."""
+        try:
+            key, value = self._message(line.text(), moved=partial(self._say_moved, line.number))
+        except SeedError as error:
+            self._refuse(line.number, error.reason)
+            return
+        if self._before is not None:
+            self._before()
+        self._under_way.append(_Sent(line.number, len(value), self._send(key, value)))
+        self._bytes += len(value)
+        while self._under_way and (self._is_full() or self._under_way[0].future.done()):
+            self._settle()
+
+    def finish(self) -> None:
+        """Wait until the log has answered to all that is under way."""
+        while self._under_way:
+            self._settle()
+
+    def abandon(self, timeout_seconds: float) -> None:
+        """Count what is durable after all, once something went wrong."""
+        while self._under_way:
+            future = self._under_way.popleft().future
+            try:
+                error = future.exception(timeout_seconds)
+            except TimeoutError:
+                return
+            if error is None:
+                self.produced += 1
+                self._settled(future.result())
+
+    def _say_moved(self, number: int, names: list[str]) -> None:
+        for name in names:
+            if name not in self._moved:
+                self._moved.add(name)
+                self._complain(
+                    number, f"{name} stands beside the URL; it is taken as meta.{name}, here and below"
+                )
+
+    def _is_full(self) -> bool:
+        return len(self._under_way) > MOST_UNDER_WAY or self._bytes > MOST_BYTES_UNDER_WAY
+
+    def _settle(self) -> None:
+        """Wait for the oldest."""
+        sent = self._under_way.popleft()
+        self._bytes -= sent.size_bytes
+        try:
+            place = sent.future.result()
+        except SinkRejected as error:
+            self._refuse(sent.number, str(error))
+        except LogUnavailable as error:
+            raise LogUnavailable(f"line {sent.number} could not be produced: {error}") from error
+        else:
+            self.produced += 1
+            self._settled(place)
+
+    def _refuse(self, number: int, reason: str) -> None:
+        self.refused += 1
+        self._complain(number, reason)
+
 
 _CHECK_SECONDS = 10.0
 _LAST_CHANCE_SECONDS = 1.0  # for what is under way when the log is given up

@@ -12,9 +12,8 @@ from typing import NoReturn
 
 from scrapy import Spider
 
-from site_spider.commands.output import add_format_option, print_json, print_table, show
+from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import SiteCommand
-from site_spider.commands.table import Column
 from site_spider.errors import ConfigError
 from site_spider.seed.tiers import Tiers
 from site_spider.service import exit_code, supervisor

@@ -20,6 +20,7 @@ from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.log import configure_logging
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
+from site_spider.engine.scrapy_parts import take_no_seeds
 from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.secrets import Redaction
 from site_spider.seed.tiers import Tiers
@@ -198,3 +199,30 @@ def _refuse_unknown(args: list[str], most: int) -> None:
         raise UsageError(f"unknown option {unknown[0]}", print_help=False)
     if len(args) > most:
         raise UsageError(f"unexpected argument {args[most]!r}", print_help=False)
+
+
+# --- trial -----------------------------------------------------------------------------------------------
+# What Scrapy's commands for trying things out share here: they touch nothing of the crawl.
+#
+# They take settings from custom_settings and the environment as a crawl does, but join no group, commit
+# nothing and write to no sink, also when they run a spider that takes seeds.
+
+
+class Trial(ScrapyCommand):
+    """A mixin, in front of Scrapy's command."""
+
+    # Scrapy makes a command of every subclass that it finds in the module it was defined in.
+    __module__ = "site_spider.commands"
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        """As Scrapy asks."""
+        escape_logs_and_tracebacks()
+        take_no_seeds()
+        super().process_options(args, opts)
+        assert self.settings is not None
+        name = getattr(opts, "spider", None)
+        loader = get_spider_loader(self.settings)
+        if name in loader.list():
+            loader.load(name).update_settings(self.settings)
+        apply_environment(self.settings)
+        redact_logs(self.settings)

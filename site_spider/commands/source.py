@@ -15,9 +15,8 @@ from scrapy.http import Response
 from twisted.python.failure import Failure
 
 from site_spider import options
-from site_spider.commands.output import add_format_option, print_json, print_table, show
+from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.commands.table import Column
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.frontier.retry import describe_exception, describe_status
 from site_spider.page.url import check_url, host_of

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from contextlib import closing
 
 from site_spider.commands.site_command import SiteCommand
-from site_spider.commands.tasks.verb import Call
-from site_spider.commands.tasks.verbs import VERBS
+from site_spider.commands.task_orders import Close, Notify, Set, Start, Wait
+from site_spider.commands.task_verbs import Call, Cancel, Delete, List, PauseTask, Resume, Show, Verb
 from site_spider.errors import SeedError
 from site_spider.seed.fields import identifier
 from site_spider.service import plugins as parts
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import BadTask
+
+# --- verbs -----------------------------------------------------------------------------------------------
+# All verbs of `scrapy task`; a new one is a module and a line here.
+
+
+VERBS: Mapping[str, Verb] = {
+    "start": Start(),
+    "list": List(),
+    "show": Show(),
+    "set": Set(),
+    "pause": PauseTask(),
+    "resume": Resume(),
+    "cancel": Cancel(),
+    "close": Close(),
+    "wait": Wait(),
+    "notify": Notify(),
+    "delete": Delete(),
+}
+
 
 _CHECK_SECONDS = 10.0
 

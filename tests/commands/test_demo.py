@@ -9,8 +9,7 @@ import urllib.request
 
 import pytest
 
-from site_spider.commands.demo_server import serving
-from site_spider.commands.demo_site import BAD_MESSAGES, HOSTS, NOBODY, TROUBLE, page, seeds
+from site_spider.commands.demo import BAD_MESSAGES, HOSTS, NOBODY, TROUBLE, page, seeds, serving
 from site_spider.errors import ConfigError, SeedError
 from site_spider.seed.seed import parse_seed, seed_message
 from tests.commands.project import ROOT, SCRAPY, Project, environment

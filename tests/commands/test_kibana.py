@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.commands.kibana_import import Kibana
+from site_spider.commands.kibana import Kibana
 from site_spider.errors import SinkUnavailable, SiteSpiderError
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.commands.project import Project

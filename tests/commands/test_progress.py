@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from site_spider.commands.progress_report import Report, line
-from site_spider.commands.progress_watch import Lines, LiveLine, Watch
+from site_spider.commands.progress import Lines, LiveLine, Report, Watch, line
 from site_spider.contracts.seed_log import Partition, PartitionProgress, Position
 from site_spider.errors import LogUnavailable, TopicMissing
 from site_spider.observe.progress import Progress, Rate
@@ -63,7 +62,7 @@ def watched(*outcomes: Report | Exception) -> tuple[CountingVoice, list[str]]:
 
 def test_partitions_that_nobody_has_are_said_while_something_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """When two looks in a row say so: a rebalance takes a moment."""
-    monkeypatch.setattr("site_spider.commands.progress_watch._OWNER_SECONDS", 0)
+    monkeypatch.setattr("site_spider.commands.progress._OWNER_SECONDS", 0)
     said: list[str] = []
     nobodys = iter([{Partition("seeds", 1)}, set(), None, {Partition("seeds", 1)}, {Partition("seeds", 1)}])
     lags = [report(9, 10, 4)] * 5 + [report(0, 10, 4)] * 2

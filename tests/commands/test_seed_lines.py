@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from site_spider.commands.seed_lines import seed_lines
+from site_spider.commands.seed import seed_lines
 from site_spider.errors import SeedError
 from site_spider.seed.fields import MAX_MESSAGE_BYTES
 

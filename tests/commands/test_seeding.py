@@ -6,9 +6,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from site_spider.commands import seeding
-from site_spider.commands.seed_lines import Line
-from site_spider.commands.seeding import Seeding
+from site_spider.commands import seed
+from site_spider.commands.seed import Line, Seeding
 from site_spider.contracts.seed_log import Headers
 from site_spider.errors import LogUnavailable, SinkRejected
 
@@ -84,7 +83,7 @@ def test_a_field_that_goes_into_meta_is_said_once() -> None:
 
 def test_no_more_than_the_limit_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Taking one more waits for the oldest."""
-    monkeypatch.setattr(seeding, "MOST_UNDER_WAY", 2)
+    monkeypatch.setattr(seed, "MOST_UNDER_WAY", 2)
     producer = ScriptedProducer()
     work = Seeding(producer, "t", print)
     work.take(line(1))
@@ -103,7 +102,7 @@ def test_no_more_than_the_limit_are_under_way(monkeypatch: pytest.MonkeyPatch) -
 
 def test_bytes_under_way_are_limited_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few large seeds count like many small ones."""
-    monkeypatch.setattr(seeding, "MOST_BYTES_UNDER_WAY", 10)
+    monkeypatch.setattr(seed, "MOST_BYTES_UNDER_WAY", 10)
     work = Seeding(ScriptedProducer({}), "t", print)
     work.take(line(1))
     assert work.produced == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.commands.table import Column, render
+from site_spider.commands.output import Column, render
 from site_spider.text import cut
 
 COLUMNS = (

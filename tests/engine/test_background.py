@@ -44,7 +44,7 @@ OWNED = {
     ("observe/metrics/exporter.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("observe/metrics/server.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("observe/metrics/server.py", "Timer"): "ends a connection that takes too long",
-    ("commands/demo_server.py", "Thread"): "no part of a crawl",
+    ("commands/demo.py", "Thread"): "no part of a crawl",
     ("commands/top.py", "create_task"): "no part of a crawl",
     ("console/watch.py", "create_task"): "awaited by who asks, in no crawl",
     ("console/web/server.py", "create_task"): "an order, whose outcome is shown or logged, in no crawl",

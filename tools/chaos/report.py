@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from site_spider.commands.table import Column, render
+from site_spider.commands.output import Column, render
 from tools.chaos.happened import Happened
 from tools.chaos.logs import Complaints, Recovery, summary
 from tools.chaos.options import Options

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from site_spider.commands.table import Column, render
+from site_spider.commands.output import Column, render
 from tools.race.figures import Figures
 from tools.race.grid import BASE, CONTESTANTS
 from tools.race.options import Mode
