@@ -56,8 +56,8 @@ SET_FROM_OUTSIDE = {
     "results/results.py": {"job.root": _RECORDS, "result": _RESULT, "job": _RECORDS},
     "results/failures.py": {"job": _RECORDS},
     "tasks/moving.py": {"root": _RECORDS, "job": _RECORDS},
-    "service/ending.py": {"self._crawler.spider": "our commands read the exit code from the spider"},
-    "service/redaction.py": {"record": "logging formats a record of which parts are replaced"},
+    "service/parts.py": {"self._crawler.spider": "our commands read the exit code from the spider"},
+    "service/environment.py": {"record": "logging formats a record of which parts are replaced"},
     "spiders/crawl_spider.py": {"result": _RESULT, "job": _RECORDS},
     "runtime.py": {"threading": _HOOK},
 }

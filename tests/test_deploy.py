@@ -15,7 +15,7 @@ import pytest
 import yaml
 from scrapy.settings import Settings
 
-from site_spider.service import secret_files
+from site_spider.service import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "resources" / "deploy"
@@ -92,7 +92,7 @@ def test_the_unit_is_hardened() -> None:
 def test_every_setting_that_is_named_exists() -> None:
     settings = Settings()
     settings.setmodule("site_spider.settings", priority="project")
-    known = {*settings, *secret_files.FILES, *OF_SERVERS}
+    known = {*settings, *environment.FILES, *OF_SERVERS}
     files = [ROOT / "Dockerfile", *(path for path in DEPLOY.rglob("*") if path.is_file())]
     for path in files:
         named = set(re.findall(r"\bSITE_[A-Z_]+\b", path.read_text()))

@@ -17,7 +17,7 @@ from site_spider.console.web.guard import Listening
 from site_spider.console.web.server import LettersAtHand
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters.replay import topic_of
-from site_spider.service import plugins
+from site_spider.service import config
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.desk import PutBackTasks
 from site_spider.tasks.follower import TaskTopics
@@ -72,7 +72,7 @@ class Command(SiteCommand):
         token = options.text(self.options, "SITE_CONSOLE_TOKEN")
         listening = Listening(opts.host, opts.port, token, opts.certificate, opts.key, opts.client_ca)
         listening.check()
-        with closing(plugins.seed_log(self.options)) as log, suppress(asyncio.CancelledError):
+        with closing(config.seed_log(self.options)) as log, suppress(asyncio.CancelledError):
             asyncio.run(self._serve(log, listening, opts))
 
     async def _serve(self, log: SeedLog, listening: Listening, opts: argparse.Namespace) -> None:
@@ -104,7 +104,7 @@ class Command(SiteCommand):
             topics=watch.topics,
             group=watch.group,
             dead_letter_topic=topic_of(self.options),
-            reader=lambda: plugins.reader(self.options),
+            reader=lambda: config.reader(self.options),
             by_task=options.choice(self.options, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task",
         )
 

@@ -18,9 +18,8 @@ from site_spider.errors import ConfigError
 from site_spider.secrets import Redaction
 from site_spider.service import addon, exit_code
 from site_spider.service.check import check_takes_seeds
-from site_spider.service.environment import apply_environment
+from site_spider.service.environment import apply_environment, redact_logs
 from site_spider.service.log_lines import own_log_lines, processes_of, shorten_start
-from site_spider.service.redaction import redact_logs
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.dead_letters.replay import SUFFIX, Letter, Replay, beginning, letters, topic_of
 from site_spider.errors import TopicMissing
 from site_spider.seed.tiers import Tiers
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 from site_spider.tasks.desk import PutBackTasks
 from site_spider.tasks.follower import TaskTopics
 

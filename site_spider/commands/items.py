@@ -18,7 +18,7 @@ from site_spider.commands.output import (
 )
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.results.document import PAGE
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 
 _COLUMNS = (Column("ID", shrinks=True), Column("ITEM", shrinks=True), Column("PAGE", shrinks=True))
 

@@ -22,8 +22,8 @@ from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topi
 from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.observe.progress import Progress, Rate, of_partition, of_topics, total
 from site_spider.seed.tiers import Tiers
+from site_spider.service import config as parts
 from site_spider.service import exit_code
-from site_spider.service import plugins as parts
 from site_spider.service.check import check_crawl
 from site_spider.service.log_lines import processes_of
 from site_spider.tasks.desk import TaskDesk

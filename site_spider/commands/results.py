@@ -17,7 +17,7 @@ from site_spider.commands.output import (
 )
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.sink import ResultReader, StatusFilter
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 
 _STATUS, _URL, _ID = Column("STATUS"), Column("URL", shrinks=True), Column("URL_ID", optional=True)
 _RESULTS = (_STATUS, Column("SIZE", right=True), Column("TYPE", optional=True), _URL, _ID)

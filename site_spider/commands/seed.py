@@ -23,7 +23,7 @@ from site_spider.intake import intake
 from site_spider.observe.progress import LagGate, group_gate
 from site_spider.seed.fields import MAX_MESSAGE_BYTES
 from site_spider.seed.seed import seed_message
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.control_log import TaskProducer
 from site_spider.tasks.follower import TaskTopics

@@ -25,10 +25,13 @@ from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.secrets import Redaction
 from site_spider.seed.tiers import Tiers
 from site_spider.service import addon, exit_code
-from site_spider.service.environment import apply_environment
-from site_spider.service.redaction import redact_logs
-from site_spider.service.setting_names import check_names
-from site_spider.service.spider_settings import apply_custom_settings, custom_settings_of_file
+from site_spider.service.environment import (
+    apply_custom_settings,
+    apply_environment,
+    check_names,
+    custom_settings_of_file,
+    redact_logs,
+)
 
 DEFAULT_SPIDER = "crawl_spider"
 _SPIDERS = "site_spider.spiders"

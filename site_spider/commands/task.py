@@ -11,7 +11,7 @@ from site_spider.commands.task_orders import Close, Notify, Set, Start, Wait
 from site_spider.commands.task_verbs import Call, Cancel, Delete, List, PauseTask, Resume, Show, Verb
 from site_spider.errors import SeedError
 from site_spider.seed.fields import identifier
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import BadTask

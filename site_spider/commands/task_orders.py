@@ -14,8 +14,7 @@ import yaml
 from site_spider import runtime
 from site_spider.commands.site_command import EXIT_FAILED
 from site_spider.commands.task_verbs import Call, preview
-from site_spider.service.config import check_ends_are_told, spill_keys
-from site_spider.service.webhook_guard import guard_of
+from site_spider.service.config import check_ends_are_told, guard_of, spill_keys
 from site_spider.tasks import webhook
 from site_spider.tasks.control_log import Endings, read_endings, written
 from site_spider.tasks.desk import TaskFacts, TaskOverview

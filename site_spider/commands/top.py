@@ -15,7 +15,7 @@ from site_spider.commands.output import add_format_option, print_json, show
 from site_spider.commands.site_command import SiteCommand
 from site_spider.console.pages import overview
 from site_spider.console.watch import FleetWatch
-from site_spider.service import plugins
+from site_spider.service import config
 from site_spider.text import cut, escaped
 
 _DEFAULT_SECONDS = 2.0
@@ -63,7 +63,7 @@ class Command(SiteCommand):
         """Show. Raises SiteSpiderError."""
         if not opts.seconds >= _LEAST_SECONDS:
             self.refuse(f"--seconds is {opts.seconds:g}, but must be {_LEAST_SECONDS:g} or more")
-        with closing(plugins.seed_log(self.options)) as log:
+        with closing(config.seed_log(self.options)) as log:
             watch = fleet_watch(self.options, log, opts)
             with closing(watch.tasks):
                 if opts.format == "json" or not sys.stdout.isatty():

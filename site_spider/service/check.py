@@ -17,10 +17,11 @@ from site_spider.dupefilter.dupefilter import store_class
 from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.observe.identity import Identity, statistics_id
 from site_spider.secrets import Redaction, masked, secrets_of
-from site_spider.service import addon, exit_code, plugins, secret_files
+from site_spider.service import addon, environment, exit_code
+from site_spider.service import config as plugins
 from site_spider.service.config import ServiceSettings
 from site_spider.service.environment import ENVIRONMENT_PRIORITY
-from site_spider.service.observers import statistics_plan
+from site_spider.service.parts import statistics_plan
 
 _ESSENTIAL: Final = (
     *("SITE_KAFKA_BROKERS", "SITE_SEED_TOPIC", "SITE_SEED_TOPICS", "SITE_CONSUMER_GROUP", "SITE_SINKS"),
@@ -127,7 +128,7 @@ def _source(
         return "command line"
     if priority >= ENVIRONMENT_PRIORITY:
         path = settings.get(f"{name}_FILE") or environ.get(f"{name}_FILE")
-        return f"file {path}" if name in secret_files.SECRETS and path else "environment"
+        return f"file {path}" if name in environment.SECRETS and path else "environment"
     if priority >= SETTINGS_PRIORITIES["spider"]:
         return f"custom_settings of {spider.name}"
     if priority >= SETTINGS_PRIORITIES["project"]:

@@ -2,12 +2,80 @@
 
 from __future__ import annotations
 
+import ast
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-from scrapy.settings import BaseSettings
+from scrapy.settings import BaseSettings, default_settings
+from scrapy.utils.misc import load_object
 
-from site_spider.service import secret_files
+from site_spider import options, resources
+from site_spider import settings as ours
+from site_spider.errors import ConfigError
+from site_spider.options import SettingsView
+from site_spider.secrets import Redaction, secrets_of
+
+# --- secret files ----------------------------------------------------------------------------------------
+# Takes settings that can hold a secret from files, as Docker and Kubernetes hand secrets out.
+#
+# `NAME_FILE` is the path of a file with what `NAME` would be, as an environment variable or a setting.
+
+
+SECRETS = (
+    "SITE_KAFKA_OPTIONS",
+    "SITE_ELASTICSEARCH_HOSTS",
+    "SITE_ELASTICSEARCH_OPTIONS",
+    "SITE_REDIS_URL",
+    "SITE_PROXIES",
+    "SITE_SPILL_KEY",
+    "SITE_CONSOLE_TOKEN",
+)
+FILES = frozenset(f"{name}_FILE" for name in SECRETS)
+
+_MOST_BYTES = 1_000_000
+
+
+def take(settings: BaseSettings, environ: Mapping[str, str], priority: int) -> None:
+    """Set what stands in the files; a file that cannot be used is left to `check`."""
+    for name in SECRETS:
+        if path := _path(settings, environ, name):
+            with suppress(ConfigError):
+                settings.set(name, _content(name, path), priority=priority)
+
+
+def check(settings: BaseSettings, environ: Mapping[str, str]) -> None:
+    """Raise ConfigError for a file that cannot be used, and for a setting that is given twice."""
+    for name in SECRETS:
+        if path := _path(settings, environ, name):
+            _content(name, path)
+            if environ.get(name):
+                raise ConfigError(f"{name} and {name}_FILE are both in the environment; keep one of them.")
+
+
+def _path(settings: BaseSettings, environ: Mapping[str, str], name: str) -> str:
+    return str(settings.get(f"{name}_FILE") or environ.get(f"{name}_FILE") or "").strip()
+
+
+def _content(name: str, path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        text = content.decode("utf-8-sig").strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ConfigError(f"{name}_FILE names {path!r}, which cannot be read: {reason}.") from None
+    if not text or len(content) > _MOST_BYTES:
+        reason = "is empty" if not text else f"has more than {_MOST_BYTES:,} bytes"
+        raise ConfigError(f"{name}_FILE names {path!r}, which {reason}; it must hold the value of {name}.")
+    return text
+
 
 ENVIRONMENT_PRIORITY = 35  # Scrapy: spider is 30, cmdline is 40
 
@@ -23,9 +91,245 @@ def apply_environment(settings: BaseSettings, environ: Mapping[str, str] = os.en
         value = _unquoted(environ[name])
         if value or isinstance(settings[name], str):
             settings.set(name, value, priority=ENVIRONMENT_PRIORITY)
-    secret_files.take(settings, environ, ENVIRONMENT_PRIORITY)
+    take(settings, environ, ENVIRONMENT_PRIORITY)
 
 
 def _unquoted(value: str) -> str:
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
     return value[1:-1] if is_quoted else value
+
+
+# --- setting names ---------------------------------------------------------------------------------------
+# Refuses settings that nobody reads: a mistyped name would be without effect, silently.
+#
+# Known are the names with a default, here or in the settings file of the project at hand, and those that a
+# class of somebody else's declares in `setting_names`. Other names than ours are refused when they are
+# nearly one of Scrapy's, and have such a value: other parts of a project have settings of their own.
+
+
+_PREFIX = "SITE_"
+_OF_SERVERS = "SITE_SERVERS_"  # task_shell/servers.sh reads these
+_FILE = "SCRAPY_SETTINGS_MODULE"  # the variable that Scrapy keeps the project's settings file in
+_LIKENESS = 0.6  # of two names, from 0 to 1
+_NEARLY = 0.9  # the same: a letter that lacks or is too many
+_LONG = 12  # characters: a shorter variable of the environment may be another program's
+_SCRAPYS = frozenset(name for name in dir(default_settings) if name.isupper())
+_UNUSUAL = frozenset({"CONCURRENT_REQUESTS_PER_IP"})  # Scrapy reads them, and has no default
+_GONE = {"SITE_TRACE_EVERY": "nothing is sent over OTLP: let a collector scrape SITE_METRICS_ADDRESS"}
+_CLASSES = ("SITE_SEED_LOG_CLASSES", "SITE_SINK_CLASSES", "SITE_READER_CLASSES", "SITE_DUPEFILTER_CLASSES")
+
+
+def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ) -> None:
+    """Raise ConfigError that names every unknown one, given in whatever way, and the nearest known.
+
+    Also for a file with a secret that cannot be read.
+    """
+    check(settings, environ)
+    given = {name for name in environ if not name.startswith(_OF_SERVERS)} | set(settings)
+    unknown = {name for name in given if name.startswith(_PREFIX)} - _with_defaults() - FILES
+    if unknown:
+        unknown -= set(_declared(settings))
+    if unknown:
+        raise ConfigError(" ".join(map(_refusal, sorted(unknown))) + " docs/settings.md has all of them.")
+    if misspelt := dict(_misspelt(settings, environ)):
+        raise ConfigError(
+            " ".join(f"{name} is not a setting: did you mean {near}?" for name, near in misspelt.items())
+        )
+    for name, default in vars(ours).items():
+        if isinstance(default, dict):
+            options.mapping(settings, name)  # also of what is not used now
+
+
+def _misspelt(settings: BaseSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Names that are nearly one of Scrapy's, and that."""
+    declared = set(_declared(settings)) | _UNUSUAL
+    long = {name: value for name, value in environ.items() if len(name) >= _LONG and name not in settings}
+    for name, value in sorted({**long, **{name: settings[name] for name in settings}}.items()):
+        if not name.isupper() or name in _SCRAPYS or name in declared or name.startswith(_PREFIX):
+            continue
+        near = _nearest(name)
+        if near is not None and _fits(value, getattr(default_settings, near)):
+            yield name, near
+
+
+@cache
+def _nearest(name: str) -> str | None:
+    """Of Scrapy's; each name takes 2 ms."""
+    return next(iter(get_close_matches(name, _SCRAPYS, n=1, cutoff=_NEARLY)), None)
+
+
+def _fits(value: object, default: object) -> bool:
+    """Whether somebody may have meant it for a setting with this default: USER_AGENTS is a list of others."""
+    if isinstance(value, str):
+        is_number = value.replace(".", "", 1).isdecimal() or value.lower() in {"true", "false"}
+        return is_number or not isinstance(default, bool | int | float)
+    return default is None or _kind(value) is _kind(default)
+
+
+def _kind(value: object) -> type:
+    """A number, a text or neither."""
+    if isinstance(value, int | float):  # true and false as well
+        return float
+    return str if isinstance(value, str) else object
+
+
+def _with_defaults() -> set[str]:
+    project = os.environ.get(_FILE)
+    modules = [ours] if project is None else [ours, import_module(project)]
+    return {name for module in modules for name in vars(module) if name.startswith(_PREFIX)}
+
+
+def _declared(settings: BaseSettings) -> Iterator[str]:
+    for path in _foreign_classes(settings):
+        with suppress(ImportError, NameError, ValueError, TypeError):  # whoever needs the class says so
+            yield from getattr(load_object(path), "setting_names", ())
+
+
+def _foreign_classes(settings: BaseSettings) -> set[str]:
+    paths = set(options.names(settings, "SITE_SINKS")) | {options.text(settings, "SITE_DUPEFILTER")}
+    for name in _CLASSES:
+        paths.update(map(str, options.mapping(settings, name).values()))
+    return {path for path in paths if "." in path and not path.startswith("site_spider.")}
+
+
+def _refusal(name: str) -> str:
+    if name in _GONE:
+        return f"{name} is gone: {_GONE[name]}."
+    known = [*_with_defaults(), *(other for other in dir(default_settings) if other.isupper())]
+    near = get_close_matches(name.upper(), known, n=1, cutoff=_LIKENESS)
+    return f"{name} is not a setting" + (f": did you mean {near[0]}?" if near else ".")
+
+
+# --- scrapy settings -------------------------------------------------------------------------------------
+# Checks Scrapy's own settings before Scrapy reads them.
+
+
+_MAY_BE_NEGATIVE = frozenset({"DEPTH_PRIORITY", "REDIRECT_PRIORITY_ADJUST", "RETRY_PRIORITY_ADJUST"})
+_LOWEST = -(10**9)
+
+
+def check_scrapy_settings(settings: BaseSettings) -> None:
+    """Raise ConfigError for the first number, or true or false, that is none; and for another Scrapy."""
+    resources.check()
+    if settings.get("SITE_SEED_TOPIC") is None:
+        raise ConfigError(
+            "The settings of site_spider are missing in this project: add "
+            'ADDONS = {"site_spider.Addon": 300} to its settings.py.'
+        )
+    for name in dir(default_settings):
+        default = getattr(default_settings, name) if name.isupper() else None
+        # only these are read: reading a deprecated setting warns
+        if isinstance(default, bool | int | float) and settings.get(name) is not None:
+            _check(settings, name, default)
+    for code in options.names(settings, "RETRY_HTTP_CODES"):
+        options.integer({"RETRY_HTTP_CODES": code}, "RETRY_HTTP_CODES", 100, 599)
+
+
+def _check(settings: SettingsView, name: str, default: float) -> None:
+    if isinstance(default, bool):
+        options.boolean(settings, name)
+        return
+    if name == "TELNETCONSOLE_ENABLED":  # true or false, but 1 by default
+        return
+    lowest = _LOWEST if name in _MAY_BE_NEGATIVE else 0
+    if isinstance(default, int) and not name.endswith(("_TIMEOUT", "_DELAY", "_INTERVAL")):
+        options.integer(settings, name, lowest)
+    else:
+        options.seconds(settings, name, lowest)
+
+
+# --- spider settings -------------------------------------------------------------------------------------
+# The custom_settings of a spider, over the parts of this project.
+#
+# Scrapy takes a dict of custom_settings in the place of the one that was there: a spider with a pipeline of
+# its own would have none that writes results, and one with a middleware of its own no retries.
+
+
+_NAME = "custom_settings"
+MERGED = ("ITEM_PIPELINES", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS", "DOWNLOAD_HANDLERS")
+
+
+def custom_settings_of_file(path: Path) -> dict[str, Any] | None:
+    """The custom_settings of a spider as its file says them, without the 0.2 s of CPU that loading it takes.
+
+    None where only Python can tell: they are no literals, or several spiders have some.
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(path.read_bytes())))
+        [value] = [
+            node.value
+            for node in nodes
+            if isinstance(node, ast.AnnAssign | ast.Assign) and _NAME in map(_name, _targets(node))
+        ]
+        found = None if value is None else ast.literal_eval(value)
+    except (OSError, SyntaxError, ValueError, TypeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _targets(node: ast.AnnAssign | ast.Assign) -> list[ast.expr]:
+    return [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+
+
+def _name(target: ast.expr) -> str:
+    return (
+        target.id
+        if isinstance(target, ast.Name)
+        else target.attr
+        if isinstance(target, ast.Attribute)
+        else ""
+    )
+
+
+def apply_custom_settings(settings: BaseSettings, custom: Mapping[str, Any]) -> None:
+    """Set them; dicts of components add to those that are there, and None takes one out."""
+    merged = {
+        name: {**settings.getdict(name), **custom[name]}
+        for name in MERGED
+        if isinstance(custom.get(name), Mapping)
+    }
+    settings.setdict({**custom, **merged}, priority="spider")
+
+
+# --- redaction -------------------------------------------------------------------------------------------
+# Removes secrets of the settings from every log record.
+#
+# Scrapy replaces its handler more than once, so the records themselves are looked at. One without a secret
+# stays as it is.
+
+
+_formatter = logging.Formatter()
+
+
+class RedactingFactory:
+    """Makes records as another factory does, without the secrets."""
+
+    def __init__(self, inner: Callable[..., logging.LogRecord], redaction: Redaction) -> None:
+        self.inner, self._redaction = inner, redaction
+
+    def __call__(self, *args: Any, **more: Any) -> logging.LogRecord:
+        """As logging asks."""
+        record = self.inner(*args, **more)
+        self._redact_message(record)
+        if record.exc_info and record.exc_info[0] is not None:
+            record.exc_text = self._redaction(_formatter.formatException(record.exc_info))
+        return record
+
+    def _redact_message(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except Exception:  # noqa: BLE001 - logging says itself what is wrong with it
+            return
+        redacted = self._redaction(message)
+        if redacted != message:
+            record.msg, record.args = redacted, None
+
+
+def redact_logs(settings: BaseSettings) -> Redaction:
+    """From now on no record has a secret of these settings; returns what does it, for other texts."""
+    redaction = Redaction(secrets_of(settings))
+    inner = logging.getLogRecordFactory()
+    while isinstance(inner, RedactingFactory):
+        inner = inner.inner
+    logging.setLogRecordFactory(RedactingFactory(inner, redaction))
+    return redaction

@@ -2,34 +2,191 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, NoReturn, cast
 
+from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.exceptions import CloseSpider
+from scrapy.settings import BaseSettings
 
-from site_spider.contracts.seed_log import LogName, Producer, SeedLog
+from site_spider import options
+from site_spider.contracts.seed_log import LogName, Partition, Producer, SeedLog
 from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.download.bodies import Bodies
+from site_spider.engine.background import Background
+from site_spider.errors import ConfigError
+from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.scheduler import Dispatcher, Queues
+from site_spider.frontier.waiter import TaskFlow, TaskRates, Waiter
 from site_spider.frontier.waiting_room import WaitingRoom
-from site_spider.intake.intake import Handover, Intake
-from site_spider.intake.room import BackPressure
+from site_spider.intake.intake import Handover, Intake, LoopCalls
+from site_spider.intake.room import BackPressure, PollRoom
 from site_spider.intake.seed_queue import TopicPartitions
 from site_spider.intake.seeds import Seeds
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
+from site_spider.observe.frontier_socket import FrontierServer
+from site_spider.observe.identity import statistics_id
 from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
-from site_spider.observe.snapshot import Watched
+from site_spider.observe.snapshot import MOMENTS, Watched
+from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic
+from site_spider.options import SettingsView
 from site_spider.results.commits import Commits
+from site_spider.results.delivery import Delivery
 from site_spider.results.failures import Mishaps
 from site_spider.results.results import Results, Sinks
-from site_spider.service.config import ServiceSettings
-from site_spider.service.observers import Observers
+from site_spider.secrets import Redaction, secrets_of
+from site_spider.service import exit_code
+from site_spider.service.config import KAFKA, STATS_TO, ServiceSettings, guard_of
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
-from site_spider.tasks.ends import TaskEnds
-from site_spider.tasks.tasks import Tasks
+from site_spider.tasks import webhook
+from site_spider.tasks.board import Board, BrokerClock, TimeLimits
+from site_spider.tasks.control import Control, ControlFollower
+from site_spider.tasks.control_log import Endings
+from site_spider.tasks.ends import Notices, OverTasks, TaskEnds, Tracker
+from site_spider.tasks.follower import BadRecords, Follower, TaskTopics
+from site_spider.tasks.moving import Leaving, Parking
+from site_spider.tasks.page_counts import PageLog
+from site_spider.tasks.rates import GroupRates, KnownTasks, Overtaking, Send, Window
+from site_spider.tasks.states import TaskStates
+from site_spider.tasks.tasks import ReturnWatch, TaskGate, Tasks, Teller, process_name
+from site_spider.text import for_log
+
+# --- ending ----------------------------------------------------------------------------------------------
+# How a crawl that cannot start or go on ends: the exit code, and the reason in the log.
+
+
+logger = logging.getLogger(__name__)
+
+
+class Ending:
+    """Of one crawl. On the event loop's thread only."""
+
+    def __init__(self, crawler: Crawler, leave_at_once: Callable[[], None]) -> None:
+        self.background = Background.for_crawler(crawler, self.fail)
+        self.is_death = False  # by an error of our own: some seed may be at fault
+        self._leave_at_once = leave_at_once  # ends the process, where it is ours
+        self._crawler = crawler
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 until something went wrong."""
+        return getattr(self._crawler.spider, "exit_code", 0)
+
+    def refuse_to_start(self, error: Exception) -> NoReturn:
+        """Say why, in one line if a setting or a server is to blame, and close.
+
+        For handlers of spider_opened. A crawl that has failed meanwhile is closing: what the start then does
+        not find is no reason of its own.
+        """
+        if self._closing is not None:
+            raise CloseSpider("failed") from error
+        code = exit_code.of(error, exit_code.SETUP)
+        reason = repr(error) if code == exit_code.SETUP else str(error)
+        logger.error("Cannot start: %s", reason, exc_info=error if code == exit_code.SETUP else None)
+        if self._crawler.settings.get("LOG_FILE"):
+            # for whoever started it: the log is elsewhere
+            shown = Redaction(secrets_of(self._crawler.settings))(f"Cannot start: {reason}")
+            print(for_log(shown, one_line=True), file=sys.stderr)
+        self._set_exit_code(code)
+        raise CloseSpider("cannot_start")
+
+    def fail(self, error: BaseException) -> None:
+        """The crawl cannot go on: close it, with an exit code that has it started again."""
+        code = exit_code.of(error, exit_code.SOFTWARE)
+        if code == exit_code.SOFTWARE:
+            logger.error("The crawl cannot go on: %r", error, exc_info=error)
+            self.is_death = True
+        else:
+            logger.error("The crawl cannot go on: %s", error)
+        if self._closing is None:
+            self._set_exit_code(code)
+            self._closing = self.background.start(self._close(), "closing")
+
+    async def _close(self) -> None:
+        try:
+            await self._crawler.engine.close_spider_async(reason="failed")
+        except Exception:
+            logger.exception("The crawl could not be closed in order")
+            self._leave_at_once()
+
+    def _set_exit_code(self, code: int) -> None:
+        assert self._crawler.spider is not None
+        self._crawler.spider.exit_code = code  # type: ignore[attr-defined]
+
+
+# --- observers -------------------------------------------------------------------------------------------
+# What shows a crawl to others: statistics and the socket of `scrapy frontier`.
+
+
+_WHEN = "SITE_STATS_WHEN"
+_ALWAYS = frozenset({"interval", "close"})  # for the topic: a console shows each process, and its end
+
+
+class Observers:
+    """All of them take their numbers from `observe.snapshot`. None holds up the crawl."""
+
+    def __init__(
+        self,
+        watched: Watched,
+        measurements: Measurements,
+        stores: Sequence[StatisticsStore],
+        log: SeedLog,
+        log_name: LogName,
+        config: ServiceSettings,
+        ending: Ending,
+    ) -> None:
+        settings = watched.crawler.settings
+        self._watched = watched
+        self._log = measurements.log
+        # made as a sink is, but by another class method: nothing else differs
+        deliveries = [Delivery(cast(Sink, store)) for store in stores]
+        plan = statistics_plan(settings, statistics_id(settings, watched.identity))
+        topic = StatsTopic(log, config.stats_topic)
+        self._statistics = Statistics(watched, deliveries, topic, plan, ending.background)
+        has_socket = options.boolean(settings, "SITE_FRONTIER_SOCKET")
+        self._server = FrontierServer(watched, measurements.measured, log_name) if has_socket else None
+
+    async def open(self) -> None:
+        """Show from now on."""
+        self._log.open()
+        self._watched.loop_lag.start()
+        self._statistics.start()
+        if self._server is not None:
+            await self._server.open()
+
+    async def close(self) -> None:
+        """Write the last statistics, and show nothing any more."""
+        if self._server is not None:
+            await self._server.close()
+        await self._statistics.close()
+        self._watched.loop_lag.stop()
+        self._log.close()
+
+
+def statistics_plan(settings: SettingsView, own_id: str) -> StatisticsPlan:
+    """What SITE_STATS_* say. Raises ConfigError."""
+    moments = frozenset(options.names(settings, _WHEN))
+    if not moments or not moments.issubset(MOMENTS):
+        raise ConfigError(
+            f"{_WHEN} is {settings.get(_WHEN)!r}, but must name one or several of {', '.join(MOMENTS)}."
+        )
+    has_topic = KAFKA in options.names(settings, STATS_TO)
+    return StatisticsPlan(
+        own_id,
+        options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1),
+        moments,
+        _ALWAYS | moments if has_topic else _ALWAYS,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +232,122 @@ class Stores:
     statistics: Sequence[StatisticsStore]
     sources: SourceFolder
     obeys_robots: bool  # where no source says otherwise
+
+
+# --- task wiring -----------------------------------------------------------------------------------------
+# Builds the parts of tasks: what they need of others is named in two steps, as these are made.
+
+
+class TaskRecords(NamedTuple):
+    """What is known of tasks, and told of them."""
+
+    topics: TaskTopics
+    board: Board
+    states: TaskStates
+    parking: Parking
+    control: Control
+    highs: Control | None  # None: the end of tasks is not told
+    pages: PageLog
+    clock: BrokerClock
+    producer: Producer
+    background: Background
+    send: Send  # to the task topic
+    count_in_stats: Callable[[str], None]
+
+
+def build_records(
+    config: ServiceSettings,
+    log: SeedLog,
+    producer: Producer,
+    tell: LoopCalls,
+    background: Background,
+    count: Callable[[str], None],
+) -> TaskRecords:
+    """The first step, before there is a frontier."""
+    topics, board, endings = config.task_topics, Board(), Endings()
+    send = partial(producer.send, topics.tasks)
+    states = TaskStates(board, process_name(), send, background)
+    follower = ControlFollower(log, topics.control, endings, tell, count)
+    control = Control(producer, topics.control, states.process, endings, follower, background)
+    highs = control if config.tells_ends else None
+    parking = Parking(producer, topics, states, background, highs)
+    pages = PageLog(log, producer, topics.pages, background)
+    clock = BrokerClock(log, producer, topics.clock)
+    return TaskRecords(
+        topics, board, states, parking, control, highs, pages, clock, producer, background, send, count
+    )
+
+
+def shares(records: TaskRecords, frontier: Frontier[Waiter]) -> bool:
+    """Whether there are tasks that share what is polled: here, declared, or named by a producer."""
+    return (
+        frontier.has_flow(lambda flow: isinstance(flow, TaskFlow) and flow.task_id is not None)
+        or records.board.has_running()
+        or records.control.endings.have_seeds()
+    )
+
+
+def build_gate(records: TaskRecords, queues: Queues, leaving: Leaving) -> TaskGate:
+    """The second: what lets seeds, links and requests begin."""
+    return TaskGate(records.states, queues, leaving, records.background)
+
+
+def build_overtaking(
+    records: TaskRecords,
+    config: ServiceSettings,
+    poll_room: PollRoom,
+    may_poll: Callable[[], bool],
+    queues: Queues,
+    completion: Completion,
+    log: SeedLog,
+) -> Overtaking | None:
+    """None with exactly-once: a seed that leaves would not be part of a transaction."""
+    if config.exactly_once:
+        return None
+    window = Window(poll_room.is_full, may_poll)
+    known = KnownTasks(records.board, records.control.endings, records.highs)
+    group, producer = config.consumer_group, records.producer
+    return Overtaking(window, known, queues, completion, log, group, producer, records.background)
+
+
+def build_tasks(
+    records: TaskRecords,
+    gate: TaskGate,
+    log: SeedLog,
+    partitions: Callable[[], Collection[Partition]],
+    tell: LoopCalls,
+    rates: TaskRates,
+    overtaking: Overtaking | None,
+) -> Tasks:
+    """All of it, to be opened and driven."""
+    topics, board = records.topics, records.board
+    watch = ReturnWatch(log, topics, board, partitions, records.control.endings, records.background)
+    group_rates = GroupRates(board, rates, records.states.process, records.send)
+    has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
+    limits = TimeLimits(board, records.clock, topics.tasks, records.producer, has_first, records.background)
+    follower = partial(Follower, log, topics.tasks, board, tell, count=records.count_in_stats)
+    return Tasks(records.states, records.parking, gate, watch, limits, group_rates, overtaking, follower)
+
+
+# --- task ends -------------------------------------------------------------------------------------------
+# Builds the parts that find and tell the end of tasks.
+
+
+def build_ends(
+    settings: BaseSettings,
+    config: ServiceSettings,
+    records: TaskRecords,
+    log: SeedLog,
+    producer: Producer,
+    tracker: Tracker,
+    partitions: Callable[[], Collection[Partition]],
+) -> TaskEnds:
+    """Not started; `partitions` are those of this process. Raises ConfigError."""
+    has_first = lambda: Partition(config.tiers.main, 0) in partitions()  # noqa: E731
+    topics, board, control, background = records.topics, records.board, records.control, records.background
+    pages = BadRecords(topics.pages, records.count_in_stats)
+    teller = Teller(log, producer, topics, control, board.end_of, has_first, background, pages)
+    over = OverTasks(log, producer, topics, board, control, has_first, background)
+    secret = webhook.secret_of(config.spill_keys)
+    notices = Notices(board, control, secret, guard_of(settings), has_first, background)
+    return TaskEnds(control, tracker, teller, over, notices, is_on=config.tells_ends)

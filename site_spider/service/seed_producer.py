@@ -17,7 +17,7 @@ from site_spider.contracts.seed_log import MessagePlace
 from site_spider.errors import ConfigError
 from site_spider.observe.progress import LagGate, group_gate
 from site_spider.seed.seed import seed_message
-from site_spider.service import plugins
+from site_spider.service import config
 from site_spider.service.config import check_ends_are_told
 from site_spider.service.environment import apply_environment
 from site_spider.tasks.control_log import TaskProducer
@@ -62,7 +62,7 @@ class SeedProducer:
         self._closes = closes_task
         self._under_way: deque[tuple[int, Future[MessagePlace]]] = deque()
         self._bytes = 0
-        self._log = plugins.seed_log(known)
+        self._log = config.seed_log(known)
         self._log.check(_CHECK_SECONDS)
         self._producer = self._log.producer()
         self._task = (

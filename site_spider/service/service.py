@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
-from scrapy import signals
+from scrapy import Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.defer import maybe_deferred_to_future
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.contracts.seed_log import name_of
 from site_spider.download import names
 from site_spider.download.names import guard_reactor
@@ -29,27 +31,152 @@ from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
 from site_spider.outage import Outage, until_there
-from site_spider.service import exit_code, plugins
-from site_spider.service.announcement import (
-    say_idle_processes,
-    say_starts_without_seeds,
-    say_what_has_no_effect,
-    where_results_go,
-)
+from site_spider.service import config as plugins
+from site_spider.service import exit_code
 from site_spider.service.check import check_rights
 from site_spider.service.config import ServiceSettings
-from site_spider.service.ending import Ending
-from site_spider.service.parts import Parts, Stores
-from site_spider.service.process_metrics import ProcessMetrics
-from site_spider.service.stop import Stop
-from site_spider.service.ticker import tick
-from site_spider.service.watchdog import Watchdog
+from site_spider.service.log_lines import is_first_process, processes_of
+from site_spider.service.metrics import ProcessMetrics
+from site_spider.service.parts import Ending, Parts, Stores
+from site_spider.service.stop import Stop, Watchdog
 from site_spider.service.wiring import build
-from site_spider.service.workers import start_workers
 from site_spider.sources.library import SourceFolder
 from site_spider.text import up_to
 
+# --- announcement ----------------------------------------------------------------------------------------
+# What is said at the start of a crawl: where results go, and what has no effect though it was asked for.
+
+
 logger = logging.getLogger(__name__)
+
+_PLACES: Final = {
+    "local": "SITE_DATA_DIR",
+    "elasticsearch": "SITE_RESULTS_INDEX",
+    "hbase": "SITE_HBASE_TABLE",
+    "kafka": "SITE_RESULTS_TOPIC",
+}
+_WITHOUT_EFFECT: Final = (
+    "JOBDIR",
+    "SCHEDULER_PRIORITY_QUEUE",
+    "SCHEDULER_MEMORY_QUEUE",
+    "SCHEDULER_DISK_QUEUE",
+)
+_STARTS: Final = ("start_urls", "start_requests", "sitemap_urls")  # of a spider
+
+
+def where_results_go(settings: BaseSettings) -> str:
+    """Each sink, and which index, table, topic or folder of it."""
+    names = options.names(settings, "SITE_SINKS")
+    return ", ".join(f"{name} ({settings.get(_PLACES[name])})" if name in _PLACES else name for name in names)
+
+
+def say_what_has_no_effect(settings: BaseSettings) -> None:
+    """One line for settings of Scrapy that seeds do not go by."""
+    given = [
+        name
+        for name in _WITHOUT_EFFECT
+        if (settings.getpriority(name) or 0) > SETTINGS_PRIORITIES["default"] and settings.get(name)
+    ]
+    if given and is_first_process():
+        logger.warning(
+            "%s: no effect on seeds, which wait in queues of this project and are kept by the seed log. "
+            "Remove it from the settings.",
+            ", ".join(given),
+        )
+
+
+def say_starts_without_seeds(spider: Spider) -> None:
+    """One line for what a spider would begin with in Scrapy, and has no effect here or less than there."""
+    if not is_first_process():
+        return
+    if not _begins_with_seeds(type(spider)):
+        logger.warning(
+            "start of spider %s: each process fetches what it yields at each start, beside the seeds and "
+            "without their promise; items that it yields are dropped. Produce seeds instead: "
+            "scrapy seed --spider %s",
+            spider.name,
+            spider.name,
+        )
+    elif given := [name for name in _STARTS if getattr(spider, name, None)]:
+        logger.warning(
+            "%s of spider %s: no effect, as it begins with seeds alone. Produce these URLs with "
+            "`scrapy seed --spider %s`, and remove %s from the spider.",
+            ", ".join(given),
+            spider.name,
+            spider.name,
+            "it" if len(given) == 1 else "them",
+        )
+
+
+def _begins_with_seeds(spider: type[Spider]) -> bool:
+    """Whether `start` is that of the class which takes seeds, and nobody's own."""
+    owner = next(kind for kind in spider.__mro__ if "start" in vars(kind))
+    return "takes_seeds" in vars(owner)
+
+
+def say_idle_processes(topics: Sequence[str], partitions: int) -> None:
+    """One line where crawl_spider.sh runs more processes than the topic has partitions."""
+    processes = processes_of()
+    if 0 < partitions < processes and is_first_process():
+        logger.warning(
+            "%s %s for %d processes, and a partition belongs to one process: %d of them have "
+            "nothing to do. Add partitions to the topic, or start fewer processes with -n.",
+            f"Topic {topics[0]} has" if len(topics) == 1 else f"Topics {', '.join(topics)} have",
+            "1 partition" if partitions == 1 else f"{partitions} partitions",
+            processes,
+            processes - partitions,
+        )
+
+
+# --- ticker ----------------------------------------------------------------------------------------------
+# Runs the periodic work of a crawl on the event loop.
+
+
+_LOOK_SECONDS = 0.25
+_COMMIT_SECONDS = 0.1  # how often the intake is told what is safe to commit
+_COMMIT_SHARE = 0.05  # of the loop's time for that: with many seeds in flight it takes some milliseconds
+
+
+async def tick(
+    looks: Sequence[Callable[[], None]],
+    look_at_queues: Callable[[], Awaitable[None]],
+    commit: Callable[[], None],
+) -> None:
+    """Call all of them until cancelled: `commit` often, as far as it is quick, and the others less often."""
+    look_at = 0.0
+    while True:
+        now = runtime.perf_counter()
+        if is_time := now >= look_at:
+            look_at = now + _LOOK_SECONDS
+            for look in looks:
+                look()
+        began = runtime.perf_counter()
+        commit()
+        spent = runtime.perf_counter() - began
+        if is_time:
+            await look_at_queues()
+        await asyncio.sleep(max(_COMMIT_SECONDS, spent / _COMMIT_SHARE))
+
+
+# --- workers ---------------------------------------------------------------------------------------------
+# Starts the threads of `asyncio.to_thread` with the crawl.
+#
+# A stop needs some of them, and a process at its limit of threads could not start them then.
+
+
+_COUNT = min(32, (os.cpu_count() or 1) + 4)  # as asyncio has by itself
+_START_SECONDS = 10.0
+
+
+async def start_workers() -> None:
+    """Give the running loop its threads. Raises RuntimeError when not one can be started."""
+    loop = asyncio.get_running_loop()
+    workers = runtime.ThreadPoolExecutor(_COUNT, thread_name_prefix="site-worker")
+    all_there = runtime.Barrier(_COUNT)
+    started = [loop.run_in_executor(workers, all_there.wait, _START_SECONDS) for _ in range(_COUNT)]
+    await asyncio.gather(*started)
+    loop.set_default_executor(workers)
+
 
 _LONGEST_KEPT_SECONDS = 10.0  # of the grace, for sinks and commit
 

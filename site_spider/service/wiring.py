@@ -51,13 +51,20 @@ from site_spider.results.pipeline import Callbacks
 from site_spider.results.results import DeadLetters, DocumentForm, Results, Sinks
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import SEED_HEADERS, ServiceSettings
-from site_spider.service.ending import Ending
 from site_spider.service.log_lines import slot_name
-from site_spider.service.observers import Observers
-from site_spider.service.parts import Parts, Stores
+from site_spider.service.parts import (
+    Ending,
+    Observers,
+    Parts,
+    Stores,
+    build_ends,
+    build_gate,
+    build_overtaking,
+    build_records,
+    build_tasks,
+    shares,
+)
 from site_spider.service.stop import Stop
-from site_spider.service.task_ends import build_ends
-from site_spider.service.task_wiring import build_gate, build_overtaking, build_records, build_tasks, shares
 from site_spider.sources.extractor import Extractor
 from site_spider.tasks.ends import Tracker
 from site_spider.tasks.moving import Leaving

@@ -39,10 +39,12 @@ from site_spider.results.document import Result, page_of
 from site_spider.results.pipeline import gives_page_result
 from site_spider.results.results import describe_host, describe_job
 from site_spider.service import addon
-from site_spider.service.environment import apply_environment
-from site_spider.service.scrapy_settings import check_scrapy_settings
-from site_spider.service.setting_names import check_names
-from site_spider.service.spider_settings import apply_custom_settings
+from site_spider.service.environment import (
+    apply_custom_settings,
+    apply_environment,
+    check_names,
+    check_scrapy_settings,
+)
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.sources.library import SourceFolder

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from site_spider.command_line import module_of
-from site_spider.service.spider_settings import custom_settings_of_file
+from site_spider.service.environment import custom_settings_of_file
 
 _START = """
 import sys

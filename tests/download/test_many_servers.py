@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from scrapy.settings import Settings
 
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 from tests.in_process.engine import lag, produce, settings_for
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from typing import Any
 from scrapy.settings import Settings
 
 from site_spider.errors import TopicMissing
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 from tests.hostile.raw_site import raw_site
 
 ROOT = Path(__file__).resolve().parents[2]

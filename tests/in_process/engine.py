@@ -18,7 +18,7 @@ from scrapy.settings import Settings
 
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.errors import TopicMissing
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import virtual_time

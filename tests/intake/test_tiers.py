@@ -19,7 +19,7 @@ from scrapy.http import Response
 
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters.replay import Replay
-from site_spider.service import plugins
+from site_spider.service import config
 from site_spider.service.service import SeedService
 from tests.contracts.seed_logs import make_kafka_topic
 from tests.in_process import engine
@@ -69,7 +69,7 @@ def test_an_urgent_seed_does_not_wait_for_the_backlog_of_a_lower_tier(
     tmp_path: Path, tiers: dict[str, Any]
 ) -> None:
     """On a host that the backlog keeps busy; and the lower tier goes on meanwhile and afterwards."""
-    log = plugins.seed_log(settings_for(tmp_path, **tiers))
+    log = config.seed_log(settings_for(tmp_path, **tiers))
     urgent, bulk = (tier.split(":")[0] for tier in tiers["SITE_SEED_TOPICS"].split(","))
     paths = [f"/bulk/{number}" for number in range(BACKLOG)]
     produce(log, bulk, paths)
@@ -102,7 +102,7 @@ def test_an_urgent_seed_does_not_wait_for_the_backlog_of_a_lower_tier(
 def test_seeds_of_a_tier_that_do_not_end_leave_room_for_another(tmp_path: Path) -> None:
     """All that may be in flight would be theirs, for as long as their site hangs."""
     settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1"}
-    log = plugins.seed_log(settings_for(tmp_path))
+    log = config.seed_log(settings_for(tmp_path))
     paths = [f"/bulk/{number}" for number in range(1_000)]
     produce(log, "bulk", paths)
     hanging, answered = asyncio.Event(), 0
@@ -141,7 +141,7 @@ def engine_seeds(crawler: Crawler) -> int:
 def test_a_lower_tier_does_not_starve(tmp_path: Path) -> None:
     """It has its part of the downloads while the higher one has a backlog."""
     settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1"}
-    log = plugins.seed_log(settings_for(tmp_path))
+    log = config.seed_log(settings_for(tmp_path))
     counts = {"urgent": 0, "bulk": 0}
     for topic in counts:
         produce(log, topic, [f"/{topic}/{number}" for number in range(6_000)])
@@ -160,7 +160,7 @@ def test_a_lower_tier_does_not_starve(tmp_path: Path) -> None:
 def test_links_are_spilled_to_the_topic_of_their_seed(tmp_path: Path) -> None:
     """What a bulk seed finds is bulk."""
     settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1", "SITE_LINKS_TO": "kafka"}
-    log = plugins.seed_log(settings_for(tmp_path))
+    log = config.seed_log(settings_for(tmp_path))
     engine.ANSWERS["/root"] = lambda request: page(request, "<a href=/leaf>x</a>")
     producer = log.producer()
     producer.send("bulk", b"k", b'{"url": "http://host.test/root"}')
@@ -180,7 +180,7 @@ def test_links_are_spilled_to_the_topic_of_their_seed(tmp_path: Path) -> None:
 def test_a_dead_letter_of_any_tier_goes_back_to_its_own(tmp_path: Path) -> None:
     """All tiers share the topic of dead letters."""
     settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1"}
-    log = plugins.seed_log(settings_for(tmp_path))
+    log = config.seed_log(settings_for(tmp_path))
     producer = log.producer()
     for topic in ("urgent", "bulk"):
         producer.send(topic, b"k", b"no seed of %s" % topic.encode())

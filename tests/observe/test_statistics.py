@@ -33,7 +33,7 @@ from site_spider.observe.counters import (
 from site_spider.observe.identity import Identity, statistics_id
 from site_spider.observe.snapshot import without_names
 from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES, bounded
-from site_spider.service import observers, plugins
+from site_spider.service import config, parts
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, page, settings_for
@@ -219,7 +219,7 @@ def test_documents_are_written_at_the_moments_that_are_named(
 @pytest.mark.parametrize("when", ["", "never", "interval,sometimes"])
 def test_a_moment_that_there_is_not_is_refused(when: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"SITE_STATS_WHEN .* interval, idle, close"):
-        observers.statistics_plan(settings_for(tmp_path, SITE_STATS_WHEN=when), "id")
+        parts.statistics_plan(settings_for(tmp_path, SITE_STATS_WHEN=when), "id")
 
 
 def test_stores_are_those_that_are_named(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_stores_are_those_that_are_named(tmp_path: Path) -> None:
 
     def names(**settings: Any) -> list[str]:
         made = settings_for(tmp_path, **settings)
-        return [store.name for store in plugins.statistics_stores(made)]
+        return [store.name for store in config.statistics_stores(made)]
 
     elasticsearch, kafka = {"SITE_ELASTICSEARCH_HOSTS": "http://127.0.0.1:9"}, {"SITE_KAFKA_BROKERS": "h:1"}
     assert names(SITE_ELASTICSEARCH_HOSTS="") == ["local"]
@@ -249,7 +249,7 @@ def test_stores_are_those_that_are_named(tmp_path: Path) -> None:
 )
 def test_a_store_that_cannot_be_is_refused(tmp_path: Path, to: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        plugins.statistics_stores(settings_for(tmp_path, SITE_STATS_TO=to, SITE_REDIS_URL=""))
+        config.statistics_stores(settings_for(tmp_path, SITE_STATS_TO=to, SITE_REDIS_URL=""))
 
 
 # --- the id --------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from docs.examples.warc_sink import WarcSink
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results.document import Result
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.contracts.warc_results import WarcRecord, WarcResults, records_of
 from tests.in_process import engine

@@ -10,13 +10,13 @@ from scrapy.settings import Settings
 from scrapy.spiders import SitemapSpider
 
 from site_spider import SeedSpider
-from site_spider.service.announcement import (
+from site_spider.service.log_lines import PROCESSES, SLOT
+from site_spider.service.service import (
     say_idle_processes,
     say_starts_without_seeds,
     say_what_has_no_effect,
     where_results_go,
 )
-from site_spider.service.log_lines import PROCESSES, SLOT
 
 
 def settings(**given: Any) -> Settings:

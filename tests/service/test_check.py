@@ -13,7 +13,7 @@ from site_spider import Addon, SeedSpider
 from site_spider.contracts.seed_log import Granted, Right
 from site_spider.errors import LogUnavailable
 from site_spider.secrets import masked
-from site_spider.service import addon, plugins
+from site_spider.service import addon, config
 from site_spider.service.check import examine, origins
 
 
@@ -109,7 +109,7 @@ class Log:
 
 
 def examined(monkeypatch: pytest.MonkeyPatch, log: Log, folder: Path) -> dict[str, tuple[str, int]]:
-    monkeypatch.setattr(plugins, "seed_log", lambda _settings: log)
+    monkeypatch.setattr(config, "seed_log", lambda _settings: log)
     made = settings(SITE_KAFKA_BROKERS="kafka:9092", SITE_DATA_DIR=str(folder))
     return {found.what: (found.says, found.code) for found in examine(made, SeedSpider)}
 

@@ -9,7 +9,7 @@ import pytest
 from scrapy.settings import Settings
 
 from site_spider.engine import scrapy_parts
-from site_spider.service.redaction import redact_logs
+from site_spider.service.environment import redact_logs
 
 SECRET = "m4rk3d-s3cr3t"
 logger = logging.getLogger(__name__)

@@ -9,9 +9,7 @@ from scrapy.settings import Settings
 
 from site_spider.errors import ConfigError
 from site_spider.secrets import secrets_of
-from site_spider.service.environment import apply_environment
-from site_spider.service.secret_files import SECRETS
-from site_spider.service.setting_names import check_names
+from site_spider.service.environment import SECRETS, apply_environment, check_names
 
 
 def settings_of(environ: dict[str, str], **cmdline: str) -> Settings:

@@ -9,7 +9,7 @@ import pytest
 from scrapy.settings import Settings
 
 from site_spider.errors import ConfigError
-from site_spider.service.setting_names import check_names
+from site_spider.service.environment import check_names
 
 
 class OwnSink:

@@ -15,7 +15,7 @@ from scrapy.crawler import Crawler
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import MessagePlace, SeedLog
-from site_spider.service import plugins
+from site_spider.service import config
 from site_spider.tasks import board
 from site_spider.tasks.board import BrokerClock, passed
 from site_spider.tasks.record import NO_TIMES, NOTHING, Task, TaskTimes, changed, declared, phase_of
@@ -140,6 +140,6 @@ def test_a_topic_that_the_server_does_not_date_is_said_once(
 @pytest.mark.servers
 def test_kafka_tells_its_time(kafka_brokers: str, caplog: pytest.LogCaptureFixture) -> None:
     settings = settings_for(Path("unused"), SITE_KAFKA_BROKERS=kafka_brokers)
-    with closing(plugins.seed_log(settings)) as log, caplog.at_level(logging.WARNING):
+    with closing(config.seed_log(settings)) as log, caplog.at_level(logging.WARNING):
         assert abs(measured(log, f"clock-{uuid.uuid4().hex}").ahead_seconds) < 2
     assert not caplog.records

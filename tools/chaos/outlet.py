@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from site_spider.contracts.sink import ResultReader
 from site_spider.errors import TopicMissing
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 from tools.deployment.deployment import Deployment
 
 

@@ -22,7 +22,7 @@ from site_spider.adapters.elasticsearch.client import ElasticsearchOptions
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.contracts.sink import ResultReader
 from site_spider.errors import LogUnavailable, TopicMissing
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "task_shell" / "crawl_spider.sh"

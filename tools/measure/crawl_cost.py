@@ -33,7 +33,7 @@ from scrapy.linkextractors import LinkExtractor
 from scrapy.settings import Settings
 
 from site_spider.contracts.sink import ACKNOWLEDGED, Record, Verdict
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 

@@ -35,7 +35,7 @@ from urllib.parse import urlsplit
 
 from scrapy.settings import Settings
 
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 from tools.site.exchange import host_name
 from tools.site.handle import ROOT, Site
 

@@ -19,7 +19,7 @@ from site_spider.ledger import metadata as commit_metadata
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.metadata import Ahead, Suspicion
 from site_spider.seed.seed import parse_seed
-from site_spider.service import plugins as parts
+from site_spider.service import config as parts
 from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page, produce, settings_for
