@@ -50,8 +50,6 @@ SET_FROM_OUTSIDE = {
     "intake/intake.py": {"request": _REQUEST},
     "results/pipeline.py": {"request": _REQUEST, "job": _RECORDS, "callback": "marked, as a decorator does"},
     "frontier/spill.py": {"root": _RECORDS, "job": _RECORDS},
-    "ledger/completion.py": {"root": _RECORDS, "job": _RECORDS},
-    "ledger/ledger.py": {"entry": _RECORDS, "books": _RECORDS},
     "page/decode.py": {"decoder": "Python's decoders change how they take errors only so"},
     "results/results.py": {"job.root": _RECORDS, "result": _RESULT, "job": _RECORDS},
     "results/failures.py": {"job": _RECORDS},

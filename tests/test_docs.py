@@ -308,7 +308,10 @@ def test_replay_and_repeat_are_two_words() -> None:
         if re.search(r"replay", path.read_text(encoding="utf-8"), re.IGNORECASE)
     }
     folders = ("dead_letters/", "console/")
-    assert {name for name in found if not name.startswith(folders)} == {"commands/dead_letters.py"}
+    assert {name for name in found if not name.startswith(folders)} <= {
+        "commands/dead_letters.py",
+        "commands/console.py",
+    }
 
 
 def test_every_field_of_a_document_is_described() -> None:

@@ -14,7 +14,6 @@ from site_spider.commands.site_command import SiteCommand
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.console.web.guard import Listening
-from site_spider.console.web.server import LettersAtHand
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters.replay import topic_of
 from site_spider.service import config
@@ -77,7 +76,7 @@ class Command(SiteCommand):
 
     async def _serve(self, log: SeedLog, listening: Listening, opts: argparse.Namespace) -> None:
         # aiohttp and Jinja2 for this command alone: Scrapy imports all commands at the start of each
-        from site_spider.console.web.server import application, serve  # noqa: PLC0415
+        from site_spider.console.web.server import LettersAtHand, application, serve  # noqa: PLC0415
 
         watch = fleet_watch(self.options, log, opts)
         topics = TaskTopics.read(self.options)

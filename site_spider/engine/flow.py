@@ -107,9 +107,9 @@ class QuickSignals(SignalManager):
         receivers = list(dispatcher.liveReceivers(dispatcher.getAllReceivers(self.sender, signal)))
         if any(map(inspect.iscoroutinefunction, receivers)):
             return await super().send_catch_log_async(signal, **kwargs)
-        return [(receiver, await self._call(receiver, signal, kwargs)) for receiver in receivers]
+        return [(receiver, await self._answer(receiver, signal, kwargs)) for receiver in receivers]
 
-    async def _call(self, receiver: Any, signal: Any, arguments: dict[str, Any]) -> Any:
+    async def _answer(self, receiver: Any, signal: Any, arguments: dict[str, Any]) -> Any:
         try:
             result = robustApply(receiver, signal=signal, sender=self.sender, **arguments)
             return result if result is None else await ensure_awaitable(result)

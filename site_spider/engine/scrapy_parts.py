@@ -255,7 +255,7 @@ _PACKAGE: Final = Path(__file__).parents[1]
 _CALLERS: Final = (
     f"{Path(scrapy.__file__).parent}/",
     f"{_PACKAGE}/engine/",
-    f"{_PACKAGE}/results/callbacks.py",
+    f"{_PACKAGE}/results/pipeline.py",
 )
 
 
