@@ -5,7 +5,9 @@ Theory of operation. One log orders all records of a task. A *position* is the o
 - `Producing`: a producer begins to send seeds of the task, or has sent them all. Then it names its highs:
   for each seed partition, the position of its last seed. One that `closes` says that no more producer comes.
 - `High`: a process has spilled a request. It releases the seed of the request only when the topic has
-  acknowledged the message and this log has acknowledged the `High`.
+  acknowledged the message and this log has acknowledged the `High`. If it dies in between, whoever repeats
+  the seed may drop the request, because it has the message as well: then it tells the `High` itself, before
+  it counts the seed.
 - `Tally`: the owner of a seed partition says what it has counted, and `passed`: every seed of the task below
   that position is complete, and its offset is committed.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from site_spider import runtime
 from site_spider.bounded_dict import BoundedDict
-from site_spider.contracts.seed_log import Message, Partition, Position, Producer, SeedLog
+from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Position, Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.ledger.completion import Completion, Job, Root, SeedListener
@@ -137,10 +137,15 @@ def due(ending: TaskEnding, now: float) -> EndTold | None:
 # log (tasks.page_log), then the seed is counted in the control log (tasks.counting), and then released. A
 # seed of a task that the log does not name is released when the log was read up to its present end, and is
 # not counted.
+#
+# A process may die behind the message of a link and before its `High`. Its seed repeats, and drops the link
+# if the message has come to the same process meanwhile. So before a seed is counted, highs are told of all
+# messages of its task that have come here as links, and that the log has no high of.
 
 
 _MOST_LEFT = 20_000  # seeds whose partition went away while they were under way
 _MOST_UNCOUNTED = 20_000  # tasks that nobody has named yet
+_MOST_WITH_LINKS = 20_000  # tasks of which messages of links have come
 
 Share = tuple[str, Partition]  # one task in one partition
 
@@ -192,6 +197,8 @@ class Tracker(SeedListener):
         self._ready: set[Share] = set()  # something waits to be counted
         self._unsure: list[Entry] = []
         self._uncounted: BoundedDict[str, tuple[Partition, int]] = BoundedDict(_MOST_UNCOUNTED)  # by task
+        self._links: BoundedDict[str, dict[Partition, int]] = BoundedDict(_MOST_WITH_LINKS)  # highs, by task
+        self._telling = 0  # seeds that wait for these highs
 
     # --- SeedListener -----------------------------------------------------------------------------
 
@@ -199,7 +206,11 @@ class Tracker(SeedListener):
         """As in SeedListener."""
         if isinstance(seed, SeedError) or seed.task_id is None:
             return
-        self._tracked[entry] = Tracked(seed.task_id, prefix_of(seed, message.headers))
+        prefix = prefix_of(seed, message.headers)
+        self._tracked[entry] = Tracked(seed.task_id, prefix)
+        if prefix:
+            highs = self._links.setdefault(seed.task_id, {})
+            highs[entry.partition] = max(entry.offset + 1, highs.get(entry.partition, 0))
         self._counting((seed.task_id, entry.partition)).arrived(entry.offset)
         self._completion.hold_to_close(entry)
 
@@ -266,7 +277,7 @@ class Tracker(SeedListener):
     @property
     def is_counting(self) -> bool:
         """Whether a seed waits to be counted."""
-        return bool(self._ready or self._unsure or self._pages.is_writing)
+        return bool(self._ready or self._unsure or self._telling or self._pages.is_writing)
 
     def _decide(self) -> None:
         """The log is read: which of them belong to a task that it names."""
@@ -290,7 +301,28 @@ class Tracker(SeedListener):
         if not tracked.began:  # what an earlier epoch did of it completes it
             tracked = self._left.get((entry.partition, entry.offset), tracked)
         counted = partial(self._pages_written, entry, tracked)
-        self._pages.add(tracked.task_id, tracked.pages(), counted)
+        self._tell_links(tracked.task_id, lambda: self._pages.add(tracked.task_id, tracked.pages(), counted))
+
+    def _tell_links(self, task_id: str, then: Callable[[], None]) -> None:
+        known = TaskEnding() if (ending := self._control.get(task_id)) is None else ending
+        links = self._links.pop(task_id, {})
+        links = {part: high for part, high in links.items() if high > known.highs.get(part, 0)}
+        if not links:
+            then()
+            return
+        self._links[task_id] = links  # until they are read back
+        self._telling += 1
+        untold = list(links.items())
+
+        def tell_next() -> None:
+            if untold:
+                partition, high = untold.pop()
+                self._control.put(task_id, MessagePlace(partition, high - 1), tell_next)
+            else:
+                self._telling -= 1
+                then()
+
+        tell_next()
 
     def _pages_written(self, entry: Entry, tracked: Tracked) -> None:
         if entry not in self._tracked or not entry.live:

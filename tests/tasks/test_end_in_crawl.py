@@ -226,6 +226,27 @@ def test_spilled_links_are_waited_for(tmp_path: Path) -> None:
     assert event["pages"] == 21
 
 
+def test_an_end_waits_for_a_link_whose_process_died_before_it_told_of_it(tmp_path: Path) -> None:
+    """The page repeats, and drops the link: as the message of the dead process it is in flight already."""
+    ANSWERS["/root"] = lambda request: page(request, '<a href="/leaf/1">x</a>')
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder in (before, after):
+        with SeedProducer(settings_for(folder), task_id="t", closes_task=True) as producer:
+            producer.send("http://host.test/root")
+    crawl(before, [], until=told(before), SITE_LINKS_TO="kafka")
+    [_, link] = LocalSeedLog(before).read("seeds")
+    log = LocalSeedLog(after)
+    with closing(log.producer()) as producer:
+        producer.send("seeds", link.key, link.value or b"", link.headers).result()
+    crawl(after, [], until=told(after))
+    del ANSWERS["/root"]
+    [event] = events(after)
+    assert (event["seeds"], event["moved"]) == ({"result": 1, "total": 1}, {"links": 1})
+    ending = read_endings(log, TOPICS).get("t")
+    assert ending is not None
+    assert list(ending.highs.values()) == [2]
+
+
 # --- webhooks --------------------------------------------------------------------------------------------
 
 

@@ -71,7 +71,18 @@ def small_worlds(rules: Rules) -> list[World]:
     two_producers.do(("say", 1))
     put_back = World({}, [Sender("s", ("a",), closes=True)], 1, 1, rules, frozenset({"a"}))
     spread = World({"a": ("b",)}, [Sender("s", ("a",), closes=True)], 2, 1, rules)
-    return [crash, two_owners, two_producers, put_back, spread]
+    met = World({"a": ("b",)}, [Sender("s", ("a",), closes=True)], 1, 1, rules)
+    met.crashes, met.reads_at_once = 1, True
+    for step in (
+        ("say", 0),
+        ("send", 0, 0),
+        ("say", 0),
+        ("poll", "p1", 0),
+        ("spill", "p1", 0, 0, 0),
+        ("crash", "p1"),
+    ):
+        met.do(step)  # it dies behind the message of the link, and before its high
+    return [crash, two_owners, two_producers, put_back, spread, met]
 
 
 def all_orders(world: World, most: int) -> tuple[int, list[str]]:
@@ -96,7 +107,7 @@ def all_orders(world: World, most: int) -> tuple[int, list[str]]:
     return len(seen), []
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 def test_the_end_is_exact_in_every_order_of_a_small_world(number: int) -> None:
     states, faults = all_orders(small_worlds(Rules())[number], 20_000)
     assert faults == []
@@ -222,10 +233,14 @@ MUTANTS: list[Callable[[], Rules]] = [
     lambda: Rules(waits_for_high=False),
     lambda: Rules(waits_for_pages=False),
     lambda: Rules(waits_for_tally=False),
+    lambda: Rules(tells_moved=False),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", range(len(MUTANTS)))
 def test_the_model_finds_every_mutant(number: int) -> None:
     rules = MUTANTS[number]
-    assert any(faults_of(seed, rules()) for seed in range(10 * RUNS)), "no run shows what this rule is for"
+    by_chance = any(faults_of(seed, rules()) for seed in range(RUNS))
+    assert by_chance or any(all_orders(world, 20_000)[1] for world in small_worlds(rules())[::-1]), (
+        "no run shows what this rule is for"
+    )

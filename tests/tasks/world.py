@@ -1,7 +1,8 @@
 """A model of producers, processes and topics around the rule of tasks.ending and tasks.counting.
 
-One task. Its pages are known beforehand, with the links of each; every link is spilled. The model knows the
-truth, so it can say of an end that it was told too early, and of a count that it is wrong.
+One task. Its pages are known beforehand, with the links of each; every link is spilled, but one may be
+dropped whose page the process has met already. The model knows the truth, so it can say of an end that it was
+told too early, and of a count that it is wrong.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Rules:
     waits_for_high: bool = True  # before the parent's hold is released
     waits_for_pages: bool = True  # before a seed is counted
     waits_for_tally: bool = True  # before a seed completes
+    tells_moved: bool = True  # highs of messages that it has met, before a seed is counted
 
 
 @dataclass
@@ -62,6 +64,8 @@ class Process:
     ending: TaskEnding
     shares: dict[int, Share] = field(default_factory=dict)
     highs: dict[int, int] = field(default_factory=dict)
+    met: dict[int, int] = field(default_factory=dict)  # the highest message of a link, by partition
+    noted: dict[int, int] = field(default_factory=dict)  # of these, what it has told
     telling: EndTold | None = None  # on its way into the log
 
 
@@ -152,12 +156,25 @@ class World:
             yield ("high", process.name, number, offset)
         elif work.spilled < len(links) and not work.is_done:
             yield from (("spill", process.name, number, offset, into) for into in range(len(self.topic)))
+            if any(
+                links[work.spilled] == met.page
+                for one in process.shares.values()
+                for met in one.works.values()
+            ):
+                yield ("drop", process.name, number, offset)
         waits = work.told < work.spilled and self.rules.waits_for_high
-        if work.spilled == len(links) and not waits and not work.is_done:
+        if work.spilled == len(links) and not waits and self.rules.tells_moved and self._untold(process):
+            yield ("note", process.name)
+        elif work.spilled == len(links) and not waits and not work.is_done:
             if not work.is_logged:
                 yield ("log page", process.name, number, offset)
             if work.is_logged or not self.rules.waits_for_pages:
                 yield ("end", process.name, number, offset)
+
+    def _untold(self, process: Process) -> dict[int, int]:
+        highs = process.ending.highs
+        untold = {into: met for into, met in process.met.items() if met > highs.get(partition(into), 0)}
+        return {into: met for into, met in untold.items() if met > process.noted.get(into, 0)}
 
     def do(self, step: Step) -> None:
         getattr(self, "_do_" + step[0].replace(" ", "_"))(*step[1:])
@@ -208,8 +225,11 @@ class World:
         page = self.topic[number][offset]
         if offset in share.done_before:
             return
+        process = self._named(name)
         if page != OTHER:
             share.counting.arrived(offset)
+        if any(page in linked for linked in self.links.values()):
+            process.met[number] = max(offset + 1, process.met.get(number, 0))
         share.works[offset] = Work(page, is_done=page == OTHER, is_complete=page == OTHER)
 
     def _do_spill(self, name: str, number: int, offset: int, into: int) -> None:
@@ -217,6 +237,18 @@ class World:
         work = process.shares[number].works[offset]
         process.highs[into] = self._put(into, self.links[work.page][work.spilled])
         work.spilled += 1
+
+    def _do_drop(self, name: str, number: int, offset: int) -> None:
+        work = self._named(name).shares[number].works[offset]
+        if work.told == work.spilled:
+            work.told += 1
+        work.spilled += 1
+
+    def _do_note(self, name: str) -> None:
+        process = self._named(name)
+        for into, position in self._untold(process).items():
+            self._append(High(partition(into), name, position))
+            process.noted[into] = position
 
     def _do_high(self, name: str, number: int, offset: int) -> None:
         process = self._named(name)
