@@ -68,6 +68,7 @@ class Operator:
             for task in tasks.values():
                 if task is not None:
                     self._insist(lambda task=task: task.end(closes=rng.random() < 0.7))
+        world.is_produced = True
 
     def _declared(self, log: SeedLog, producer: Any, task_id: str, rng: random.Random) -> Any:
         fields = rng.choice([{}, {}, {"max_pages": rng.randrange(1, 20)}, {"weight": 5}, {"rate": 20.0}])
@@ -99,8 +100,8 @@ class Operator:
         world = self.world
         if verb == "cancel":
             world.truth.cancelled.add(task_id)
-        if verb == "close" and not world.tells_ends:
-            return
+        if verb == "close" and not (world.tells_ends and world.is_produced):
+            return  # it says that all producers have ended
         try:
             orders = self.orders(task_id)
             if verb == "budget":

@@ -176,8 +176,8 @@ class World:
         names = ["kafka"] if plan.is_exactly_once else [sink.name for sink in SINKS[: plan.sinks]]
         self.sinks: dict[str, Counter[str]] = {name: Counter() for name in names}  # what is wrong with each
         self.fetched = self.deaths = self.rebalances = 0
-        self.have_clocks_jumped = self.were_partitions_added = False
-        self.owned_at = 0.0  # when each partition had an owner last
+        self.have_clocks_jumped = self.were_partitions_added = self.is_produced = False
+        self.owned_at = 0.0  # when each partition had an owner last, or a process came or went
         self.truth = Truth(self)
         self.broker = Broker(self.rng("network"), self, plan.partitions)
         self.processes: list[Process] = []
@@ -246,6 +246,7 @@ class World:
                 return process
         process = Process(self, slot, len(self.processes) + 1)
         self.processes.append(process)
+        self.owned_at = Machine.now()
         self.trace("start", process.name, slot)
         process.start()
         return process
@@ -261,6 +262,7 @@ class World:
         self.go_silent(process)
 
     def go_silent(self, process: Process) -> None:
+        self.owned_at = Machine.now()
         for consumer in process.consumers:
             consumer.group.lost_sight(consumer)
             if process.is_dead:
@@ -304,6 +306,7 @@ class World:
             if code not in (0, 69):
                 self.violation("exit code", f"{process.name} ended with {code}")
             process.is_dead = True
+            self.owned_at = Machine.now()
             for consumer in process.consumers:
                 consumer.forget()
                 if consumer.number in consumer.group.members:  # it did not leave in time
