@@ -20,6 +20,7 @@ from site_spider.tasks.control_log import Endings, read_endings, written
 from site_spider.tasks.desk import TaskFacts, TaskOverview
 from site_spider.tasks.ending import Attempts, TaskEnding
 from site_spider.tasks.ends import attempts_of
+from site_spider.tasks.follower import TopicView
 from site_spider.tasks.record import MAX_RECORD_BYTES, BadTask, Task, anew, declared, moment_or_span, span
 
 
@@ -221,10 +222,9 @@ class Wait:
     def work(self, call: Call) -> None:
         """As in Verb. Exit code 0; 3 when cancelled or expired; 4 when a budget was spent."""
         desk = call.desk
-        with closing(desk.log.reader(desk.topics.control, compacted=True)) as reader:
-            endings = Endings(call.task_id)
-            while not reader.is_at_end:
-                endings.take_all(reader.poll(_POLL_SECONDS))
+        endings = Endings(call.task_id)
+        with closing(TopicView(desk.log, desk.topics.control, endings.take)) as view:
+            view.read_on()
             call.known()
             look_at = 0.0
             while not _is_told(ending := endings.get(call.task_id)):
@@ -235,7 +235,7 @@ class Wait:
                     if facts.is_spent:
                         self._tell_spent(call, facts)
                         return
-                endings.take_all(reader.poll(_POLL_SECONDS))
+                view.taken(view.reader.poll(_POLL_SECONDS))
         assert ending is not None
         assert ending.ended is not None
         self._tell(call, TaskOverview(desk.board, endings).of(call.task_id), ending.ended.event)

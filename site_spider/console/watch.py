@@ -21,7 +21,6 @@ from site_spider.contracts.seed_log import (
     Message,
     Partition,
     SeedLog,
-    TopicReader,
     Topics,
     each_topic,
     name_of,
@@ -35,7 +34,7 @@ from site_spider.seed.tiers import TOPIC
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.desk import Ordered, TaskDesk, TaskFacts, TaskOrders, TaskOverview
-from site_spider.tasks.follower import BadRecords, TaskTopics
+from site_spider.tasks.follower import TaskTopics, TopicView
 from site_spider.text import for_log
 
 # --- history ---------------------------------------------------------------------------------------------
@@ -298,18 +297,15 @@ class TaskWatch:
         self._topics = topics
         self._board = Board()
         self._endings = Endings()
-        self._bad_records = BadRecords(topics.tasks, self._refuse)
-        self._bad_facts = BadRecords(topics.control, self._refuse)
-        self._readers: dict[str, TopicReader] = {}
+        self._records = TopicView(log, topics.tasks, self._board.take, self._refuse)
+        self._ends = TopicView(log, topics.control, self._endings.take, self._refuse)
         self.facts: tuple[TaskFacts, ...] = ()
         self.refused = 0  # records that are none of tasks
         self.said = ""  # of them
 
     def look(self) -> None:
         """Take what was written since the last look. Raises LogUnavailable."""
-        news = self._follow(self._topics.tasks, self._take_records)
-        news |= self._follow(self._topics.control, self._take_facts)
-        if news:
+        if self._records.read_on() | self._ends.read_on():
             self.facts = tuple(TaskOverview(self._board, self._endings))
 
     def order(self, verb: str, task_id: str, words: Sequence[str], *, is_told_of: bool) -> Ordered:
@@ -326,31 +322,8 @@ class TaskWatch:
 
     def close(self) -> None:
         """Release the readers."""
-        while self._readers:
-            self._readers.popitem()[1].close()
-
-    def _follow(self, topic: str, take: Callable[[list[Message]], None]) -> bool:
-        reader = self._readers.get(topic)
-        if reader is None:
-            reader = self._readers[topic] = self._log.reader(topic, compacted=True)
-        else:
-            reader.mark_end()
-        has_news = False
-        for _ in range(_MOST_LOOKS):
-            if reader.is_at_end:
-                break
-            if messages := reader.poll(_POLL_SECONDS):
-                take(messages)
-                has_news = True
-        return has_news
-
-    def _take_records(self, messages: list[Message]) -> None:
-        for message in messages:
-            self._bad_records.taken(self._board.take, message)
-
-    def _take_facts(self, messages: list[Message]) -> None:
-        for message in messages:
-            self._bad_facts.taken(self._endings.take, message)
+        self._records.close()
+        self._ends.close()
 
     def _refuse(self, _counted: str) -> None:
         self.refused += 1

@@ -49,10 +49,10 @@ from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
 from site_spider.tasks import webhook
 from site_spider.tasks.board import Board, BrokerClock, TimeLimits
-from site_spider.tasks.control import Control, ControlFollower
+from site_spider.tasks.control import Control
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.ends import Notices, OverTasks, TaskEnds, Tracker
-from site_spider.tasks.follower import BadRecords, Follower, TaskTopics
+from site_spider.tasks.follower import BadRecords, Follower, TaskTopics, TopicView
 from site_spider.tasks.moving import Leaving, Parking
 from site_spider.tasks.page_counts import PageLog
 from site_spider.tasks.rates import GroupRates, KnownTasks, Overtaking, Send, Window
@@ -267,7 +267,8 @@ def build_records(
     topics, board, endings = config.task_topics, Board(), Endings()
     send = partial(producer.send, topics.tasks)
     states = TaskStates(board, process_name(), send, background)
-    follower = ControlFollower(log, topics.control, endings, tell, count)
+    view = TopicView(log, topics.control, endings.take, count)
+    follower = Follower(view, tell, lambda _task_ids: None)
     control = Control(producer, topics.control, states.process, endings, follower, background)
     highs = control if config.tells_ends else None
     parking = Parking(producer, topics, states, background, highs)
@@ -325,7 +326,8 @@ def build_tasks(
     group_rates = GroupRates(board, rates, records.states.process, records.send)
     has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
     limits = TimeLimits(board, records.clock, topics.tasks, records.producer, has_first, records.background)
-    follower = partial(Follower, log, topics.tasks, board, tell, count=records.count_in_stats)
+    view = TopicView(log, topics.tasks, board.take, records.count_in_stats)
+    follower = partial(Follower, view, tell)
     return Tasks(records.states, records.parking, gate, watch, limits, group_rates, overtaking, follower)
 
 

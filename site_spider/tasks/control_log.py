@@ -10,13 +10,13 @@ import json
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog, TopicReader
+from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpiderError, TopicMissing
 from site_spider.ledger.metadata import ascending_from_text, ascending_to_text
 from site_spider.seed.fields import MAX_ID_BYTES, read_object
@@ -38,7 +38,7 @@ from site_spider.tasks.ending import (
     WebhookAttempt,
     prefix_of,
 )
-from site_spider.tasks.follower import TaskTopics
+from site_spider.tasks.follower import TaskTopics, TopicView
 
 MOST_TASKS = 100_000  # that have not ended
 MOST_HOLES = 200_000  # of a tally: seeds in flight
@@ -314,12 +314,6 @@ class Endings:
         """Tasks that are closed, and whose end waits for positions of this topic."""
         return [task_id for task_id in self.unfinished if self._endings[task_id].is_waiting_for(topic)]
 
-    def take_all(self, messages: Iterable[Message]) -> None:
-        """One after the other; what cannot be read is skipped."""
-        for message in messages:
-            with suppress(BadRecord):
-                self.take(message)
-
     def set_aside(self, task_id: str) -> None:
         """From now on it is a task that the log does not name."""
         self._aside.add(task_id)
@@ -379,9 +373,8 @@ def make_control_log(log: SeedLog, topics: TaskTopics) -> None:
 def read_endings(log: SeedLog, topics: TaskTopics, only: str | None = None) -> Endings:
     """What the control log says at this moment, of all tasks or one. Raises LogUnavailable."""
     endings = Endings(only)
-    with closing(log.reader(topics.control, compacted=True)) as reader:
-        while not reader.is_at_end:
-            endings.take_all(reader.poll(_READ_SECONDS))
+    with closing(TopicView(log, topics.control, endings.take)) as view:
+        view.read_on()
     return endings
 
 
@@ -397,17 +390,13 @@ class TaskProducer:
         self._highs: dict[Partition, int] = {}
         self._uncounted: dict[Partition, deque[int]] | None = None  # offsets; None: nobody asks for them
         self._counted = Endings()
-        self._reader: TopicReader | None = None
+        self._view = TopicView(log, topics.control, self._counted.take)
 
     def waiting(self) -> int:
         """How many of its seeds nobody has counted yet, of those sent since this was first asked."""
         if self._uncounted is None:
             self._uncounted = defaultdict(deque)
-        if self._reader is None:
-            self._reader = self._log.reader(self._topics.control, compacted=True)
-        self._reader.mark_end()
-        while not self._reader.is_at_end:
-            self._counted.take_all(self._reader.poll(_READ_SECONDS))
+        self._view.read_on()
         ending = self._counted.get(self._task_id)
         for partition, offsets in self._uncounted.items():
             if ending is not None and (tally := ending.tallies.get(partition)) is not None:
@@ -427,8 +416,7 @@ class TaskProducer:
 
     def end(self, *, closes: bool) -> None:
         """All seeds are durable; `closes`: no other producer sends any."""
-        if self._reader is not None:
-            self._reader.close()
+        self._view.close()
         self._say(Producing(self._name, is_open=False, closes=closes, highs=dict(self._highs)))
 
     def close_for_all(self, has_parked: Callable[[], bool], *, counts: bool = True) -> None:

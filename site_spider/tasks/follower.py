@@ -1,9 +1,11 @@
-"""Follows the task topic: reads it to its end before seeds are polled, and what comes later as it comes."""
+"""Follows the topics of tasks: what they say up to their present end, and what comes later as it comes."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from contextlib import closing
+from queue import SimpleQueue
 from typing import NamedTuple, Self, TypeVar
 
 from site_spider import runtime
@@ -58,48 +60,87 @@ class BadRecords:
             logger.warning("Further malformed records of %s are not said", self._topic)
 
 
-_POLL_SECONDS = 0.2
+# --- view ------------------------------------------------------------------------------------------------
+# What a topic says: read up to its present end, or followed by a thread.
+
+
+_POLL_SECONDS = 0.1
 _PAUSE_SECONDS = 0.5  # while the log does not answer
 _READ_SECONDS = 30.0
 
 Changed = Callable[[Collection[str]], None]  # is told the ids of tasks
 Tell = Callable[..., None]  # calls on the event loop's thread
+Then = Callable[[], None]
 
 
-class Follower:
-    """`open` and the thread read; the board changes on the thread that opens, then on the event loop's."""
+class TopicView:
+    """Gives the records of a compacted topic to `take`, which returns the id of a task, in their order.
+
+    Its methods block, and raise LogUnavailable.
+    """
 
     def __init__(
         self,
         log: SeedLog,
         topic: str,
-        board: Board,
-        tell: Tell,
-        changed: Changed,
+        take: Callable[[Message], str],
         count: Callable[[str], None] | None = None,
     ) -> None:
+        self.topic = topic
         self._log = log
-        self._topic = topic
-        self._board = board
-        self._tell = tell
-        self._changed = changed
+        self._take = take
         self._bad = BadRecords(topic, count)
         self._reader: TopicReader | None = None
+
+    @property
+    def reader(self) -> TopicReader:
+        """From the beginning of the topic on."""
+        if self._reader is None:
+            self._reader = self._log.reader(self.topic, compacted=True)
+        return self._reader
+
+    def read_on(self, timeout_seconds: float = _READ_SECONDS, setting: str = "") -> set[str]:
+        """Take all that is there now; the ids of tasks. `setting` names the limit of time."""
+        if self._reader is not None:
+            self._reader.mark_end()
+        task_ids, deadline = set(), runtime.monotonic() + timeout_seconds
+        while not self.reader.is_at_end:
+            task_ids |= self.taken(self.reader.poll(_POLL_SECONDS))
+            if runtime.monotonic() > deadline and not self.reader.is_at_end:
+                raise LogUnavailable(
+                    f"{self.topic} at {self._log.address} could not be read to its end within "
+                    f"{timeout_seconds:g} s{setting and f' ({setting})'}."
+                )
+        return task_ids
+
+    def taken(self, messages: Iterable[Message]) -> set[str]:
+        """The ids of their tasks; what cannot be taken is said and skipped."""
+        found = {self._bad.taken(self._take, message) for message in messages}
+        return {task_id for task_id in found if task_id is not None}
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._reader is not None:
+            self._reader.close()
+
+
+class Follower:
+    """A thread reads from `start` on. Records are taken by who opens, then on the event loop's thread."""
+
+    def __init__(self, view: TopicView, tell: Tell, changed: Changed) -> None:
+        self._view = view
+        self._tell = tell
+        self._changed = changed
+        self._barriers: SimpleQueue[Then] = SimpleQueue()
+        self._waiting: list[Then] = []  # for the end of the topic as it was when they were taken
         self._stopping = runtime.Event()
-        self._away = Outage(logger, "The task topic cannot be read, trying again", "It is read again")
+        away = f"{view.topic} cannot be read, trying again", f"{view.topic} is read again"
+        self._away = Outage(logger, *away)
         self._thread = runtime.Thread(target=self._run, name="site-tasks", daemon=True)
 
     def open(self, timeout_seconds: float) -> None:
         """Read all that is there. Blocks; raises LogUnavailable."""
-        self._reader = reader = self._log.reader(self._topic, compacted=True)
-        deadline = runtime.monotonic() + timeout_seconds
-        while not reader.is_at_end:
-            self._take(reader.poll(_POLL_SECONDS))
-            if runtime.monotonic() > deadline and not reader.is_at_end:
-                raise LogUnavailable(
-                    f"The task topic {self._topic} at {self._log.address} could not be read to its end "
-                    f"within {timeout_seconds:g} s (SITE_STARTUP_WAIT_SECONDS)."
-                )
+        self._view.read_on(timeout_seconds, "SITE_STARTUP_WAIT_SECONDS")
 
     def start(self) -> None:
         """Follow from now on."""
@@ -110,14 +151,16 @@ class Follower:
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
-        if self._reader is not None:
-            self._reader.close()
+        self._view.close()
+
+    def when_read(self, then: Then) -> None:
+        """Call `then` on the event loop's thread when everything is taken that is in the topic now."""
+        self._barriers.put(then)
 
     def _run(self) -> None:
-        assert self._reader is not None
         while not self._stopping.is_set():
             try:
-                messages = self._reader.poll(_POLL_SECONDS)
+                messages = self._poll()
             except LogUnavailable as error:
                 self._away.goes_on(error)
                 self._stopping.wait(_PAUSE_SECONDS)
@@ -126,27 +169,27 @@ class Follower:
             if messages:
                 self._tell(self._arrive, messages)
 
-    def _arrive(self, messages: list[Message]) -> None:
-        self._changed(self._take(messages))
+    def _poll(self) -> list[Message]:
+        reader = self._view.reader
+        if not self._waiting and (count := self._barriers.qsize()):
+            reader.mark_end()  # after they were asked for
+            self._waiting = [self._barriers.get_nowait() for _ in range(count)]
+        if self._waiting and reader.is_at_end:
+            waiting, self._waiting = self._waiting, []
+            for then in waiting:
+                self._tell(then)
+        return reader.poll(_POLL_SECONDS)
 
-    def _take(self, messages: list[Message]) -> set[str]:
-        found = {self._bad.taken(self._board.take, message) for message in messages}
-        return {task_id for task_id in found if task_id is not None}
+    def _arrive(self, messages: list[Message]) -> None:
+        self._changed(self._view.taken(messages))
 
 
 def read_board(log: SeedLog, topic: str) -> Board:
     """All that the task topic says at this moment. Blocks; raises LogUnavailable."""
     board = Board()
-    follower = Follower(log, topic, board, _nobody, _nobody)
-    try:
-        follower.open(_READ_SECONDS)
-    finally:
-        follower.close()
+    with closing(TopicView(log, topic, board.take)) as view:
+        view.read_on()
     return board
-
-
-def _nobody(*_arguments: object) -> None:
-    """Nobody is told: the board is asked."""
 
 
 # --- topics ----------------------------------------------------------------------------------------------

@@ -40,7 +40,6 @@ OWNED = {
     ("adapters/kafka/producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("adapters/local/log_file.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("tasks/follower.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
-    ("tasks/control.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("observe/metrics/exporter.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("observe/metrics/server.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("observe/metrics/server.py", "Timer"): "ends a connection that takes too long",
@@ -73,7 +72,7 @@ def test_threads_of_a_crawl_have_names_by_which_their_end_is_seen() -> None:
         for module, call in starts()
         if name_of(call) == "Thread" and not module.startswith("commands/")
     }
-    assert len(named) == 10
+    assert len(named) == 9
     assert [name for name in named.values() if not name.startswith(THREAD_PREFIX)] == []
 
 

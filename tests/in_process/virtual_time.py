@@ -50,7 +50,7 @@ class _Waiting:
 
     def ring(self) -> None:
         """Its deadline has come, unless somebody was faster."""
-        with suppress(ValueError):
+        with suppress(ValueError, RuntimeError):  # no waiter any more; released by another thread just now
             if self.waiters is not None:
                 self.waiters.remove(self.lock)
             self.is_over = True

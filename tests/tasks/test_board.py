@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.tasks.board import Board, note_key
-from site_spider.tasks.follower import Follower
+from site_spider.tasks.follower import TopicView
 from site_spider.tasks.record import MOST, BadTask, Returned, Task, Usage
 from site_spider.tasks.states import TaskState
 
@@ -52,10 +53,8 @@ def test_malformed_records_are_said_once_each_and_skipped(
     producer.send("seeds.tasks", b"t", Task(task_id="t").value()).result()
     producer.close()
     board = Board()
-    follower = Follower(log, "seeds.tasks", board, print, print)
-    with caplog.at_level(logging.WARNING):
-        follower.open(10)
-    follower.close()
+    with caplog.at_level(logging.WARNING), closing(TopicView(log, "seeds.tasks", board.take)) as view:
+        view.read_on(10)
     assert [task.task_id for task in board] == ["t"]
     assert 10 < len(caplog.records) <= 21
 

@@ -15,17 +15,16 @@ import pytest
 from scrapy.crawler import Crawler
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.contracts.seed_log import TopicReader
+from site_spider.contracts.seed_log import Message
 from site_spider.dead_letters.replay import Replay
 from site_spider.errors import ConfigError, LogUnavailable, SeedError
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.tasks import tasks
-from site_spider.tasks.control import ControlFollower
 from site_spider.tasks.control_log import TaskProducer, make_control_log, read_endings
 from site_spider.tasks.desk import PutBackTasks, TaskDesk
 from site_spider.tasks.ending import MOVED
 from site_spider.tasks.ends import OverTasks
-from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, TaskTopics
+from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower, TaskTopics
 from site_spider.tasks.record import declared, in_state
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.tasks.test_control import _BrokenLog, declare
@@ -471,11 +470,11 @@ def test_a_cancelled_task_is_not_closed_again_by_who_has_not_read_that(
     declare(tmp_path, state="cancelled")
     crawl(tmp_path, [], until=told(tmp_path))
     may_read, looks = threading.Event(), 0
-    read, look = ControlFollower._read, OverTasks.look
+    poll, look = Follower._poll, OverTasks.look
 
-    def read_late(follower: ControlFollower, reader: TopicReader) -> None:
-        if may_read.wait(0.05):
-            read(follower, reader)
+    def poll_late(follower: Follower) -> list[Message]:
+        is_control = follower._view.topic == TOPICS.control
+        return poll(follower) if not is_control or may_read.wait(0.05) else []
 
     def counted_look(over: OverTasks) -> None:
         nonlocal looks
@@ -485,7 +484,7 @@ def test_a_cancelled_task_is_not_closed_again_by_who_has_not_read_that(
         if looks > 1:
             may_read.set()
 
-    monkeypatch.setattr(ControlFollower, "_read", read_late)
+    monkeypatch.setattr(Follower, "_poll", poll_late)
     monkeypatch.setattr(OverTasks, "look", counted_look)
     crawl(tmp_path, seeds(1, None), until=lambda _: looks > 2)
     ending = read_endings(LocalSeedLog(tmp_path), TOPICS).get("t")
