@@ -117,9 +117,11 @@ def threads_take_turns_often() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _real_time() -> Iterator[None]:
-    """What a test has jumped over is not told to the next one."""
+    """What a test has jumped over is not told to the next one, nor what its site answered."""
     yield
     virtual_time.reset()
+    if engine := sys.modules.get("tests.in_process.engine"):
+        engine.ANSWERS.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -11,17 +11,11 @@ import pytest
 from site_spider.contracts.sink import Answer, Record, StatisticsStore, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts.statistics_stores import NAN, StoreCase, case, store_case
-from tests.in_process import engine
 from tests.in_process.engine import crawl
 
 __all__ = ["case", "store_case"]
 
 SEEDS = [{"url": f"http://h.test/{number}", "meta": {"task_id": "t"}} for number in range(5)]
-
-
-@pytest.fixture(autouse=True)
-def answers() -> None:
-    engine.ANSWERS.clear()
 
 
 def written(store: StatisticsStore, *batches: Sequence[Record]) -> list[Verdict]:

@@ -18,7 +18,6 @@ from site_spider.engine.background import THREAD_PREFIX, Background
 from site_spider.frontier.scheduler import Queues
 from site_spider.ledger.ledger import Ledger
 from site_spider.service import exit_code
-from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl
 from tests.intake.quarantine.test_deaths import committed
 
@@ -74,11 +73,6 @@ def test_threads_of_a_crawl_have_names_by_which_their_end_is_seen() -> None:
     }
     assert len(named) == 9
     assert [name for name in named.values() if not name.startswith(THREAD_PREFIX)] == []
-
-
-@pytest.fixture(autouse=True)
-def no_answers_of_others() -> None:
-    engine.ANSWERS.clear()
 
 
 class Bug(Exception):

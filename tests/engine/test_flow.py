@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -108,15 +108,12 @@ class Mending:
 
 
 @pytest.fixture(autouse=True)
-def site() -> Iterator[None]:
-    engine.ANSWERS.clear()
+def site() -> None:
     engine.ANSWERS["/tree"] = lambda r: page(r, "<a href=/leaf><a href=/unwanted><a href=/leaf>")
     engine.ANSWERS["/gone"] = lambda r: page(r, "gone", 404)
     engine.ANSWERS["/moved"] = lambda r: page(r, "", 302, Location="/leaf2")
     engine.ANSWERS["/mended"] = failing
     engine.ANSWERS["/broken"] = failing
-    yield
-    engine.ANSWERS.clear()
 
 
 def failing(request: Request) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,6 @@ from tests.tasks.test_control import declare
 
 SLOTS = 8
 WEIGHTS = {"one": 1.0, "three": 3.0, "nine": 9.0}
-
-
-@pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
-    engine.ANSWERS.clear()
-    yield
-    engine.ANSWERS.clear()
 
 
 class Site:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,13 +55,6 @@ def test_without_a_limit_or_a_measure_nothing_is_kept(limit_bytes: int, used_byt
     used.bytes = used_bytes
     limit.look()
     assert not limit.keeps_intake
-
-
-@pytest.fixture(autouse=True)
-def answers() -> Iterator[None]:
-    engine.ANSWERS.clear()
-    yield
-    engine.ANSWERS.clear()
 
 
 def test_a_crawl_above_its_limit_says_so_once_counts_the_pause_and_loses_nothing(

@@ -49,13 +49,6 @@ def tiers(request: pytest.FixtureRequest) -> dict[str, Any]:
     return settings
 
 
-@pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
-    engine.ANSWERS.clear()
-    yield
-    engine.ANSWERS.clear()
-
-
 def produce(log: SeedLog, topic: str, paths: list[str], host: str = "host.test") -> None:
     producer = log.producer()
     for path in paths:

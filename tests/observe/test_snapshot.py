@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
 from scrapy import Request
 from scrapy.http import Response
 
@@ -18,13 +16,6 @@ from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
-
-
-@pytest.fixture(autouse=True)
-def answers() -> Iterator[None]:
-    engine.ANSWERS.clear()
-    yield
-    engine.ANSWERS.clear()
 
 
 def watched_of(spider: SeedSpider) -> Watched:

@@ -25,11 +25,6 @@ from tests.intake.quarantine.test_deaths import committed
 BAD = "http://h.test/bad"
 
 
-@pytest.fixture(autouse=True)
-def no_answers_of_others() -> None:
-    engine.ANSWERS.clear()
-
-
 def seeds(*paths: str) -> list[dict[str, Any]]:
     return [{"url": f"http://h.test/{path}", "meta": {"url_id": path}} for path in paths]
 

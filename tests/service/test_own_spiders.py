@@ -23,13 +23,6 @@ from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
 
-@pytest.fixture(autouse=True)
-def site() -> Iterator[None]:
-    engine.ANSWERS.clear()
-    yield
-    engine.ANSWERS.clear()
-
-
 def test_the_package_is_light_until_a_name_is_asked_for() -> None:
     """Tools that only want a setting or a pure module do not load Scrapy."""
     code = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -60,11 +60,9 @@ SEEDS = [{"url": f"http://h.test/rules/{number}", "meta": {"url_id": str(number)
 
 
 @pytest.fixture(autouse=True)
-def fresh_sink() -> Iterator[None]:
+def fresh_sink() -> None:
     ScriptedSink.away, ScriptedSink.refuses, ScriptedSink.writes = 0, frozenset(), 0
     ScriptedSink.stored.clear()
-    yield
-    engine.ANSWERS.clear()
 
 
 def test_rule_1_an_offset_waits_until_every_sink_has_acknowledged(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -62,14 +61,11 @@ def book(request: Request) -> Response:
 
 
 @pytest.fixture(autouse=True)
-def site() -> Iterator[None]:
-    ANSWERS.clear()
+def site() -> None:
     ANSWERS["/shop"] = shop
     ANSWERS.update({f"/book/{number}-{n}": book for number in range(1, 7) for n in range(2)})
     ASKED.clear()
     Recording.items.clear()
-    yield
-    ANSWERS.clear()
 
 
 def run(folder: Path, sources: dict[str, str], *seeds: dict[str, Any], **settings: Any) -> Crawled:

@@ -7,7 +7,7 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,6 @@ from tests.in_process.engine import crawl, page
 from tests.observe.metrics.test_exposition import MOST_SERIES, samples
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-
-
-@pytest.fixture(autouse=True)
-def answers() -> Iterator[None]:
-    engine.ANSWERS.clear()
-    yield
-    engine.ANSWERS.clear()
 
 
 def free_port() -> int:
