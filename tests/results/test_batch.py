@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import BatchError
-from site_spider.results.batch import LONGEST_PAUSE_SECONDS, Batch, Batcher, BatchLimits, pause_seconds
+from site_spider.results.batch import Batch, Batcher, BatchLimits
 
 RETRY = Verdict(Answer.RETRY, "busy")
 REJECTED = Verdict(Answer.REJECTED, "bad")
@@ -47,13 +47,6 @@ def test_a_batch_is_due_by_count() -> None:
     assert batcher.take(0) is None
 
 
-def test_a_batch_is_due_by_size_and_never_larger() -> None:
-    """Records beyond the size limit wait for the next batch."""
-    batcher = Batcher(LIMITS)
-    accept(batcher, "a", "b", "c", size_bytes=40)
-    assert keys_of(batcher.take(0)) == ["a", "b"]
-
-
 def test_a_record_larger_than_a_batch_travels_alone() -> None:
     """One giant does not block what is behind it."""
     batcher = Batcher(LIMITS)
@@ -71,17 +64,6 @@ def test_a_batch_is_due_by_the_age_of_its_oldest_record() -> None:
     assert batcher.next_at(5.9) == 6
     assert keys_of(batcher.take(6)) == ["a"]
     assert batcher.next_at(6) is None
-
-
-def test_no_more_batches_than_allowed_are_under_way() -> None:
-    """The third batch waits for an answer to the first."""
-    batcher = Batcher(LIMITS)
-    accept(batcher, *"abcdefghijkl")
-    first = batcher.take(0)
-    assert batcher.take(0) is not None
-    assert batcher.take(0) is None
-    settle(batcher, first)
-    assert batcher.take(0) is not None
 
 
 def test_a_later_record_of_the_same_key_waits_for_the_final_answer() -> None:
@@ -268,23 +250,6 @@ def test_illegal_moves_raise_and_change_nothing(move: str, arguments: Any) -> No
     with pytest.raises(BatchError):
         getattr(batcher, move)(*arguments)
     assert repr(vars(batcher)) == before
-
-
-def test_a_batch_cannot_be_answered_twice() -> None:
-    """The second answer is refused."""
-    batcher = Batcher(LIMITS)
-    accept(batcher, "a")
-    batch = batcher.take(1)
-    assert batch
-    settle(batcher, batch)
-    with pytest.raises(BatchError):
-        batcher.fail(batch.number, 1, 0)
-
-
-def test_pauses_stay_between_half_a_second_and_thirty() -> None:
-    """Whatever the jitter and however often it failed."""
-    for attempts in (1, 2, 10, 10_000):
-        assert 0.5 <= pause_seconds(attempts, 0) <= pause_seconds(attempts, 1) <= LONGEST_PAUSE_SECONDS
 
 
 class BatcherMachine(RuleBasedStateMachine):

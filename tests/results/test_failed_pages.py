@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy.exceptions import CloseSpider, DropItem
+from scrapy.exceptions import DropItem
 from scrapy.http import Response
 
 from site_spider import Result, SeedSpider, page_of
@@ -22,10 +22,8 @@ PIPELINES = {"site_spider.results.pipeline.ResultPipeline": 900}
 
 
 @pytest.fixture(autouse=True)
-def site() -> Iterator[None]:
+def site() -> None:
     engine.ANSWERS["/p"] = lambda request: page(request, BODY)
-    yield
-    engine.ANSWERS.clear()
 
 
 def document_of(folder: Path, spider: type[SeedSpider], **settings: Any) -> dict[str, Any]:
@@ -162,17 +160,6 @@ def test_a_document_that_a_spider_makes_itself_has_a_time_and_the_name_of_the_sp
     documents = crawl(tmp_path, [{"url": URL}], MakesItsOwn).documents.values()
     assert len(documents) == 2
     assert all(document["fetched_at"] and document["spider"] == "own" for document in documents)
-
-
-def test_a_spider_that_closes_itself_leaves_the_page_that_made_it_do_so(tmp_path: Path) -> None:
-    """Scrapy tells nobody of that error."""
-
-    class Closes(SeedSpider):
-        def parse(self, response: Response) -> Any:
-            raise CloseSpider("enough")
-
-    document = document_of(tmp_path, Closes, until=lambda crawler: False)
-    assert (document["body"], document["description"]) == (BODY, "ended without a result")
 
 
 class Answers:

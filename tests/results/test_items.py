@@ -25,14 +25,8 @@ from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
+WRITES = {"site_spider.results.pipeline.ResultPipeline": 900}
 SEED = {"url": "http://h.test/list", "meta": {"url_id": "list", "task_id": "spring", "NotExtract": True}}
-
-
-@pytest.fixture(autouse=True)
-def site() -> Iterator[None]:
-    engine.ANSWERS.clear()
-    yield
-    engine.ANSWERS.clear()
 
 
 class ItemSpider(SeedSpider):
@@ -69,22 +63,40 @@ class Publisher(BaseModel):
 
 
 def test_every_kind_of_item_is_a_document_with_its_page_beside_it(tmp_path: Path) -> None:
-    """Its own fields untouched; the id is its place on the page."""
+    """Its own fields untouched; the id is its place on the page. Dates, prices and sets are text."""
     given = (
         {"title": "dict"},
         Book(title="item"),
         Shelf("dataclass", [Author("inner"), {"deep": [Book(title="deeper")]}]),
         Author("attrs"),
         Publisher(title="pydantic"),
+        {
+            "when": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+            "day": datetime(2026, 1, 2, tzinfo=UTC).date(),
+            "price": Decimal("12.50"),
+            "tags": {"b", "a"},
+            "pair": (1, 2),
+            3: "number",
+            "half": "x\ud800",
+        },
     )
     found = crawl(tmp_path, [SEED], spider(*given))
-    assert [found.items[f"list-{place}"].pop("_page")["url_id"] for place in range(1, 6)] == ["list"] * 5
+    assert [found.items[f"list-{place}"].pop("_page")["url_id"] for place in range(1, 7)] == ["list"] * 6
     assert list(found.items.values()) == [
         {"title": "dict"},
         {"title": "item"},
         {"title": "dataclass", "books": [{"title": "inner"}, {"deep": [{"title": "deeper"}]}]},
         {"title": "attrs"},
         {"title": "pydantic"},
+        {
+            "when": "2026-01-02T03:04:05+00:00",
+            "day": "2026-01-02",
+            "price": "12.50",
+            "tags": ["a", "b"],
+            "pair": [1, 2],
+            "3": "number",
+            "half": "x?",
+        },
     ]
     assert (found.lag, found.dead_letters) == (0, [])
 
@@ -188,41 +200,27 @@ class SlowForTheFirst:
 
 
 def test_the_place_on_the_page_is_that_in_which_the_spider_gives_it(tmp_path: Path) -> None:
-    """Not that in which slow pipelines let items through; one that is dropped has a place, too."""
+    """Not that in which slow pipelines let items through; one that is dropped or fails has a place, too.
 
-    def drop_second(item: Any) -> Any:
-        if item == {"n": 2}:
-            raise DropItem("not wanted")
-        return item
-
-    dropping = type("Dropping", (), {"process_item": lambda _self, item: drop_second(item)})
-    found = crawl(
-        tmp_path,
-        [SEED],
-        spider({"n": 1}, {"n": 2}, {"n": 3}),
-        ITEM_PIPELINES={
-            SlowForTheFirst: 1,
-            dropping: 2,
-            "site_spider.results.pipeline.ResultPipeline": 900,
-        },
-    )
-    assert {key: item["n"] for key, item in found.items.items()} == {"list-1": 1, "list-3": 3}
-    assert found.documents["list"]["description"] is None
-
-
-def test_an_error_in_a_pipeline_is_said_in_the_result_of_the_page(tmp_path: Path) -> None:
-    """The item is lost, and not silently; the others are there."""
+    An error is said in the result of the page.
+    """
 
     class Failing:
         def process_item(self, item: Any) -> Any:
-            if item == {"n": 1}:
+            if item == {"n": 2}:
+                raise DropItem("not wanted")
+            if item == {"n": 4}:
                 raise ValueError("no price")
             return item
 
-    pipelines = {Failing: 1, "site_spider.results.pipeline.ResultPipeline": 900}
-    found = crawl(tmp_path, [SEED], spider({"n": 1}, {"n": 2}), ITEM_PIPELINES=pipelines)
-    assert set(found.items) == {"list-2"}
-    assert found.documents["list"]["description"] == "ValueError in an item pipeline: no price"
+    pipelines = {SlowForTheFirst: 1, Failing: 2, **WRITES}
+    items = [{"n": number} for number in range(1, 6)]
+    for count, said in ((3, None), (5, "ValueError in an item pipeline: no price")):
+        found = crawl(tmp_path / str(count), [SEED], spider(*items[:count]), ITEM_PIPELINES=pipelines)
+        assert {key: item["n"] for key, item in found.items.items()} == {
+            f"list-{place}": place for place in (1, 3, 5) if place <= count
+        }
+        assert found.documents["list"]["description"] == said
 
 
 def test_feeds_and_signals_see_items_and_no_results(tmp_path: Path) -> None:
@@ -248,37 +246,8 @@ def test_feeds_and_signals_see_items_and_no_results(tmp_path: Path) -> None:
     assert set(found.documents) == {"list"}
 
 
-def test_a_result_that_the_spider_gives_itself_is_written_once(tmp_path: Path) -> None:
-    """As the default spider does, or one that goes on from it."""
-
-    class Both(SeedSpider):
-        async def parse(self, response: Response) -> AsyncIterator[Any]:  # type: ignore[override,misc]
-            yield {"a": 1}
-            for output in await super().parse(response):
-                yield output
-
-    results: list[Any] = []
-
-    class Counting:
-        def process_item(self, item: Any) -> Any:
-            results.append(type(item))
-            return item
-
-    pipelines = {Counting: 1, "site_spider.results.pipeline.ResultPipeline": 900}
-    found = crawl(tmp_path, [SEED], Both, ITEM_PIPELINES=pipelines)
-    assert results == [dict, Result]
-    assert (set(found.documents), set(found.items)) == ({"list"}, {"list-1"})
-
-
-class Flattening:
-    """A pipeline that makes a dict of a result, and adds to it."""
-
-    def process_item(self, item: Any) -> Any:
-        return {**item.document(), "mine": 1} if isinstance(item, Result) else item
-
-
-def test_a_result_that_a_pipeline_makes_a_dict_of_stays_a_result(tmp_path: Path) -> None:
-    """An item with a url_id of its own stays an item."""
+def test_a_result_that_the_spider_gives_itself_is_written_once_as_a_result(tmp_path: Path) -> None:
+    """Also one that a pipeline makes a dict of; an item with a url_id of its own stays an item."""
 
     class Both(SeedSpider):
         async def parse(self, response: Response) -> AsyncIterator[Any]:  # type: ignore[override,misc]
@@ -286,9 +255,16 @@ def test_a_result_that_a_pipeline_makes_a_dict_of_stays_a_result(tmp_path: Path)
             for output in await super().parse(response):
                 yield output
 
-    pipelines = {Flattening: 1, "site_spider.results.pipeline.ResultPipeline": 900}
-    found = crawl(tmp_path, [SEED], Both, ITEM_PIPELINES=pipelines)
-    assert found.documents["list"]["mine"] == 1
+    kinds: list[Any] = []
+
+    class Flattening:
+        def process_item(self, item: Any) -> Any:
+            kinds.append(type(item))
+            return {**item.document(), "mine": 1} if isinstance(item, Result) else item
+
+    found = crawl(tmp_path, [SEED], Both, ITEM_PIPELINES={Flattening: 1, **WRITES})
+    assert kinds == [dict, Result]
+    assert {key: document["mine"] for key, document in found.documents.items()} == {"list": 1}
     assert {key: item["url_id"] for key, item in found.items.items()} == {"list-1": "mine"}
 
 
@@ -311,49 +287,44 @@ UNWRITABLE: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", UNWRITABLE)
-def test_an_item_that_cannot_be_stored_is_a_dead_letter_that_names_the_page(
-    case: str, tmp_path: Path
-) -> None:
+def test_an_item_that_cannot_be_stored_is_a_dead_letter_that_names_the_page(tmp_path: Path) -> None:
     """The page's other items and its result are there."""
-    item, reason = UNWRITABLE[case]
-    found = crawl(tmp_path, [SEED], spider({"a": 1}, item, {"a": 3}))
-    (letter,) = found.dead_letters
-    assert json.loads(letter.value or b"") == SEED
-    error = dict(letter.headers)["error"].decode()
-    assert reason in error
-    assert "http://h.test/list" in error
-    assert set(found.items) == {"list-1", "list-3"}
-    assert found.documents["list"]["status"] == 200
-    assert (found.lag, found.seeds["dead_lettered"]) == (0, 1)
+
+    class Unwritable(SeedSpider):
+        def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+            yield from ({"a": 1}, UNWRITABLE[response.url.rpartition("/")[2]][0], {"a": 3})
+
+    seeds = {case: {"url": f"http://h.test/{case}", "meta": {"url_id": case}} for case in UNWRITABLE}
+    found = crawl(tmp_path, list(seeds.values()), Unwritable)
+    letters = {json.loads(letter.value or b"")["meta"]["url_id"]: letter for letter in found.dead_letters}
+    for case, (_, reason) in UNWRITABLE.items():
+        error = dict(letters[case].headers)["error"].decode()
+        assert json.loads(letters[case].value or b"") == seeds[case]
+        assert reason in error
+        assert f"http://h.test/{case}" in error
+        assert found.documents[case]["status"] == 200
+    assert set(found.items) == {f"{case}-{place}" for case in UNWRITABLE for place in (1, 3)}
+    assert (found.lag, found.seeds["dead_lettered"]) == (0, len(UNWRITABLE))
 
 
-def test_what_json_has_no_words_for_but_everybody_puts_into_items_is_text(tmp_path: Path) -> None:
-    """Dates, prices, sets."""
-    item = {
-        "when": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
-        "day": datetime(2026, 1, 2, tzinfo=UTC).date(),
-        "price": Decimal("12.50"),
-        "tags": {"b", "a"},
-        "pair": (1, 2),
-        3: "number",
-        "half": "x\ud800",
-    }
-    found = crawl(tmp_path, [SEED], spider(item))
-    (stored,) = found.items.values()
-    del stored["_page"]
-    assert stored == {
-        "when": "2026-01-02T03:04:05+00:00",
-        "day": "2026-01-02",
-        "price": "12.50",
-        "tags": ["a", "b"],
-        "pair": [1, 2],
-        "3": "number",
-        "half": "x?",
-    }
+class ResultsOnly:
+    name = "plain"
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Any:
+        return cls()
+
+    async def open(self) -> None:
+        pass
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        return [ACKNOWLEDGED for _ in records]
+
+    async def close(self) -> None:
+        pass
 
 
-class PickySink:
+class PickySink(ResultsOnly):
     """Takes results, and of items those that are not bad; answers when a test says so."""
 
     name = "picky"
@@ -361,13 +332,8 @@ class PickySink:
     gate: ClassVar[asyncio.Event | None] = None
 
     @classmethod
-    def from_settings(cls, settings: Any) -> Any:
+    def for_items(cls, settings: Any) -> Any:
         return cls()
-
-    for_items = from_settings
-
-    async def open(self) -> None:
-        pass
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         if self.gate is not None and records[0].kind == "item":
@@ -375,9 +341,6 @@ class PickySink:
         self.written.extend(records)
         bad = Verdict(Answer.REJECTED, "mapper_parsing_exception")
         return [bad if record.document.get("bad") else ACKNOWLEDGED for record in records]
-
-    async def close(self) -> None:
-        pass
 
 
 @pytest.fixture
@@ -428,23 +391,6 @@ def test_without_a_sink_for_items_they_are_dead_letters_and_not_lost(tmp_path: P
     )
     (letter,) = found.dead_letters
     assert "no sink of SITE_SINKS takes items" in dict(letter.headers)["error"].decode()
-
-
-class ResultsOnly:
-    name = "plain"
-
-    @classmethod
-    def from_settings(cls, settings: Any) -> Any:
-        return cls()
-
-    async def open(self) -> None:
-        pass
-
-    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        return [ACKNOWLEDGED for _ in records]
-
-    async def close(self) -> None:
-        pass
 
 
 def test_a_page_may_give_more_items_than_memory_takes(tmp_path: Path) -> None:

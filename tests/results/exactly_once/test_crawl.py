@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -89,14 +89,11 @@ def _complete(position: Position) -> int:
 
 
 @pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
-    engine.ANSWERS.clear()
+def clean() -> None:
     PlayedConsumer.stored.clear()
     PlayedLog.told.clear()
     PlayedConsumer.transactions = PlayedConsumer.away = 0
     PlayedConsumer.refuses = ""
-    yield
-    engine.ANSWERS.clear()
 
 
 def linked(request: Request) -> Response:
@@ -124,13 +121,43 @@ def stored_keys() -> Counter[str]:
     return Counter(record.key for record in PlayedConsumer.stored)
 
 
-def test_each_result_is_stored_once_and_with_its_seed(tmp_path: Path) -> None:
+class ItemSpider(SeedSpider):
+    """Gives items on every page of a tree."""
+
+    name = "shop"
+
+    async def parse(self, response: Response) -> AsyncIterator[Any]:  # type: ignore[override,misc]
+        yield {"title": "first"}
+        for output in await super().parse(response):
+            yield output
+        yield {"title": "second"}
+
+
+def test_each_result_and_item_is_stored_once_and_with_its_seed(tmp_path: Path) -> None:
     """After every commit just the trees of the seeds that are complete are stored."""
-    crawled = crawl_trees(tmp_path, 12)
+    crawled = crawl_trees(tmp_path, 12, spider=ItemSpider)
     assert crawled.lag == 0
-    assert stored_keys() == dict.fromkeys(crawled.documents, 1)
-    assert len(PlayedConsumer.stored) == 12 * (1 + LINKS)
-    assert {stored - told * (1 + LINKS) for told, stored in PlayedLog.told} == {0}
+    kinds = Counter((record.kind, record.key) for record in PlayedConsumer.stored)
+    assert set(kinds.values()) == {1}
+    assert {key for kind, key in kinds if kind == "result"} == set(crawled.documents)
+    assert {key for kind, key in kinds if kind == "item"} == set(crawled.items)
+    assert len(crawled.items) == 2 * len(crawled.documents) == 2 * 12 * (1 + LINKS)
+    assert {stored - told * 3 * (1 + LINKS) for told, stored in PlayedLog.told} == {0}
+
+
+@pytest.mark.parametrize(
+    ("refused", "error"),
+    [("t3", b"not this one"), ("t1-2", b"item t1-2: not this one (page http://host.test/tree1)")],
+)
+def test_a_refused_record_is_one_dead_letter(tmp_path: Path, refused: str, error: bytes) -> None:
+    """The rest of its tree and all others are stored."""
+    PlayedConsumer.refuses = refused
+    crawled = crawl_trees(tmp_path, 5, spider=ItemSpider)
+    (letter,) = crawled.dead_letters
+    assert dict(letter.headers)["error"] == error
+    assert crawled.seeds["dead_lettered"] == 1
+    assert crawled.lag == 0
+    assert stored_keys() == dict.fromkeys((crawled.documents | crawled.items).keys() - {refused}, 1)
 
 
 def test_transactions_that_fail_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,17 +167,6 @@ def test_transactions_that_fail_are_made_again(tmp_path: Path, monkeypatch: pyte
     crawled = crawl_trees(tmp_path, 12)
     assert PlayedConsumer.away == 0
     assert (crawled.lag, stored_keys()) == (0, dict.fromkeys(crawled.documents, 1))
-
-
-def test_a_refused_result_is_one_dead_letter(tmp_path: Path) -> None:
-    """The rest of its tree and all others are stored."""
-    PlayedConsumer.refuses = "t3"
-    crawled = crawl_trees(tmp_path, 12)
-    assert crawled.lag == 0
-    assert stored_keys() == {key: 1 for key in crawled.documents if key != "t3"}
-    (letter,) = crawled.dead_letters
-    assert dict(letter.headers)["error"] == b"not this one"
-    assert crawled.seeds["dead_lettered"] == 1
 
 
 def test_trees_that_keep_too_much_hand_their_links_on(
@@ -178,34 +194,3 @@ def test_trees_that_keep_too_much_hand_their_links_on(
     assert stored_keys() == dict.fromkeys(crawled.documents, 1)
     assert len(PlayedConsumer.stored) == 12 * (1 + LINKS)
     assert crawled.seeds["consumed"] > 12
-
-
-class ItemSpider(SeedSpider):
-    """Gives items on every page of a tree."""
-
-    name = "shop"
-
-    async def parse(self, response: Response) -> AsyncIterator[Any]:  # type: ignore[override,misc]
-        yield {"title": "first"}
-        for output in await super().parse(response):
-            yield output
-        yield {"title": "second"}
-
-
-def test_items_are_stored_once_and_with_their_seed(tmp_path: Path) -> None:
-    """In the transaction of their tree, as results are."""
-    crawled = crawl_trees(tmp_path, 5, spider=ItemSpider)
-    kinds = Counter((record.kind, record.key) for record in PlayedConsumer.stored)
-    assert set(kinds.values()) == {1}
-    assert {key for kind, key in kinds if kind == "item"} == set(crawled.items)
-    assert len(crawled.items) == 2 * 5 * (1 + LINKS)
-    assert {stored - told * 3 * (1 + LINKS) for told, stored in PlayedLog.told} == {0}
-
-
-def test_a_refused_item_is_one_dead_letter_that_names_its_page(tmp_path: Path) -> None:
-    """The rest of its tree is stored."""
-    PlayedConsumer.refuses = "t1-2"
-    crawled = crawl_trees(tmp_path, 2, spider=ItemSpider)
-    (letter,) = crawled.dead_letters
-    assert dict(letter.headers)["error"] == b"item t1-2: not this one (page http://host.test/tree1)"
-    assert len(PlayedConsumer.stored) == 2 * 3 * (1 + LINKS) - 1
