@@ -7,9 +7,10 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import closing
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -43,11 +44,8 @@ HERE = "tests.observe.test_statistics"
 
 
 @pytest.fixture(autouse=True)
-def answers() -> Iterator[None]:
-    engine.ANSWERS.clear()
+def answers() -> None:
     Store.reset()
-    yield
-    engine.ANSWERS.clear()
 
 
 def crawl(folder: Path, seeds: Sequence[Any], *spider: type[SeedSpider], **overrides: Any) -> Crawled:
@@ -72,36 +70,34 @@ class Counting(SeedSpider):
         return []
 
 
+FAILS_TO_OPEN: dict[str, Exception] = {
+    "no open": RuntimeError("a bug"),
+    "misconfigured": ConfigError("MY_STORE is empty."),
+    "never opens": SinkUnavailable("MY_STORE is away"),
+}
+
+
 class Store:
     """A store of one's own, which does what a test says."""
 
     name = "own"
     documents: ClassVar[dict[str, dict[str, Any]]] = {}
     mode: ClassVar[str] = ""
-    attempts: ClassVar[int] = 0
 
     @classmethod
     def reset(cls, mode: str = "") -> None:
-        cls.documents, cls.mode, cls.attempts = {}, mode, 0
+        cls.documents, cls.mode = {}, mode
 
     @classmethod
     def for_statistics(cls, settings: Any) -> Self:
         return cls()
 
     async def open(self) -> None:
-        if self.mode == "no open":
-            raise RuntimeError("a bug")
-        if self.mode == "misconfigured":
-            raise ConfigError("MY_STORE is empty.")
-        if self.mode == "never opens":
-            raise SinkUnavailable("MY_STORE is away")
-        if self.mode == "slow to open":
-            await asyncio.sleep(2.0)
-        if self.mode == "hangs":
-            await asyncio.Event().wait()
+        if self.mode in FAILS_TO_OPEN:
+            raise FAILS_TO_OPEN[self.mode]
+        await asyncio.sleep({"slow to open": 2.0, "hangs": inf}.get(self.mode, 0))
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        type(self).attempts += 1
         if self.mode == "bug":
             raise RuntimeError("a bug")
         if self.mode == "too many fields" and any("counters" in record.document for record in records):
@@ -117,6 +113,21 @@ class Store:
 OWN = f"{HERE}.Store"
 
 
+def after(seconds: float) -> Callable[[Any], bool]:
+    """Whether so much time has passed since the first question."""
+    since: list[float] = []
+
+    def is_over(_crawler: Any) -> bool:
+        since.append(time.monotonic())
+        return since[-1] - since[0] > seconds
+
+    return is_over
+
+
+def said(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if words in record.getMessage()]
+
+
 def local_documents(folder: Path) -> list[dict[str, Any]]:
     with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
         rows = connection.execute("SELECT document FROM statistics ORDER BY rowid").fetchall()
@@ -128,7 +139,8 @@ def local_documents(folder: Path) -> list[dict[str, Any]]:
 
 def test_a_document_has_the_counters_of_scrapy_of_ours_and_of_a_spider(tmp_path: Path) -> None:
     """Under names without dots; a value that is a number and a text in turn is in two fields."""
-    crawl(tmp_path, SEEDS, Counting)
+    crawl(tmp_path, SEEDS, Counting, SITE_STATS_ID="{spider} in {group}")
+    assert {document["id"] for document in local_documents(tmp_path)} == {"counting in site_spider"}
     last = local_documents(tmp_path)[-1]
     assert last["counters"]["my/custom"] == 5
     assert last["counters"]["downloader/response_count"] == 5
@@ -158,15 +170,8 @@ def test_counters_are_bounded_in_number_and_length() -> None:
 @pytest.mark.parametrize(
     ("key", "name"),
     [
-        ("my/custom", "my/custom"),
-        ("a.b.c", "a_b_c"),
-        ("..", "__"),
-        ("  ", "_"),
-        ("", "_"),
-        ("a\x00b\n", "a_b"),
-        (7, "7"),
-        (None, "None"),
-        ("é", "é"),
+        *(("my/custom", "my/custom"), ("a.b.c", "a_b_c"), ("..", "__"), ("  ", "_"), ("", "_")),
+        *(("a\x00b\n", "a_b"), (7, "7"), (None, "None"), ("é", "é")),
     ],
 )
 def test_names_are_fit_to_be_fields(key: object, name: str) -> None:
@@ -202,13 +207,7 @@ def test_documents_are_written_at_the_moments_that_are_named(
     tmp_path: Path, when: str, expected: set[str]
 ) -> None:
     """Idle: when nothing is in flight any more, once for all seeds that came before."""
-    since: list[float] = []
-
-    def a_while(_crawler: Any) -> bool:
-        since.append(time.monotonic())
-        return since[-1] - since[0] > 2.5
-
-    crawl(tmp_path, SEEDS, until=a_while, SITE_STATS_WHEN=when, SITE_STATS_INTERVAL_SECONDS=0.7)
+    crawl(tmp_path, SEEDS, until=after(2.5), SITE_STATS_WHEN=when, SITE_STATS_INTERVAL_SECONDS=0.7)
     found = moments(tmp_path)
     assert set(found) == expected
     assert found.count("close") == ("close" in expected)
@@ -279,27 +278,22 @@ def test_an_id_is_a_format_or_comes_from_a_callable() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        "",
-        "{",
-        "{nothing}",
-        "{spider.__class__}",
-        "{spider[0]}",
-        "{process:999999999}",
-        "{spider!r}",
-        "{}",
-        "no.such.function",
-        f"{HERE}.no_name",
-        f"{HERE}.moments",
+        *(
+            "",
+            "{",
+            "{nothing}",
+            "{spider.__class__}",
+            "{spider[0]}",
+            "{process:999999999}",
+            "{spider!r}",
+            "{}",
+        ),
+        *("{spider!r}", "{}", "no.such.function", f"{HERE}.no_name", f"{HERE}.moments"),
     ],
 )
 def test_an_id_that_cannot_be_made_is_refused(value: str) -> None:
     with pytest.raises(ConfigError, match="SITE_STATS_ID"):
         named(value)
-
-
-def test_documents_have_the_id(tmp_path: Path) -> None:
-    crawl(tmp_path, SEEDS, SITE_STATS_ID="{spider} in {group}")
-    assert {document["id"] for document in local_documents(tmp_path)} == {"crawl_spider in site_spider"}
 
 
 # --- stores that do not work ---------------------------------------------------------------------
@@ -339,17 +333,10 @@ def test_a_store_that_is_away_gets_a_bounded_backlog_and_one_line(
 ) -> None:
     monkeypatch.setattr("site_spider.observe.statistics._MOST_WAITING", 3)
     Store.reset("never opens")
-    since: list[float] = []
-
-    def a_while(_crawler: Any) -> bool:
-        since.append(time.monotonic())
-        return since[-1] - since[0] > 1.5
-
     with caplog.at_level(logging.WARNING):
-        crawl(tmp_path, SEEDS, until=a_while, SITE_STATS_TO=OWN, SITE_STATS_INTERVAL_SECONDS=0.1)
-    said = [record.getMessage() for record in caplog.records if "statistics own" in record.getMessage()]
-    assert len(said) == 1
-    assert "3 documents wait" in said[0]
+        crawl(tmp_path, SEEDS, until=after(1.5), SITE_STATS_TO=OWN, SITE_STATS_INTERVAL_SECONDS=0.1)
+    (line,) = said(caplog, "statistics own")
+    assert "3 documents wait" in line
 
 
 def test_a_document_that_is_refused_comes_without_names_from_outside(
@@ -362,8 +349,7 @@ def test_a_document_that_is_refused_comes_without_names_from_outside(
     for document in Store.documents.values():
         assert document == without_names(document)
         assert document["seeds"]["consumed"] >= 0
-    said = [record for record in caplog.records if "refuses a document" in record.getMessage()]
-    assert len(said) == 1
+    assert len(said(caplog, "refuses a document")) == 1
 
 
 # --- the topic -----------------------------------------------------------------------------------
@@ -399,13 +385,7 @@ def test_old_snapshots_leave_the_embedded_log(tmp_path: Path, monkeypatch: pytes
     """So that its file does not grow for ever; seeds stay."""
     monkeypatch.setattr("site_spider.observe.statistics.KEPT_SECONDS", 0.5)
     monkeypatch.setattr("site_spider.observe.statistics._KEEP_EVERY_SECONDS", 0.2)
-    since: list[float] = []
-
-    def a_while(_crawler: Any) -> bool:
-        since.append(time.monotonic())
-        return since[-1] - since[0] > 2.0
-
-    crawl(tmp_path, SEEDS, until=a_while, SITE_STATS_INTERVAL_SECONDS=0.1)
+    crawl(tmp_path, SEEDS, until=after(2.0), SITE_STATS_INTERVAL_SECONDS=0.1)
     numbers = [document["interval"] for _, document in snapshots(tmp_path)]
     assert numbers[0] > 0
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
@@ -471,18 +451,11 @@ def test_a_missing_right_on_the_topic_is_one_warning_and_no_harm(
 ) -> None:
     monkeypatch.setattr("site_spider.observe.statistics._KEEP_EVERY_SECONDS", 0.1)
     classes = {"local": f"{HERE}.Forbidding"}
-    since: list[float] = []
-
-    def a_while(_crawler: Any) -> bool:
-        since.append(time.monotonic())
-        return since[-1] - since[0] > 1.0
-
     with caplog.at_level(logging.WARNING):
-        found = crawl(tmp_path, SEEDS, until=a_while, SITE_SEED_LOG_CLASSES=classes)
+        found = crawl(tmp_path, SEEDS, until=after(1.0), SITE_SEED_LOG_CLASSES=classes)
     assert (found.lag, len(found.documents), found.exit_code) == (0, 5, 0)
-    said = [record.getMessage() for record in caplog.records if "SITE_STATS_TOPIC" in record.getMessage()]
-    assert len(said) == 1
-    assert "authorization failed" in said[0]
+    (line,) = said(caplog, "SITE_STATS_TOPIC")
+    assert "authorization failed" in line
 
 
 def test_messages_that_are_not_taken_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -495,11 +468,5 @@ def test_messages_that_are_not_taken_do_not_pile_up(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(_Denied, "send", send)
     monkeypatch.setattr(Forbidding, "keep", LocalSeedLog.keep)
-    since: list[float] = []
-
-    def a_while(_crawler: Any) -> bool:
-        since.append(time.monotonic())
-        return since[-1] - since[0] > 1.5
-
-    crawl(tmp_path, SEEDS, until=a_while, SITE_SEED_LOG_CLASSES={"local": f"{HERE}.Forbidding"})
+    crawl(tmp_path, SEEDS, until=after(1.5), SITE_SEED_LOG_CLASSES={"local": f"{HERE}.Forbidding"})
     assert len(sent) == 3
