@@ -65,18 +65,6 @@ def close(folder: Path) -> None:
         TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
 
 
-def test_the_event_has_counts_that_add_up(tmp_path: Path) -> None:
-    ANSWERS["/t/3"] = lambda request: page(request, status=404)
-    produce(tmp_path)
-    crawl(tmp_path, seeds(4, "other"), until=told(tmp_path))
-    del ANSWERS["/t/3"]
-    [event] = events(tmp_path)
-    assert event["seeds"] == {"result": 4, "failure": 1, "total": 5}
-    assert (event["pages"], event["failures"], event["event"], event["generation"]) == (5, 1, "done", 1)
-    assert sum(event["reasons"].values()) == 1
-    assert event["first_at"] <= event["last_at"]
-
-
 def test_a_task_without_seeds_ends_when_it_is_closed(tmp_path: Path) -> None:
     produce(tmp_path, count=0)
     crawl(tmp_path, seeds(1, None), until=told(tmp_path))
@@ -132,14 +120,6 @@ def test_dead_letters_that_are_put_back_begin_a_generation(tmp_path: Path) -> No
     crawl(tmp_path, [], until=told(tmp_path, 2))
     assert [event["generation"] for event in events(tmp_path)] == [1, 2]
     assert [event["seeds"]["total"] for event in events(tmp_path)] == [1, 2]
-
-
-def test_an_end_is_told_once_however_many_crawls_follow(tmp_path: Path) -> None:
-    produce(tmp_path)
-    crawl(tmp_path, [], until=told(tmp_path))
-    for _ in range(2):
-        crawl(tmp_path, seeds(2, None))
-    assert len(events(tmp_path)) == 1
 
 
 def test_a_cancelled_task_ends_as_cancelled_without_a_close(tmp_path: Path) -> None:
@@ -341,49 +321,35 @@ def test_a_block_left_by_an_exception_leaves_the_task_open(tmp_path: Path) -> No
     assert (ending.is_closed, ending.sending) == (False, set())
 
 
-def test_a_seed_producer_waits_while_too_many_messages_wait(tmp_path: Path) -> None:
-    settings = settings_for(tmp_path)
-    sent = threading.Event()
-
-    def work() -> None:
-        with SeedProducer(settings, max_lag=3) as producer:
-            for seed in seeds(6):
-                producer.send(seed)
-        sent.set()
-
-    log = LocalSeedLog(tmp_path)
-    thread = threading.Thread(target=work)
-    thread.start()
-    while not log.partitions("seeds") or sum(part.end for part in log.progress("seeds", "g")) < 3:
-        assert thread.is_alive()
-    assert not sent.wait(1.5)
-    assert sum(part.end for part in log.progress("seeds", "g")) == 3
-    crawl(tmp_path, [], until=lambda _: sent.is_set())
-    thread.join()
-    assert sum(part.end for part in log.progress("seeds", "g")) == 6
-
-
-def test_a_seed_producer_waits_while_too_many_seeds_of_its_task_wait(tmp_path: Path) -> None:
-    """Seeds of others are no matter."""
+@pytest.mark.parametrize(
+    ("limit", "of_others"), [({"max_lag": 3}, 0), ({"task_id": "t", "max_task_lag": 3}, 20)]
+)
+def test_a_seed_producer_waits_while_too_many_messages_or_seeds_of_its_task_wait(
+    tmp_path: Path, limit: dict[str, Any], of_others: int
+) -> None:
+    """Seeds of others are no matter to a task."""
     settings = settings_for(tmp_path)
     with SeedProducer(settings) as others:
-        for seed in seeds(20, None):
+        for seed in seeds(of_others, None):
             others.send(seed)
     sent = threading.Event()
 
     def work() -> None:
-        with SeedProducer(settings, task_id="t", max_task_lag=3) as producer:
+        with SeedProducer(settings, **limit) as producer:
             for seed in seeds(6):
                 producer.send(seed)
         sent.set()
 
+    def produced() -> int:
+        return sum(part.end for part in LocalSeedLog(tmp_path).progress("seeds", "g"))
+
     thread = threading.Thread(target=work)
     thread.start()
     assert not sent.wait(1.5)
-    assert sum(part.end for part in LocalSeedLog(tmp_path).progress("seeds", "g")) == 23
+    assert produced() == of_others + 3
     crawl(tmp_path, [], until=lambda _: sent.is_set())
     thread.join()
-    assert sum(part.end for part in LocalSeedLog(tmp_path).progress("seeds", "g")) == 26
+    assert produced() == of_others + 6
 
 
 @pytest.mark.parametrize("wrong", [{"closes_task": True}, {"max_lag": 0}, {"max_task_lag": 3}])
@@ -404,10 +370,16 @@ def test_a_page_of_two_messages_counts_once(tmp_path: Path) -> None:
     assert event["pages"] == 2
 
 
-def test_the_next_generation_adds_its_pages(tmp_path: Path) -> None:
+def test_an_event_has_counts_that_add_up_and_is_told_once(tmp_path: Path) -> None:
+    """However many crawls follow; the next generation adds its pages."""
     ANSWERS["/t/3"] = lambda request: page(request, status=404)
     produce(tmp_path)
-    crawl(tmp_path, [], until=told(tmp_path))
+    crawl(tmp_path, seeds(4, "other"), until=told(tmp_path))
+    crawl(tmp_path, seeds(2, None))
+    [event] = events(tmp_path)
+    assert event["seeds"] == {"result": 4, "failure": 1, "total": 5}
+    assert (event["event"], event["generation"], sum(event["reasons"].values())) == ("done", 1, 1)
+    assert event["first_at"] <= event["last_at"]
     produce(tmp_path, count=7)
     crawl(tmp_path, [], until=told(tmp_path, 2))
     del ANSWERS["/t/3"]
