@@ -7,8 +7,10 @@ import contextlib
 import json
 import logging
 import ssl
+import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from scrapy.utils.test import get_crawler
 
 from tests.download.raw_answers import CASES, Case, RawServer
 
+ROOT = Path(__file__).resolve().parents[2]
 HANDLERS = {
     "stock": "site_spider.download.handler.PublicHTTP11DownloadHandler",
     "plain": "site_spider.download.handler.PlainDownloadHandler",
@@ -176,9 +179,25 @@ async def main(reactor: Any) -> None:
     json.dump(found, sys.stdout)
 
 
-if __name__ == "__main__":
-    logging.disable(logging.CRITICAL)
+def run_with_reactor(program: Callable[[Any], Coroutine[Any, Any, None]], level: int | None = None) -> None:
+    """Run it as a whole process: a reactor cannot be started twice. Without a level nothing is logged."""
+    if level is None:
+        logging.disable(logging.CRITICAL)
+    else:
+        logging.basicConfig(level=level)
     install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor", "uvloop.Loop")
     from twisted.internet.task import react
 
-    react(lambda reactor: deferred_from_coro(main(reactor)))
+    react(lambda reactor: deferred_from_coro(program(reactor)))
+
+
+def said_by(program: str, *arguments: str) -> tuple[Any, str]:
+    """What the process of a program prints as JSON, and its stderr."""
+    command = [sys.executable, "-X", "dev", "-W", "error", "-m", f"tests.download.{program}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout), done.stderr
+
+
+if __name__ == "__main__":
+    run_with_reactor(main)

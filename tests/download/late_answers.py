@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import sys
 from typing import Any
 
 from scrapy import Request
-from scrapy.utils.defer import deferred_from_coro
-from scrapy.utils.reactor import install_reactor
 
-from tests.download.handler_trials import handler_of
+from tests.download.handler_trials import handler_of, run_with_reactor
 
 
 def answer_of(body: bytes) -> bytes:
@@ -48,8 +45,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    logging.disable(logging.CRITICAL)
-    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor", "uvloop.Loop")
-    from twisted.internet.task import react
-
-    react(lambda reactor: deferred_from_coro(main()))
+    run_with_reactor(lambda _: main())

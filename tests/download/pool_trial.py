@@ -8,10 +8,8 @@ import sys
 from typing import Any
 
 from scrapy import Request
-from scrapy.utils.defer import deferred_from_coro
-from scrapy.utils.reactor import install_reactor
 
-from tests.download.handler_trials import handler_of
+from tests.download.handler_trials import handler_of, run_with_reactor
 from tests.download.shortage_trials import serve
 
 
@@ -32,7 +30,4 @@ async def main(_: Any) -> None:
 
 
 if __name__ == "__main__":
-    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor", "uvloop.Loop")
-    from twisted.internet.task import react
-
-    react(lambda reactor: deferred_from_coro(main(reactor)))
+    run_with_reactor(main)

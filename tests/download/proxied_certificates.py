@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import ssl
 import sys
@@ -14,11 +13,9 @@ from typing import Any
 
 from cryptography import x509
 from scrapy import Request
-from scrapy.utils.defer import deferred_from_coro
-from scrapy.utils.reactor import install_reactor
 
 from tests.download.authority import Signed, Wish, authority, server_context, signed
-from tests.download.handler_trials import download, handler_of
+from tests.download.handler_trials import download, handler_of, run_with_reactor
 from tests.download.raw_answers import WHOLE
 
 ROOT = authority()
@@ -109,8 +106,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    logging.disable(logging.CRITICAL)
-    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor", "uvloop.Loop")
-    from twisted.internet.task import react
-
-    react(lambda reactor: deferred_from_coro(main()))
+    run_with_reactor(lambda _: main())

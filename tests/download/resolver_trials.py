@@ -9,13 +9,11 @@ import sys
 from typing import Any
 
 from scrapy import Request
-from scrapy.utils.defer import deferred_from_coro
-from scrapy.utils.reactor import install_reactor
 
 from site_spider.download.names import PublicHostResolver
 from site_spider.download.proxies.pool import PublicTargets
 from tests.download.guarded_site import PRIVATE, PUBLIC, Names, Sites, make_public
-from tests.download.handler_trials import handler_of
+from tests.download.handler_trials import handler_of, run_with_reactor
 
 NAMES = {
     "mixed.test": lambda _: [PRIVATE, PUBLIC, "10.0.0.1"],
@@ -110,7 +108,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor", "uvloop.Loop")
-    from twisted.internet.task import react
-
-    react(lambda _: deferred_from_coro(main()))
+    run_with_reactor(lambda _: main())

@@ -11,11 +11,9 @@ import sys
 from typing import Any
 
 from scrapy import Request
-from scrapy.utils.defer import deferred_from_coro
-from scrapy.utils.reactor import install_reactor
 
 from site_spider.download.names import PublicHostResolver
-from tests.download.handler_trials import handler_of
+from tests.download.handler_trials import handler_of, run_with_reactor
 
 SHORTAGE_SECONDS = 1.5
 TIMEOUT_SECONDS = 1.0  # of a download: the wait for a descriptor does not count
@@ -71,8 +69,4 @@ async def main(reactor: Any) -> None:
 
 
 if __name__ == "__main__":
-    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor", "uvloop.Loop")
-    logging.basicConfig(level=logging.WARNING)
-    from twisted.internet.task import react
-
-    react(lambda reactor: deferred_from_coro(main(reactor)))
+    run_with_reactor(main, logging.WARNING)

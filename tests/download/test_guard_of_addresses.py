@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.download.guarded_site import PRIVATE, PUBLIC, Names, Sites, make_public, redirect
+from tests.download.handler_trials import said_by
 from tests.in_process.engine import Crawled, crawl
 
-ROOT = Path(__file__).resolve().parents[2]
 PLAIN = "site_spider.download.handler.PlainDownloadHandler"
 AIMS = [
     "http://127.0.0.1:PORT/", "http://0x7f000001:PORT/", "http://2130706433:PORT/", "http://127.1:PORT/",
@@ -26,11 +23,8 @@ AIMS = [
 NAMES = {
     "public.test": lambda _: [PUBLIC],
     "private.test": lambda _: [PRIVATE],
-    "turns.test": lambda times: [PUBLIC if times == 0 else PRIVATE],
     "mixed.test": lambda _: [PRIVATE, PUBLIC, "10.0.0.1"],
-    "many.test": lambda _: [PUBLIC] * 10_000,
-    "many-private.test": lambda _: [PRIVATE] * 10_000,
-}  # the same names as in resolver_trials
+}
 
 
 @pytest.fixture
@@ -77,34 +71,12 @@ def test_no_robots_txt_is_fetched_from_a_private_address(tmp_path: Path, names: 
     assert len(found.documents) == 2
 
 
-def test_a_name_that_turns_private_is_not_followed(tmp_path: Path, names: Names) -> None:
-    """What was judged is connected to; the next connection looks up and judges anew."""
-    urls = [f"http://turns.test:PORT/{number}" for number in range(4)]
-    found, reached = crawled(tmp_path, {}, urls, CONCURRENT_REQUESTS_PER_DOMAIN=1)
-    assert names.asked.count("turns.test") == 4
-    assert reached == [PUBLIC]
-    assert reasons(found) == {"None", "PrivateHostError"}
-
-
-def test_of_many_addresses_few_public_ones_are_tried(tmp_path: Path, names: Names) -> None:
-    """10,000 of them, or private ones among them."""
-    urls = [f"http://{name}.test:PORT/" for name in ("mixed", "many", "many-private")]
-    found, reached = crawled(tmp_path, {}, urls)
-    assert set(reached) == {PUBLIC}
-    assert len(reached) < 20
-    failed = [document["url"] for document in found.documents.values() if document["status"] is None]
-    assert len(failed) == 1
-    assert "many-private" in failed[0]
-
-
 @pytest.fixture(scope="module")
 def trials() -> dict[str, Any]:
     """The same by Scrapy's handler: a process of its own, because a reactor cannot be started twice."""
-    command = [sys.executable, "-W", "error", "-m", "tests.download.resolver_trials"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "Unhandled" not in done.stderr
-    return json.loads(done.stdout)
+    found, stderr = said_by("resolver_trials")
+    assert "Unhandled" not in stderr
+    return dict(found)
 
 
 @pytest.mark.parametrize("handler", ["stock", "plain"])

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from scrapy import Request
 
 from site_spider.download.handler import plan_of
+from tests.download.handler_trials import said_by
 from tests.download.raw_answers import CASES, ODD, OTHER_WAYS, OVERSIZED, PLAIN
-
-ROOT = Path(__file__).resolve().parents[2]
 
 # Where ours does better: nothing is taken back that Scrapy's handler does.
 BETTER = {
@@ -31,12 +26,16 @@ SURPLUS = {"304 with a body", "HEAD with a body", "more than its length"}
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """What came of all trials: one process, because a reactor cannot be started twice."""
-    command = [sys.executable, "-X", "dev", "-W", "error", "-m", "tests.download.handler_trials"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "unclosed transport" not in done.stderr
-    assert "unclosed resource" not in done.stderr  # as uvloop says it
-    return json.loads(done.stdout)
+    found, stderr = said_by("handler_trials")
+    assert "unclosed transport" not in stderr
+    assert "unclosed resource" not in stderr  # as uvloop says it
+    return dict(found)
+
+
+@pytest.mark.parametrize("handler", ["plain", "stock"])
+def test_what_came_late_is_no_answer_to_the_next_request(handler: str) -> None:
+    """A server sends an answer more, late, on a connection that is kept."""
+    assert said_by("late_answers", handler)[0] == {"bodies": ["first", "second"], "connections": 2}
 
 
 @pytest.mark.parametrize("title", CASES)

@@ -289,39 +289,6 @@ def test_what_is_forged_is_no_end_of_a_page(page: bytes, forged: bytes, version:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_slow_handshake(version: str, tmp_path: Path) -> None:
-    """Byte by byte: it is taken, as long as it is in time."""
-    context = context_of(tmp_path, version)
-
-    class Slow(asyncio.StreamWriter):
-        def write(self, data: bytes) -> None:
-            for byte in data:
-                super().write(bytes((byte,)))
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        tls = Tls(context, reader, writer)
-        sent = tls.sent
-        tls.sent = ssl.MemoryBIO()  # nothing is sent by itself
-        while True:
-            try:
-                tls.tls.do_handshake()
-                tls.tls.read(1000)
-                break
-            except ssl.SSLWantReadError:
-                for byte in sent.read():
-                    writer.write(bytes((byte,)))
-                    await asyncio.sleep(0)
-                tls.incoming.write(await reader.read(65_536))
-        tls.tls.write(WHOLE)
-        for byte in sent.read():
-            writer.write(bytes((byte,)))
-            await asyncio.sleep(0)
-
-    assert outcomes(serve) == ["page [] True"]
-
-
-@pytest.mark.parametrize("version", VERSIONS)
 def test_sessions_are_taken_up(version: str, tmp_path: Path) -> None:
     """When the server closes after each page, and when it closes what was kept."""
     context = context_of(tmp_path, version)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import logging
 import os
 import resource
-import subprocess
-import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -27,10 +24,9 @@ from site_spider.download.connections import Places
 from site_spider.download.handler import PlainDownloadHandler
 from site_spider.download.names import check_limit, is_shortage, raise_limit
 from site_spider.errors import ConfigError
-from tests.download.handler_trials import certificate
+from tests.download.handler_trials import certificate, said_by
 from tests.download.raw_answers import Case, RawServer
 
-ROOT = Path(__file__).resolve().parents[2]
 EMFILE = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
@@ -203,19 +199,14 @@ def test_the_soft_limit_is_raised_towards_the_hard_one(monkeypatch: pytest.Monke
 
 def test_downloads_wait_while_no_descriptor_is_left() -> None:
     """By both handlers, to an address and to a name, and the wait is no part of DOWNLOAD_TIMEOUT."""
-    command = [sys.executable, "-m", "tests.download.shortage_trials"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout) == ["200"] * 4
-    assert done.stderr.count("No file descriptor is left") == 1
+    found, stderr = said_by("shortage_trials")
+    assert found == ["200"] * 4
+    assert stderr.count("No file descriptor is left") == 1
 
 
 def test_scrapys_handler_keeps_few_connections_of_all_servers() -> None:
     """The last ones used; and it remembers no server that has none."""
-    command = [sys.executable, "-m", "tests.download.pool_trial"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)
+    found, _ = said_by("pool_trial")
     assert max(connections for connections, _ in found["kept"]) == 5
     assert max(servers for _, servers in found["kept"]) <= 11
     assert found["last"] == [f"127.0.0.{number}" for number in range(26, 31)]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.download.handler_trials import said_by
+
 REFUSED = (
     "CertificateError: the certificate of localhost cannot be verified; "
     "set DOWNLOAD_VERIFY_CERTIFICATES=false to take any"
@@ -25,10 +22,7 @@ BAD = (
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """A process of its own, because a reactor cannot be started twice."""
-    command = [sys.executable, "-W", "error", "-m", "tests.download.proxied_certificates"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return dict(said_by("proxied_certificates")[0])
 
 
 @pytest.mark.parametrize("case", GOOD)

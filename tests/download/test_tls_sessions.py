@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from site_spider.download.tls import KeptSession, TlsPeer, TlsSessions
 
 PEER = TlsPeer(b"h.test", 443, "127.0.0.1")
@@ -24,17 +22,6 @@ def test_each_is_taken_once_and_the_newest_first() -> None:
         store.keep(PEER, KeptSession(name, 0))
     assert [taken(store) for _ in range(4)] == ["c", "b", "a", None]
     assert len(store) == 0
-
-
-@pytest.mark.parametrize(
-    "other",
-    [PEER._replace(host=b"g.test"), PEER._replace(port=8443), PEER._replace(address="127.0.0.2")],
-)
-def test_it_belongs_to_one_server(other: TlsPeer) -> None:
-    store = sessions()
-    store.keep(PEER, KeptSession("a", 0))
-    assert taken(store, other) is None
-    assert taken(store) == "a"
 
 
 def test_of_one_server_the_oldest_goes_first() -> None:
