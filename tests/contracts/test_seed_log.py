@@ -28,18 +28,16 @@ __all__ = ["case", "kafka_producer"]
 
 
 def test_a_new_group_starts_at_the_beginning_and_gets_everything(case: Case) -> None:
-    """Messages that were there before the group are handed out, each once."""
+    """Messages that were there before the group are handed out, each once, and in order without gaps.
+
+    A poll hands out at most `limit`; the rest comes with the next ones.
+    """
     values = case.produce(100)
     member = case.member()
-    member.take(100)
+    member.take(100, limit=7)  # Member.poll checks the limit
     assert sorted(member.values) == sorted(values)
     assert set(member.listener.owned.values()) == {None}
-
-
-def test_a_partition_is_read_in_order_without_gaps(case: Case) -> None:
-    """Offsets begin at 0 and follow one another, in the order of production."""
-    case.produce(100)
-    for messages in by_partition(case.member().take(100)).values():
+    for messages in by_partition(member.taken).values():
         assert [message.offset for message in messages] == list(range(len(messages)))
         numbers = [int((message.value or b"").split(b"-")[1]) for message in messages]
         assert numbers == sorted(numbers)
@@ -89,14 +87,6 @@ def test_big_messages_pass(case: Case) -> None:
     assert sorted(message.value or b"" for message in case.member().take(8)) == values
 
 
-def test_the_limit_is_kept_and_nothing_is_skipped(case: Case) -> None:
-    """A poll hands out at most `limit`; the rest comes with the next ones."""
-    values = case.produce(50)
-    member = case.member()
-    member.take(50, limit=7)  # Member.poll checks the limit
-    assert sorted(member.values) == sorted(values)
-
-
 def test_a_poll_without_messages_ends_at_its_timeout(case: Case) -> None:
     """And not before."""
     case.produce(1)
@@ -136,7 +126,7 @@ def test_a_lone_message_is_handed_out_at_once(case: Case) -> None:
 
 
 def test_a_commit_and_its_metadata_come_back_to_the_next_member(case: Case) -> None:
-    """Reading goes on at the committed offset; the metadata is what was given."""
+    """Reading goes on at the committed offset, so what was not committed comes again."""
     case.produce(40)
     first = case.member()
     first.take(40)
@@ -149,17 +139,6 @@ def test_a_commit_and_its_metadata_come_back_to_the_next_member(case: Case) -> N
     second.take(40 - 2 * len(committed))
     assert second.listener.owned == committed
     assert all(messages[0].offset == 2 for messages in by_partition(second.taken).values())
-
-
-def test_what_was_not_committed_is_delivered_again(case: Case) -> None:
-    """A member that ends without a commit leaves everything to the next one."""
-    values = case.produce(30)
-    first = case.member()
-    first.take(30)
-    case.leave(first)
-    second = case.member()
-    second.take(30)
-    assert sorted(second.values) == sorted(values)
 
 
 def test_what_is_committed_when_leaving_is_not_delivered_again(case: Case) -> None:
@@ -188,18 +167,14 @@ def test_groups_do_not_disturb_each_other(case: Case) -> None:
 
 
 def test_committing_what_is_not_ours_raises_and_commits_nothing(case: Case) -> None:
-    """Neither a partition of somebody else nor one beside it is committed."""
+    """Neither a partition of somebody else nor one beside it is committed; an empty commit does nothing."""
     case.produce(10)
     member = case.member()
+    member.consumer.commit({})  # also before anything is assigned
     mine = next(iter(member.own(PARTITIONS)))
     with pytest.raises(LogUnavailable, match="not assigned"):
         member.consumer.commit({mine: Position(1), Partition(case.topic, 99): Position(1)})
     assert [one.committed for one in case.log.progress(case.topic, case.group)] == [None] * PARTITIONS
-
-
-def test_an_empty_commit_does_nothing(case: Case) -> None:
-    """Also before anything is assigned."""
-    case.member().consumer.commit({})
 
 
 def test_a_commit_that_was_begun_is_answered_in_a_later_poll(case: Case) -> None:
