@@ -1,4 +1,4 @@
-"""An operator who has never seen the project: three troubles in real crawls, each named by the overview."""
+"""A trouble in a real crawl is named by the overview; tests/console/test_causes.py has the others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.console.planted import GONE
-from tools.console.scene import SLOW_HOST, Scene, scene
+from tools.console.scene import Scene, scene
 
 SECONDS = 120.0  # within two minutes
 
@@ -43,32 +40,6 @@ def healthy(made: Scene, **variables: str) -> str:
         assert time.monotonic() < deadline
         time.sleep(0.2)
     return address
-
-
-@pytest.mark.nightly
-def test_a_sink_that_is_away_is_named(tmp_path: Path) -> None:
-    with scene(tmp_path) as made:
-        made.produce(5000)
-        address = healthy(made, SITE_SINKS="tests.console.planted.LeavingSink")
-        (made.folder / "data" / GONE).touch()
-        cause = named(address, "sink archive away", "Paused", "results wait for it")
-        assert (cause["weight"], cause["page"]) == ("stop", "sinks")
-        assert read(address)["verdict"] == "The crawl is held up."
-        (made.folder / "data" / GONE).unlink()
-        deadline = time.monotonic() + SECONDS
-        while "sink archive away" in json.dumps(read(address)["causes"]):
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
-
-
-@pytest.mark.nightly
-def test_one_slow_host_with_most_of_the_seeds_is_named(tmp_path: Path) -> None:
-    with scene(tmp_path) as made:
-        made.produce(100)
-        made.produce(900, hosts=(SLOW_HOST,))
-        address = healthy(made)
-        cause = named(address, f"Host {SLOW_HOST} holds", "of the waiting requests")
-        assert (cause["weight"], cause["page"]) == ("slow", "hosts")
 
 
 def test_a_callback_that_fails_for_one_task_is_named(tmp_path: Path) -> None:
