@@ -9,8 +9,16 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tools.deployment.deployment import Deployment, opened
+from tools.site.handle import Site
 
 PARTITIONS = 4
+
+
+@pytest.fixture
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """Of 20 hosts, or as many as a module wants."""
+    with Site(tmp_path / "record.jsonl", hosts=getattr(request.module, "HOSTS", 20)) as site:
+        yield site
 
 
 @pytest.fixture

@@ -21,12 +21,6 @@ pytestmark = [pytest.mark.servers, pytest.mark.nightly]
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=20) as site:
-        yield site
-
-
-@pytest.fixture
 def sink(elasticsearch_hosts: str) -> Iterator[Relay]:
     with Relay(elasticsearch_hosts.removeprefix("http://")) as relay:
         yield relay

@@ -22,12 +22,6 @@ DOWNLOAD_SECONDS = 0.1  # of one page
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=20) as site:
-        yield site
-
-
-@pytest.fixture
 def deployment(tmp_path: Path, kafka_brokers: str) -> Iterator[Deployment]:
     """Over Kafka, results in the local store."""
     yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": kafka_brokers})

@@ -13,11 +13,7 @@ from tools.site.handle import Site
 
 DEADLY = ("-s", f"SPIDER_MODULES={__package__}.deadly_spiders")
 
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=4) as site:
-        yield site
+HOSTS = 4
 
 
 @pytest.fixture

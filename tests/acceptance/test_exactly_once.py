@@ -28,11 +28,7 @@ pytestmark = pytest.mark.servers
 PARTITIONS = 4
 PAGES_OF_A_TREE = 13  # of tools/site/graph.py, down to DEPTH_LIMIT
 
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=4) as site:
-        yield site
+HOSTS = 4
 
 
 @pytest.fixture

@@ -23,12 +23,6 @@ NAMES = [f"n{number}" for number in range(8)]
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=HOSTS) as site:
-        yield site
-
-
-@pytest.fixture
 def deployment(tmp_path: Path, kafka_brokers: str) -> Iterator[Deployment]:
     """A topic of 8 partitions; results in the local store."""
     for deployment in opened(tmp_path, {"SITE_KAFKA_BROKERS": kafka_brokers}):

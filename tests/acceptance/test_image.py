@@ -98,10 +98,7 @@ def containers() -> Iterator[list[Container]]:
         container.end()
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=4) as site:
-        yield site
+HOSTS = 4
 
 
 def produce(deployment: Deployment, site: Site, count: int, first: int = 0) -> set[str]:

@@ -23,11 +23,7 @@ from tools.site.record import count_by_url
 pytestmark = pytest.mark.servers
 DONE_SECONDS = 400
 
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=60) as site:
-        yield site
+HOSTS = 60
 
 
 @pytest.fixture

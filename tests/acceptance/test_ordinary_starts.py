@@ -17,11 +17,7 @@ PARTITIONS = 4
 PAGES = 60
 PROBLEMS = ("WARNING:", "ERROR:", "CRITICAL:", "Traceback")
 
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=8) as site:
-        yield site
+HOSTS = 8
 
 
 @pytest.fixture

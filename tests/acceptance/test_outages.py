@@ -18,12 +18,6 @@ AWAY = {"kafka": ("no answer", "does not answer", "is away", "cannot be"), "elas
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=20) as site:
-        yield site
-
-
-@pytest.fixture
 def relays(kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[dict[str, Relay]]:
     """What crawlers reach the servers through."""
     with kafka_relay(kafka_brokers) as kafka, Relay(elasticsearch_hosts.removeprefix("http://")) as other:

@@ -16,11 +16,7 @@ from tools.site.record import Entry
 CLOCK_SECONDS = 0.1  # the site notes when a request is complete, which a busy machine delays
 STRIDE = 4  # requests in a row, over which what one comes late does not add up
 
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=4) as site:
-        yield site
+HOSTS = 4
 
 
 @pytest.fixture

@@ -20,11 +20,7 @@ from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers
 
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=4) as site:
-        yield site
+HOSTS = 4
 
 
 @pytest.fixture

@@ -64,10 +64,7 @@ def deployment(tmp_path: Path, secured: dict[str, str]) -> Iterator[Deployment]:
         yield deployment
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=8) as site:
-        yield site
+HOSTS = 8
 
 
 def produce(deployment: Deployment, site: Site, name: str) -> None:

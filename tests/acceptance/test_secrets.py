@@ -39,58 +39,42 @@ COMMANDS = [
     ["dead-letters"],
     ["settings", "--get", "SITE_SEED_TOPIC"],
 ]
+
+
+def kafka(options: object, brokers: str = NOWHERE) -> dict[str, Any]:
+    return {"SITE_KAFKA_BROKERS": brokers, "SITE_KAFKA_OPTIONS": options}
+
+
+def elasticsearch(options: object = None, hosts: str = f"http://{NOWHERE}") -> dict[str, Any]:
+    settings = {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": hosts}
+    return settings if options is None else settings | {"SITE_ELASTICSEARCH_OPTIONS": options}
+
+
+def redis(url: str) -> dict[str, Any]:
+    return {"SITE_DUPEFILTER": "redis", "SITE_REDIS_URL": url}
+
+
 WRONG: dict[str, dict[str, Any]] = {
-    "Kafka's key": {
-        "SITE_KAFKA_BROKERS": NOWHERE,
-        "SITE_KAFKA_OPTIONS": {"security.protocol": "SSL", "ssl.key.pem": SECRET, "ssl.key.password": SECRET},
-    },
-    "Kafka's options in the wrong place": {
-        "SITE_KAFKA_BROKERS": NOWHERE,
-        "SITE_KAFKA_OPTIONS": {"sasl.mechanism": SECRET, "sasl.password": SECRET},
-    },
-    "Kafka's options of a wrong type": {
-        "SITE_KAFKA_BROKERS": NOWHERE,
-        "SITE_KAFKA_OPTIONS": {"sasl.password": [SECRET]},
-    },
-    "Kafka's options half": {
-        "SITE_KAFKA_BROKERS": NOWHERE,
-        "SITE_KAFKA_OPTIONS": '{"sasl.password": "' + SECRET + '",',
-    },
-    "Kafka's options as text": {
-        "SITE_KAFKA_BROKERS": NOWHERE,
-        "SITE_KAFKA_OPTIONS": json.dumps(SECRET),
-    },
+    "Kafka's key": kafka(
+        {"security.protocol": "SSL", "ssl.key.pem": SECRET, "ssl.key.password": SECRET},
+    ),
+    "Kafka's options in the wrong place": kafka({"sasl.mechanism": SECRET, "sasl.password": SECRET}),
+    "Kafka's options of a wrong type": kafka({"sasl.password": [SECRET]}),
+    "Kafka's options half": kafka('{"sasl.password": "' + SECRET + '",'),
+    "Kafka's options as text": kafka(json.dumps(SECRET)),
     "brokers with a login": {"SITE_KAFKA_BROKERS": f"bob:{SECRET}@h"},
-    "hosts that are none": {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": f"bob:{SECRET}@h"},
-    "a host without its end": {
-        "SITE_SINKS": "elasticsearch",
-        "SITE_ELASTICSEARCH_HOSTS": f"https://bob:{SECRET}",
-    },
-    "Elasticsearch's options of a wrong type": {
-        "SITE_SINKS": "elasticsearch",
-        "SITE_ELASTICSEARCH_HOSTS": f"http://{NOWHERE}",
-        "SITE_ELASTICSEARCH_OPTIONS": {"basic_auth": {"bob": SECRET}, "api_key": {"id": SECRET}},
-    },
-    "Elasticsearch's options twice": {
-        "SITE_SINKS": "elasticsearch",
-        "SITE_ELASTICSEARCH_HOSTS": f"http://{NOWHERE}",
-        "SITE_ELASTICSEARCH_OPTIONS": {
-            "bearer_auth": SECRET,
-            "api_key": SECRET,
-            "headers": {"X-Gate": SECRET},
-        },
-    },
-    "Elasticsearch's options in a list": {
-        "SITE_SINKS": "elasticsearch",
-        "SITE_ELASTICSEARCH_HOSTS": f"http://{NOWHERE}",
-        "SITE_ELASTICSEARCH_OPTIONS": json.dumps([SECRET]),
-    },
-    "Redis without a scheme": {"SITE_DUPEFILTER": "redis", "SITE_REDIS_URL": f"u:{SECRET}@h:1"},
-    "Redis with a slash": {"SITE_DUPEFILTER": "redis", "SITE_REDIS_URL": f"redis://u:m4rk3d/{SECRET}@h:1"},
-    "Redis with a strange option": {
-        "SITE_DUPEFILTER": "redis",
-        "SITE_REDIS_URL": f"redis://h:1/0?db={SECRET}",
-    },
+    "hosts that are none": elasticsearch(hosts=f"bob:{SECRET}@h"),
+    "a host without its end": elasticsearch(hosts=f"https://bob:{SECRET}"),
+    "Elasticsearch's options of a wrong type": elasticsearch(
+        {"basic_auth": {"bob": SECRET}, "api_key": {"id": SECRET}}
+    ),
+    "Elasticsearch's options twice": elasticsearch(
+        {"bearer_auth": SECRET, "api_key": SECRET, "headers": {"X-Gate": SECRET}}
+    ),
+    "Elasticsearch's options in a list": elasticsearch(json.dumps([SECRET])),
+    "Redis without a scheme": redis(f"u:{SECRET}@h:1"),
+    "Redis with a slash": redis(f"redis://u:m4rk3d/{SECRET}@h:1"),
+    "Redis with a strange option": redis(f"redis://h:1/0?db={SECRET}"),
     "a proxy without a scheme": {"SITE_PROXIES": f"user:{SECRET}@proxy:8080"},
     "a proxy in another order": {"SITE_PROXIES": f"proxy:8080:user:{SECRET}"},
     "a proxy with blanks": {"SITE_PROXIES": f"http://user:{SECRET} x@proxy:8080"},
@@ -104,32 +88,17 @@ WRONG: dict[str, dict[str, Any]] = {
 AWAY: dict[str, tuple[str, dict[str, Any]]] = {
     "Kafka refuses": (
         "SITE_KAFKA_BROKERS",
-        {
-            "SITE_KAFKA_BROKERS": NOWHERE,
-            "SITE_KAFKA_OPTIONS": {
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": "bob",
-                "sasl.password": SECRET,
-            },
-        },
+        kafka({
+            "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "bob",
+            "sasl.password": SECRET,
+        }),
     ),
     "Elasticsearch refuses": (
-        "SITE_ELASTICSEARCH_HOSTS",
-        {
-            "SITE_SINKS": "elasticsearch",
-            "SITE_ELASTICSEARCH_HOSTS": f"http://bob:{SECRET}@{NOWHERE}",
-        },
+        "SITE_ELASTICSEARCH_HOSTS", elasticsearch(hosts=f"http://bob:{SECRET}@{NOWHERE}"),
     ),
-    "Redis refuses": (
-        "SITE_REDIS_URL",
-        {
-            "SITE_DUPEFILTER": "redis",
-            "SITE_REDIS_URL": f"redis://bob:{SECRET}@{NOWHERE}/0?password={SECRET}",
-        },
-    ),
+    "Redis refuses": ("SITE_REDIS_URL", redis(f"redis://bob:{SECRET}@{NOWHERE}/0?password={SECRET}")),
     "a proxy that rests": ("ProxyFailed", {"SITE_PROXIES": f"http://user:{SECRET}@{NOWHERE}"}),
-}
+}  # fmt: skip
 ASKED = "Elasticsearch refuses"
 
 
@@ -267,11 +236,7 @@ def test_a_server_that_says_what_it_was_sent_reveals_nothing(tmp_path: Path) -> 
         return said({"error": {"type": "security_exception", "reason": words}}, status=503)
 
     with answering(echo) as address:
-        settings = {
-            "SITE_SINKS": "elasticsearch",
-            "SITE_ELASTICSEARCH_HOSTS": address,
-            "SITE_ELASTICSEARCH_OPTIONS": {"basic_auth": ["bob", SECRET]},
-        }
+        settings = elasticsearch({"basic_auth": ["bob", SECRET]}, address)
         written = crawl(tmp_path, settings, "security_exception")
     assert_nothing_shown(written)
 

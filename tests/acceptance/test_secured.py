@@ -38,12 +38,6 @@ def secured() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=20) as site:
-        yield site
-
-
-@pytest.fixture
 def deployment(tmp_path: Path, secured: dict[str, str]) -> Iterator[Deployment]:
     """As the administrator sees it; the processes get the rights of a crawler."""
     settings = {

@@ -13,11 +13,7 @@ from tools.site.handle import Site
 
 GRACE_SECONDS = 2
 
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=4) as site:
-        yield site
+HOSTS = 4
 
 
 @pytest.fixture

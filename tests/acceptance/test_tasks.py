@@ -28,12 +28,6 @@ DONE_SECONDS = 300
 PROCESS_AT_ONCE = 4  # downloads
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path / "record.jsonl", hosts=HOSTS) as site:
-        yield site
-
-
 @pytest.fixture(
     params=[
         "kafka",
