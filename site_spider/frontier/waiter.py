@@ -149,7 +149,7 @@ def host_key(request: Request) -> str:
 # --- weight ----------------------------------------------------------------------------------------------
 # Estimates the memory of a waiting request; tests/frontier/test_weight.py measures it.
 #
-# Besides the texts, the numbers are those of tools/measure/frontier_memory.py.
+# Besides the texts, the numbers are resident memory; tests/frontier/test_weight.py holds them.
 
 
 _LINK_BYTES = 330  # with its place in the frontier

@@ -334,7 +334,7 @@ def _utf8(text: str) -> bytes:
 # --- weight ----------------------------------------------------------------------------------------------
 # Estimates the memory of a seed; tests/frontier/test_weight.py measures it.
 #
-# Besides the texts, the numbers are those of tools/measure/frontier_memory.py.
+# Besides the texts, the numbers are resident memory; tests/frontier/test_weight.py holds them.
 
 
 TEXT_BYTES = 60  # a string or bytes besides what is in them, with their place in a list

@@ -7,6 +7,7 @@ import gc
 import json
 import tracemalloc
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -15,13 +16,14 @@ from scrapy import Request
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SeedError
 from site_spider.frontier.frontier import Frontier
+from site_spider.frontier.retry import HostBackoff
 from site_spider.frontier.waiter import size_bytes
-from site_spider.frontier.waiting_room import WaitingRoom
-from site_spider.intake.room import MAX_SEED_BYTES
+from site_spider.frontier.waiting_room import Politeness, WaitingRoom
+from site_spider.intake.room import MAX_SEED_BYTES, Load
 from site_spider.intake.seed_queue import Waiting
+from site_spider.ledger.completion import Completion, SeedListener
 from site_spider.ledger.ledger import Ledger
 from site_spider.seed.seed import object_bytes, parse_seed, seed_bytes
-from tools.measure.rooms import bare_room
 
 PARTITION = Partition("seeds", 0)
 URL = "http://www.host.example/section/article"
@@ -68,7 +70,16 @@ def assert_near(estimated: float, taken: float) -> None:
 
 
 async def room() -> WaitingRoom:
-    return bare_room()
+    """Without limits, politeness and robots.txt."""
+    return WaitingRoom(
+        Frontier(),
+        Politeness(HostBackoff(1, 1), inf, None, None),
+        Load(10**9, 10**12),
+        Completion(Ledger(), SeedListener()),
+        lambda _entry: True,
+        lambda: None,
+        lambda: None,
+    )
 
 
 @pytest.mark.parametrize("shape", SEEDS)

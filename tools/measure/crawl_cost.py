@@ -39,20 +39,15 @@ from site_spider.spiders.crawl_spider import SeedSpider
 
 CONCURRENCY = {"CONCURRENT_REQUESTS": 64, "CONCURRENT_REQUESTS_PER_DOMAIN": 64, "LOG_LEVEL": "WARNING"}
 PARTS = {  # the first that is in the name of a file
-    "page/links": "links", "page/markup": "links", "ledger/ledger": "ledger",
-    "ledger/completion": "ledger", "ledger/lineage": "ledger", "frontier/frontier": "frontier",
-    "frontier/waiting_room": "frontier", "frontier/scheduler": "frontier", "dupefilter/seen": "dupefilter",
-    "dupefilter/dupefilter": "dupefilter", "page/fingerprint": "dupefilter",
-    "download/handler": "download", "download/wire": "download", "download/answer": "download",
-    "results/results": "results", "results/delivery": "results", "results/batch": "results",
-    "adapters/": "results", "results/document": "results", "items.py": "results",
-    "results/pipeline": "results", "crawl/engine_": "engine", "crawl/quick_": "signals and statistics",
-    "pydispatch": "signals and statistics", "scrapy/utils/signal": "signals and statistics",
-    "scrapy/signalm": "signals and statistics", "statscollectors": "signals and statistics",
-    "spiders/crawl": "spider", "core/": "spider", "engine/guard": "spider", "middlewares": "middlewares",
-    "scrapy/core": "engine", "twisted": "engine", "scrapy/http": "requests, responses, headers",
-    "w3lib": "requests, responses, headers", "urllib": "requests, responses, headers",
-    "responsetypes": "requests, responses, headers",
+    "page/links": "links", "page/markup": "links", "site_spider/ledger": "ledger",
+    "site_spider/frontier": "frontier", "dupefilter": "dupefilter", "site_spider/download": "download",
+    "adapters/": "results", "site_spider/results": "results", "scrapy_parts": "signals and statistics",
+    "pydispatch": "signals and statistics", "utils/signal": "signals and statistics",
+    "signalm": "signals and statistics", "statscollectors": "signals and statistics",
+    "site_spider/spiders": "spider", "engine/guard": "spider", "middlewares": "middlewares",
+    "scrapy/core": "engine", "site_spider/engine": "engine", "twisted": "engine",
+    "scrapy/http": "requests, responses", "w3lib": "requests, responses", "urllib": "requests, responses",
+    "responsetypes": "requests, responses",
 }  # fmt: skip
 
 

@@ -1,0 +1,33 @@
+"""The way of a seed is told as it is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_each_way_names_the_files_that_it_must_pass() -> None:
+    """And a plain seed passes nothing that moves parked messages."""
+    command = [sys.executable, "-m", "tools.measure.way", "--functions"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True).stdout
+    parts = re.split(r"^(\w+): (\d+) files, (\d+) functions.*$", told, flags=re.MULTILINE)
+    ways = {
+        parts[at]: (int(parts[at + 1]), int(parts[at + 2]), parts[at + 3]) for at in range(1, len(parts), 4)
+    }
+    assert list(ways) == ["plain", "link", "retry", "pause", "resume"]
+    for files, functions, text in ways.values():
+        assert len(re.findall(r"^ {2,5}\d+ \S+\.py", text, re.MULTILINE)) == files
+        assert len(re.findall(r"^ {9}\S", text, re.MULTILINE)) == functions >= files
+    for name, passed in {
+        "plain": ("ledger/ledger.py", "results/delivery.py", "intake/intake.py", "Ledger.take"),
+        "link": ("frontier/scheduler.py", "Completion.accept_link"),
+        "retry": ("frontier/retry.py",),
+        "pause": ("tasks/moving.py",),
+        "resume": ("tasks/",),
+    }.items():
+        assert [word for word in passed if word not in ways[name][2]] == []
+    assert "tasks/moving.py" not in ways["plain"][2] + ways["link"][2] + ways["retry"][2]

@@ -1,0 +1,216 @@
+"""Prints the files and functions of site_spider that a seed passes from its offset to its commit.
+
+    python -m tools.measure.way [--functions] [WAY ...]
+
+The ways are `plain` (a page without links), `link` (one link), `retry` (one answer of 503), `pause` (its task
+is paused, so the seed is parked) and `resume` (it comes back and is crawled). The crawl runs in this process,
+on the embedded log and sink, with a site on loopback; three seeds go each way, one after the other, and what
+all of them pass counts, so that timers do not. Of the ways behind `plain` only what they add is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import orjson
+from scrapy.crawler import AsyncCrawlerRunner
+from scrapy.settings import Settings
+
+import site_spider
+from site_spider.contracts.seed_log import SeedLog
+from site_spider.service import config as parts
+from site_spider.spiders.crawl_spider import SeedSpider
+from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.follower import TaskTopics
+from site_spider.tasks.record import declared, in_state
+
+WAYS = ("plain", "link", "retry", "pause", "resume")
+PACKAGE = f"{Path(site_spider.__file__).parent}/"
+ROUNDS = 3
+SETTLE_SECONDS = 1.0  # until a crawl knows of a pause
+Passed = set[tuple[str, str]]  # files and functions
+
+
+class Counter:
+    """Notes the functions that all threads call while `is_on`."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._codes: set[CodeType] = set()
+
+    def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
+        if self.is_on and event == "call":
+            self._codes.add(frame.f_code)
+
+    def taken(self) -> Passed:
+        """What was called since the last time, without comprehensions and the heads of modules."""
+        codes, self._codes = self._codes, set()
+        return {
+            (code.co_filename.removeprefix(PACKAGE), code.co_qualname)
+            for code in codes
+            if code.co_filename.startswith(PACKAGE) and (code.co_name[0] != "<" or code.co_name == "<lambda>")
+        }
+
+
+@contextmanager
+def counting() -> Iterator[Counter]:
+    """All threads that begin within it, and this one."""
+    counter, before = Counter(), sys.getprofile()
+    threading.setprofile(counter)
+    sys.setprofile(counter)
+    try:
+        yield counter
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+
+class Site:
+    """Pages of `/link` have one link, those of `/retry` fail once."""
+
+    def __init__(self) -> None:
+        self._failed: set[bytes] = set()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readline():
+            while (await reader.readline()).strip():
+                pass
+            path = head.split()[1]
+            fails = path.startswith(b"/retry") and path not in self._failed
+            self._failed.add(path)
+            body = b'<a href="/linked%b">x</a>' % path if path.startswith(b"/link/") else b"<p>page"
+            status = b"503 Busy" if fails else b"200 OK"
+            fields = b"Content-Type: text/html; charset=utf-8\r\nContent-Length: %d" % len(body)
+            writer.write(b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, fields, body))
+        writer.close()
+
+
+class Crawl:
+    """One crawl that goes on, and the ways of its seeds."""
+
+    def __init__(self, log: SeedLog, settings: Settings, port: int, counter: Counter) -> None:
+        self._log, self._counter = log, counter
+        self._topic, self._group = settings["SITE_SEED_TOPIC"], settings["SITE_CONSUMER_GROUP"]
+        self._tasks = TaskTopics.read(settings)
+        self._url = f"http://127.0.0.1:{port}"
+
+    async def way(self, name: str, number: int) -> Passed:
+        """From before the seed is produced to the commit behind it."""
+        task = f"t{number}" if name in ("pause", "resume") else ""
+        if name == "pause":
+            await asyncio.to_thread(self._in_state, task, "paused")
+            await asyncio.sleep(SETTLE_SECONDS)
+        self._counter.taken()
+        self._counter.is_on = True
+        if name == "resume":
+            await asyncio.to_thread(self._unseen, lambda: self._put_back(task))
+        else:
+            await asyncio.to_thread(self._unseen, lambda: self._produce(f"{name}/{number}", task))
+        await self._idle()
+        self._counter.is_on = False
+        return self._counter.taken()
+
+    async def _idle(self) -> None:
+        await asyncio.sleep(0.1)
+        while await asyncio.to_thread(self._unseen, self._lag):
+            await asyncio.sleep(0.02)
+
+    def _unseen(self, act: Callable[[], Any]) -> Any:
+        """What this program itself calls is no way of a seed."""
+        sys.setprofile(None)
+        try:
+            return act()
+        finally:
+            sys.setprofile(self._counter)
+
+    def _lag(self) -> int:
+        found = self._log.progress(self._topic, self._group)
+        return sum(one.end - (one.committed.offset if one.committed else one.start) for one in found)
+
+    def _produce(self, path: str, task: str) -> None:
+        producer = self._log.producer()
+        value = orjson.dumps({"url": f"{self._url}/{path}", "meta": {"task_id": task} if task else {}})
+        producer.send(self._topic, b"127.0.0.1", value).result(30)
+        producer.close()
+
+    def _in_state(self, task: str, state: str) -> None:
+        TaskDesk(self._log, self._tasks).write(in_state(declared(task, {}, datetime.now(UTC)), state))
+
+    def _put_back(self, task: str) -> None:
+        self._in_state(task, "running")
+        TaskDesk(self._log, self._tasks).put_back(task)
+
+
+async def passed(folder: Path) -> dict[str, Passed]:
+    """What each way passes."""
+    with counting() as counter:
+        server = await asyncio.start_server(Site().answer, "127.0.0.1", 0)
+        settings = Settings()
+        settings.setmodule("site_spider.settings", priority="project")
+        own = {
+            "TWISTED_REACTOR_ENABLED": False,
+            "LOG_ENABLED": False,
+            "SITE_DATA_DIR": str(folder),
+            "SITE_ALLOW_PRIVATE_HOSTS": True,
+            "SITE_RETRY_PAUSE_SECONDS": 0.1,
+            **dict.fromkeys(("SITE_KAFKA_BROKERS", "SITE_ELASTICSEARCH_HOSTS", "SITE_REDIS_URL"), ""),
+        }
+        settings.setdict(own, priority="cmdline")
+        log = parts.seed_log(settings)
+        crawl = Crawl(log, settings, server.sockets[0].getsockname()[1], counter)
+        runner = AsyncCrawlerRunner(settings)
+        crawler = runner.create_crawler(SeedSpider)
+        crawling = runner.crawl(crawler)
+        try:
+            await crawl.way("first", 0)  # what is made once is no part of the way
+            ways = {name: [await crawl.way(name, number) for number in range(ROUNDS)] for name in WAYS}
+            return {name: set.intersection(*rounds) for name, rounds in ways.items()}
+        finally:
+            await crawler.stop_async()
+            await crawling
+            server.close()
+            log.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.measure.way",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("ways", nargs="*", metavar="WAY", help=f"of {', '.join(WAYS)} (all)")
+    parser.add_argument("--functions", action="store_true", help="names them too")
+    options = parser.parse_args()
+    if unknown := set(options.ways) - set(WAYS):
+        parser.error(f"{' '.join(unknown)} is none of {', '.join(WAYS)}")
+    with tempfile.TemporaryDirectory() as folder:
+        found = asyncio.run(passed(Path(folder)))
+    for name in options.ways or WAYS:
+        print("\n".join(described(name, found, names_all=options.functions)))
+
+
+def described(name: str, found: dict[str, Passed], *, names_all: bool) -> Iterator[str]:
+    """The lines of a way."""
+    plain: Passed = set() if name == "plain" else found["plain"]
+    new, known = found[name] - plain, {file for file, _ in plain}
+    files = sorted({file for file, _ in new})
+    more = f" beyond plain, {len(set(files) - known)} new files" if plain else ""
+    yield f"{name}: {len(files)} files, {len(new)} functions{more}"
+    for file in files:
+        functions = sorted(function for where, function in new if where == file)
+        yield f"  {len(functions):4} {file}{'' if file in known or not plain else ' (new)'}"
+        yield from (f"         {function}" for function in functions if names_all)
+
+
+if __name__ == "__main__":
+    main()
