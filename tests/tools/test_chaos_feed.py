@@ -11,10 +11,9 @@ import pytest
 from site_spider.errors import TopicMissing
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.follower import TaskTopics
-from tools.chaos.feed import AlongFeed, Feed, Portions
-from tools.chaos.options import Options, read_options
-from tools.chaos.roster import ChaosTask, Roster
-from tools.chaos.workload import Workload
+from tools.chaos.feed import AlongFeed, Feed, Workload
+from tools.chaos.plan import read_options
+from tools.chaos.tasks import ChaosTask
 from tools.deployment.deployment import Deployment, opened, wait_until
 
 SEEDS = 40
@@ -25,21 +24,28 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
     yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": ""})
 
 
-@pytest.fixture
-def options(tmp_path: Path) -> Options:
-    return read_options(["--folder", str(tmp_path), "--seeds", str(SEEDS), "--tasks", "4"])
-
-
-@pytest.fixture
-def roster() -> Roster:
-    return Roster()
-
-
-@pytest.fixture
-def feed(deployment: Deployment, options: Options, roster: Roster) -> Iterator[Feed]:
-    feed = Feed(Workload(options, 80, [deployment.topic]), deployment, roster)
+def feed_of(deployment: Deployment, tasks: dict[str, ChaosTask], line: str, later: int = 0) -> Iterator[Feed]:
+    options = read_options(["--folder", str(deployment.folder), "--seeds", str(SEEDS), *line.split()])
+    feed = Feed(
+        Workload(options, 80, [deployment.topic]), deployment, tasks if options.tasks else None, later
+    )
     yield feed
     feed.close()
+
+
+@pytest.fixture
+def tasks() -> dict[str, ChaosTask]:
+    return {}
+
+
+@pytest.fixture
+def feed(deployment: Deployment, tasks: dict[str, ChaosTask]) -> Iterator[Feed]:
+    yield from feed_of(deployment, tasks, "--tasks 4", 2)
+
+
+@pytest.fixture
+def soak(deployment: Deployment, tasks: dict[str, ChaosTask]) -> Iterator[Feed]:
+    yield from feed_of(deployment, tasks, "--soak 1")
 
 
 def produced(deployment: Deployment) -> list[str]:
@@ -57,58 +63,56 @@ def closed(deployment: Deployment) -> list[str]:
 
 
 def test_the_last_tenth_comes_in_portions_and_every_second_task_is_closed(
-    deployment: Deployment, options: Options, feed: Feed, roster: Roster
+    deployment: Deployment, feed: Feed, tasks: dict[str, ChaosTask]
 ) -> None:
-    portions = Portions(feed, Workload(options, 80, [deployment.topic]), SEEDS, 2)
-    portions.next()
+    feed.next_portion()
     assert len(produced(deployment)) == feed.count == 36
     assert closed(deployment) == ["chaos-000", "chaos-002"]
-    assert [task.is_complete for task in roster.all()] == [True, True, True, False]
-    portions.next()
+    assert [task.is_complete for task in tasks.values()] == [True, True, True, False]
+    feed.next_portion()
     assert feed.count == 38
-    portions.next()
+    feed.next_portion()
     assert produced(deployment) == [f"seed-{seed:06d}" for seed in range(SEEDS)]
-    assert [task.seeds for task in roster.all()] == [list(range(n, n + 10)) for n in range(0, SEEDS, 10)]
-    assert all(task.is_complete for task in roster.all())
+    assert [task.seeds for task in tasks.values()] == [list(range(n, n + 10)) for n in range(0, SEEDS, 10)]
+    assert all(task.is_complete for task in tasks.values())
     assert closed(deployment) == ["chaos-000", "chaos-002"]  # the others: scrapy task close
     assert set(feed.places) == set(range(SEEDS))
 
 
-def test_a_topic_that_is_created_again_gets_as_many_seeds_besides(
-    deployment: Deployment, feed: Feed, options: Options
-) -> None:
-    portions = Portions(feed, Workload(options, 80, [deployment.topic]), SEEDS, 1)
-    portions.next()
-    produced_first = feed.count
+def test_a_topic_that_is_created_again_gets_as_many_seeds_besides(deployment: Deployment) -> None:
+    [feed] = [feed for feed in feed_of(deployment, {}, "--tasks 0", 1) if _recreated(feed, deployment.topic)]
+    assert feed.count == SEEDS + len(feed.deleted) // 2
+
+
+def _recreated(feed: Feed, topic: str) -> bool:
+    feed.next_portion()
+    first = feed.count
     partition = feed.places[0].partition
     mine = [seed for seed, place in feed.places.items() if place.partition == partition]
-    committed = {partition: feed.places[mine[1]].offset}
-    gone = feed.delete(deployment.topic, committed)
-    assert gone == len(feed.deleted) == produced_first - 1
+    gone = feed.delete(topic, {partition: feed.places[mine[1]].offset})
+    assert gone == len(feed.deleted) == first - 1
     assert mine[0] not in feed.deleted  # the only one that the group has committed
-    portions.again(gone)
-    assert feed.count == produced_first + gone
-    assert feed.delete(deployment.topic, {}) == gone  # of the first topic nothing is gone once more
-    portions.next()
-    assert feed.count == SEEDS + gone
+    feed.again(gone)
+    assert feed.count == first + gone
+    assert feed.delete(topic, {}) == gone  # of the first topic nothing is gone once more
+    feed.next_portion()
+    return True
 
 
 def test_a_soak_keeps_seeds_waiting_until_its_time_is_over(
-    deployment: Deployment, feed: Feed, roster: Roster
+    deployment: Deployment, soak: Feed, tasks: dict[str, ChaosTask]
 ) -> None:
     to_close: list[ChaosTask] = []
-    along = AlongFeed(feed, 1.5, lambda: 0, to_close.append)
-    along.start()
+    along = AlongFeed(soak, 1.5, lambda: 0, to_close.append)
     wait_until(lambda: not along.waits_for, 30, "the end of the time")
     along.look()
-    assert len(produced(deployment)) == len(set(produced(deployment))) == feed.count >= 50
-    assert all(task.is_complete for task in roster.all())
-    assert to_close == [task for task in roster.all() if not task.is_closed]
+    assert len(produced(deployment)) == len(set(produced(deployment))) == soak.count >= 50
+    assert all(task.is_complete for task in tasks.values())
+    assert to_close == [task for task in tasks.values() if not task.is_closed]
 
 
-def test_a_feed_that_fails_ends_the_run(feed: Feed) -> None:
-    along = AlongFeed(feed, 60, lambda: 1 // 0, lambda _task: None)
-    along.start()
+def test_a_feed_that_fails_ends_the_run(soak: Feed) -> None:
+    along = AlongFeed(soak, 60, lambda: 1 // 0, lambda _task: None)
     wait_until(lambda: not along.waits_for, 10, "the thread to end")
     with pytest.raises(RuntimeError, match="seeds could not be produced"):
         along.look()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.chaos.options import Options, read_options
-from tools.chaos.plan import FIRST_SHARE, LAST_SHARE, Kind, plan
+from tools.chaos.acts import ACTS
+from tools.chaos.plan import FIRST_SHARE, LAST_SHARE, Options, plan, read_options
 
 
 def options(folder: Path, line: str) -> Options:
@@ -30,6 +30,7 @@ def options(folder: Path, line: str) -> Options:
         ("--tasks 3 --seeds 2", "each task needs a seed"),
         ("--embedded --sink kafka", "leave one out"),
         ("--embedded --proxies 1", "leave one out"),
+        ("--embedded --broker-restarts 2", "leave one out"),
         ("--embedded --brokers 3", "leave one out"),
         ("--embedded --recreated-topics 1", "leave one out"),
         ("--recreated-topics 1 --tree 2", "leave --tree or it out"),
@@ -49,31 +50,27 @@ def test_what_does_not_go_together_ends_with_two_and_a_remedy(
     assert remedy in capsys.readouterr().err
 
 
+def counts(folder: Path, line: str) -> Counter[str]:
+    return Counter(event.name for event in plan(options(folder, line)))
+
+
 def test_what_nobody_said_follows_from_the_sink(tmp_path: Path) -> None:
-    assert options(tmp_path, "").elasticsearch_restarts == 1
-    kafka = options(tmp_path, "--sink kafka --exactly-once")
-    assert (kafka.broker_restarts, kafka.elasticsearch_restarts, kafka.hbase_restarts) == (1, 0, 0)
-    assert options(tmp_path, "--sink hbase").hbase_restarts == 1
-    assert options(tmp_path, "--embedded --broker-restarts 2").broker_restarts == 0
+    found = counts(tmp_path, "")
+    assert found == {"kills": 5, "terms": 1, "broker_restarts": 1, "elasticsearch_restarts": 1}
+    assert counts(tmp_path, "--sink kafka --exactly-once") == {"kills": 5, "terms": 1, "broker_restarts": 1}
+    assert counts(tmp_path, "--sink hbase")["hbase_restarts"] == 1
+    assert counts(tmp_path, "--embedded") == {"kills": 5, "terms": 1}
 
 
 def test_the_plan_has_what_was_asked_for_within_the_crawl(tmp_path: Path) -> None:
-    wanted = options(
-        tmp_path,
-        "--tasks 7 --pauses 3 --cancels 2 --proxies 4 --added-partitions 2 --elasticsearch-blocks 1",
-    )
-    events = plan(wanted)
-    counts = Counter(event.kind for event in events)
-    assert counts == {
-        Kind.KILL: 5, Kind.TERM: 1, Kind.BROKER: 1, Kind.ELASTICSEARCH: 1, Kind.BLOCK: 1,
-        Kind.PROXY: 4, Kind.PARTITIONS: 2, Kind.PAUSE: 3, Kind.CANCEL: 2, Kind.CLOSE: 3,
+    line = "--tasks 7 --pauses 3 --cancels 2 --proxies 4 --added-partitions 2 --elasticsearch-blocks 1"
+    assert counts(tmp_path, line) == {
+        "kills": 5, "terms": 1, "broker_restarts": 1, "elasticsearch_restarts": 1, "elasticsearch_blocks": 1,
+        "proxies": 4, "added_partitions": 2, "pauses": 3, "cancels": 2, "closes": 3,
     }  # fmt: skip
+    events = plan(options(tmp_path, f"{line} --kills 50"))
     assert all(FIRST_SHARE <= event.share <= LAST_SHARE for event in events)
-
-
-def test_topics_are_created_again_as_often_as_asked_for(tmp_path: Path) -> None:
-    events = plan(options(tmp_path, "--recreated-topics 3 --topics"))
-    assert Counter(event.kind for event in events)[Kind.TOPIC] == 3
+    assert counts(tmp_path, "--recreated-topics 3 --topics")["recreated_topics"] == 3
 
 
 def test_a_random_seed_repeats_the_plan(tmp_path: Path) -> None:
@@ -83,14 +80,14 @@ def test_a_random_seed_repeats_the_plan(tmp_path: Path) -> None:
 
 
 def test_a_soak_has_all_that_fits_its_sink(tmp_path: Path) -> None:
-    counts = Counter(event.kind for event in plan(options(tmp_path, "--soak 120 --random-seed 1")))
-    assert set(counts) == set(Kind) - {Kind.HBASE, Kind.CLOSE, Kind.TOPIC}
-    counts = Counter(event.kind for event in plan(options(tmp_path, "--soak 120 --tasks 0 --random-seed 1")))
-    assert set(counts) == set(Kind) - {Kind.HBASE, Kind.CLOSE, Kind.PAUSE, Kind.CANCEL}
-    kafka = options(tmp_path, "--soak 120 --sink kafka --exactly-once --kills 3")
-    counts = Counter(event.kind for event in plan(kafka))
-    assert counts[Kind.KILL] == 3
-    assert not {Kind.PAUSE, Kind.CANCEL, Kind.BLOCK, Kind.ELASTICSEARCH} & set(counts)
-    assert kafka.items
-    counts = Counter(event.kind for event in plan(options(tmp_path, "--soak 120 --embedded --random-seed 1")))
-    assert set(counts) == {Kind.KILL, Kind.TERM, Kind.STOP, Kind.JOIN, Kind.PAUSE, Kind.CANCEL}
+    every, line = set(ACTS), "--soak 120 --random-seed 1"
+    assert set(counts(tmp_path, line)) == every - {"hbase_restarts", "closes", "recreated_topics"}
+    without = {"hbase_restarts", "closes", "pauses", "cancels"}
+    assert set(counts(tmp_path, f"{line} --tasks 0")) == every - without
+    kafka = "--soak 120 --sink kafka --exactly-once --kills 3"
+    assert counts(tmp_path, kafka)["kills"] == 3
+    blocked = {"pauses", "cancels", "elasticsearch_blocks", "elasticsearch_restarts"}
+    assert not blocked & set(counts(tmp_path, kafka))
+    assert options(tmp_path, kafka).items
+    embedded = {"kills", "terms", "stops", "joins", "pauses", "cancels"}
+    assert set(counts(tmp_path, f"{line} --embedded")) == embedded

@@ -9,18 +9,14 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-from tools.chaos import report
-from tools.chaos.comparison import compared
-from tools.chaos.logs import complaints, recoveries, summary
-from tools.chaos.options import Options, read_options
-from tools.chaos.plan import plan
-from tools.chaos.rebalances import Rebalances
-from tools.chaos.repeats import repeats
-from tools.chaos.report import Outcome
-from tools.chaos.staging import Stage, prepared
+from tools.chaos.check import checked
+from tools.chaos.plan import Options, plan, read_options
+from tools.chaos.report import Logs, summary, table
+from tools.chaos.stage import prepared
 from tools.chaos.storm import Storm
 
 EXIT_WRONG, EXIT_INTERRUPTED = 1, 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _began = time.monotonic()
 
 
@@ -36,44 +32,28 @@ def rage(options: Options) -> list[str]:
     for event in events:
         say(f"  at {event}")
     say("starting the site" if options.embedded else "starting the servers and the site")
-    with prepared(options) as stage:
-        crew = stage.scene.crew
-        along = " and more all along" if options.soak else ""
-        say(f"{stage.scene.feed.count} seeds are produced{along}")
-        rebalances = Rebalances(crew, options.rebalance_every, options.random_seed)
-        storm = Storm(stage.scene, crew, stage.acts, stage.watched, events, rebalances, say)
-        crew.start_all(options.processes)
-        storm.run(options.timeout)
-        stage.memory.end()
+    with prepared(options, say) as stage:
+        say(f"{stage.feed.count} seeds are produced{' and more all along' if options.soak else ''}")
+        storm = Storm(stage, events)
+        storm.run()
         say("stopping the crawlers")
-        storm.happened.wrong += crew.stop()
-        return _count(options, stage, storm, rebalances)
-
-
-def _count(options: Options, stage: Stage, storm: Storm, rebalances: Rebalances) -> list[str]:
-    say("comparing")
-    scene = stage.scene
-    scene.site.stop()
-    verdict = compared(stage, storm.happened)
-    wrong = storm.happened.wrong + (stage.commands.wrong if stage.commands else []) + verdict.wrong
-    if left := storm.left():
-        wrong.append(f"{left} events never came: the crawl was over, or stood still")
-    if (lag := scene.lag()) != 0:
-        wrong.append(f"the lag is {lag} in the end")
-    found = complaints(scene.crew.runs)
-    wrong += summary(found.wrong)
-    troubles = stage.troubles()
-    outages = [outage for _, periods in troubles for outage in periods]
-    recovered = recoveries(storm.happened.deaths, outages)
-    again = repeats(scene.site.record, scene.place_of, scene.crew.runs, storm.happened.deaths, outages)
-    verdict.rows += stage.memory.rows()
-    outcome = Outcome(options, verdict, storm.happened, rebalances, troubles, recovered, again, found, wrong)
-    print("\n".join([*report.details(outcome), "", *report.table(outcome)]), flush=True)
-    return wrong
+        wrong = storm.wrong + stage.crew.stop()
+        say("comparing")
+        stage.site.stop()
+        check = checked(stage, storm)
+        wrong += stage.commands.wrong + check.wrong
+        if storm.left:
+            wrong.append(f"{len(storm.left)} events never came: the crawl was over, or stood still")
+        if (lag := stage.lag()) != 0:
+            wrong.append(f"the lag is {lag} in the end")
+        logs = Logs(stage.crew.runs)
+        wrong += summary(logs.wrong)
+        print("\n".join(table(stage, storm, check, logs, wrong)), flush=True)
+        return wrong
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the cleaning up is not to be interrupted
     raise KeyboardInterrupt
 
@@ -81,7 +61,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run, and return the exit code."""
     options = read_options(arguments)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, _interrupt)
     is_wrong, interrupted = True, False
     try:

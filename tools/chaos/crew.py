@@ -1,23 +1,91 @@
-"""The runs of `crawl_spider.sh` and the crawler processes in them."""
+"""The runs of `crawl_spider.sh` and the crawler processes in them.
+
+A process is told apart by pid and start tick, and signalled only while it is the same.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import which
+from typing import NamedTuple
 
-from tools.chaos import processes
-from tools.chaos.processes import LEASH, Process
 from tools.deployment.deployment import SCRIPT, Deployment
 
-# Seconds since the epoch and the process stand first in a line, for tools.chaos.logs to read.
+# Seconds since the epoch and the process stand first in a line, for tools.chaos.report to read.
 LOG_FORMAT = "%(created).3f %(process)d %(asctime)s [%(name)s] %(levelname)s: %(message)s"
 STOP_SECONDS = 60  # twice the default of SITE_STOP_GRACE_SECONDS
 EXIT_UNAVAILABLE = 69
 ITEM_SPIDER = ("-s", "chaos", "-s", "SPIDER_MODULES=tools.chaos.spider")  # of the script, and of Scrapy
+_PROC = Path("/proc")
+_STATE, _PARENT, _START, _PAGES = 0, 1, 19, 21  # fields of /proc/PID/stat behind the command's name
+_TICKS_PER_SECOND, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+
+# Should this process be killed with -9, the kernel tells its children to stop. It counts for the thread
+# that starts them, so only the main thread does.
+LEASH = ["setpriv", "--pdeathsig", "TERM"] if which("setpriv") else []
+
+
+class Process(NamedTuple):
+    """One process; its start tick tells it from a later one with the same number."""
+
+    pid: int
+    tick: int
+
+    @property
+    def started(self) -> float:
+        """When it was started, as `time.time()` counts."""
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + self.tick / _TICKS_PER_SECOND
+
+    def lives(self) -> bool:
+        """Whether this very process is there, and no zombie."""
+        status = _status(self.pid)
+        return status is not None and int(status[_START]) == self.tick and status[_STATE] not in "ZX"
+
+    def resident_mb(self) -> int:
+        """Its memory; 0 when it is gone."""
+        status = _status(self.pid)
+        return int(status[_PAGES]) * _PAGE_BYTES // 1_000_000 if status else 0
+
+    def send(self, number: signal.Signals) -> bool:
+        """Signal it; false when it is gone."""
+        with suppress(ProcessLookupError):
+            if self.lives():
+                os.kill(self.pid, number)
+                return True
+        return False
+
+
+def children(pid: int) -> list[Process]:
+    """The living children of a process, oldest first."""
+    found = []
+    for folder in _PROC.glob("[0-9]*"):
+        status = _status(int(folder.name))
+        if status and int(status[_PARENT]) == pid and status[_STATE] not in "ZX":
+            found.append(Process(int(folder.name), int(status[_START])))
+    return sorted(found, key=lambda process: process.tick)
+
+
+def is_crawler(process: Process) -> bool:
+    """Whether it runs `scrapy crawl` (and is not a pause, nor about to become what it will be)."""
+    with suppress(OSError):
+        words = (_PROC / str(process.pid) / "cmdline").read_bytes().split(b"\0")
+        return len(words) > 2 and words[1].endswith(b"/scrapy") and words[2] == b"crawl"
+    return False
+
+
+def _status(pid: int) -> list[str] | None:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()  # the name in parentheses may itself hold anything
 
 
 @dataclass
@@ -29,25 +97,29 @@ class Run:
     size: int  # processes
     process: subprocess.Popen[bytes]
     crawlers: list[Process] = field(default_factory=list)  # every one it ever had, in order
-    told_to_stop: float | None = None
+    is_told_to_stop: bool = False
     gave_up: bool = False  # a server was away when it began, and it said so
-
-    @property
-    def works(self) -> bool:
-        """Whether it runs and is to go on."""
-        return self.told_to_stop is None and self.process.poll() is None
 
     def look(self) -> None:
         """Note crawlers that are new."""
         if self.process.poll() is None:
-            for child in processes.children(self.process.pid):
-                if child not in self.crawlers and processes.is_crawler(child):
+            for child in children(self.process.pid):
+                if child not in self.crawlers and is_crawler(child):
                     self.crawlers.append(child)
 
     def terminate(self) -> None:
         """Ask it to stop, as an operator does."""
-        self.told_to_stop = time.time()
+        self.is_told_to_stop = True
         self.process.send_signal(signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Death:
+    """One crawler that was killed."""
+
+    run: Run
+    crawler: Process
+    when: float
 
 
 class Crew:
@@ -85,17 +157,14 @@ class Crew:
         for size in [together, *[1] * (count - together)]:
             self.start(size)
 
-    def look(self) -> None:
-        """Note crawlers that are new."""
+    def look(self) -> list[Run]:
+        """Note new crawlers; as a service manager, replace runs that gave up because a server was away."""
         for run in self.runs:
             run.look()
-
-    def start_again(self) -> list[Run]:
-        """As a service manager: replace runs that gave up because a server was away at their start."""
         ended = [
             run
             for run in self.runs
-            if not run.told_to_stop and not run.gave_up and run.process.poll() == EXIT_UNAVAILABLE
+            if not (run.is_told_to_stop or run.gave_up) and run.process.poll() == EXIT_UNAVAILABLE
         ]
         for run in ended:
             run.gave_up = True
@@ -104,31 +173,29 @@ class Crew:
 
     def working(self) -> list[Run]:
         """The runs that are to go on."""
-        return [run for run in self.runs if run.works]
+        return [run for run in self.runs if not run.is_told_to_stop and run.process.poll() is None]
 
     def crawlers(self) -> list[tuple[Run, Process]]:
         """The living crawlers of those runs."""
         return [(run, crawler) for run in self.working() for crawler in run.crawlers if crawler.lives()]
 
-    def stop(self, go_on: Callable[[], bool] = lambda: True) -> list[str]:
+    def stop(self) -> list[str]:
         """Stop all gracefully; what is wrong with their ends, a line each."""
         for run in self.working():
             run.terminate()
         deadline = time.monotonic() + STOP_SECONDS
-        while (
-            any(run.process.poll() is None for run in self.runs) and time.monotonic() < deadline and go_on()
-        ):
+        while any(run.process.poll() is None for run in self.runs) and time.monotonic() < deadline:
             time.sleep(0.1)
         codes = {run.name: run.process.poll() for run in self.runs if not run.gave_up}
         return [f"{name} ended with {code}, not with 0" for name, code in codes.items() if code != 0]
 
     def end(self) -> None:
         """Whatever state they are in, leave nothing behind: the scripts first, or they would start more."""
-        self.look()
         for run in self.runs:
+            run.look()
             if run.process.poll() is None:
                 run.process.send_signal(signal.SIGSTOP)
-                left = processes.children(run.process.pid)
+                left = children(run.process.pid)
                 run.process.kill()
                 run.process.wait()
                 for child in left:

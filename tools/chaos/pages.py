@@ -1,14 +1,25 @@
-"""The pages of a run: each answers after 20 to 300 ms, the same time for the same URL.
+"""The pages of a run, and the site that serves them: a child process, `python -m tools.chaos.pages`.
 
-A seed alone is a `/slow/` page of the site. With trees each seed is the root of `/tree/SIZE/SEED/0`,
-whose pages are numbered breadth first; none is deeper than the spider follows links.
+Each page answers after 20 to 300 ms, the same time for the same URL. A seed alone is a `/slow/` page of the
+site. With trees each seed is the root of `/tree/SIZE/SEED/0`, whose pages are numbered breadth first; none is
+deeper than the spider follows links.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from tools.site.exchange import Answer, Ask, host_name, page
+from tools.chaos.crew import LEASH
+from tools.site import handle
+from tools.site.__main__ import main
+from tools.site.exchange import Answer, Ask, page
 from tools.site.expected import DEPTH_LIMIT
 from tools.site.pages import HTML
 from tools.site.text import html, number, paragraphs
@@ -16,6 +27,7 @@ from tools.site.text import html, number, paragraphs
 WIDEST = 9
 LARGEST_TREE = sum(WIDEST**level for level in range(DEPTH_LIMIT + 1))
 SHORTEST_MS, LONGEST_MS = 20, 300
+_SEED = re.compile(r"/s(\d{6,})(?:/|$)")
 
 
 def delay_ms(word: str) -> int:
@@ -23,14 +35,10 @@ def delay_ms(word: str) -> int:
     return SHORTEST_MS + number(word) % (LONGEST_MS - SHORTEST_MS + 1)
 
 
-def branches(size: int) -> int:
-    """How many links a page needs so that a tree of so many pages is not too deep."""
-    return next(n for n in range(1, WIDEST + 1) if sum(n**level for level in range(DEPTH_LIMIT + 1)) >= size)
-
-
 def children(size: int, index: int) -> range:
-    """The numbers of the pages that a page of the tree links to."""
-    width = branches(size)
+    """The numbers of the pages that a page of the tree links to; no tree of so many pages is too deep."""
+    wide = range(1, WIDEST + 1)
+    width = next(n for n in wide if sum(n**level for level in range(DEPTH_LIMIT + 1)) >= size)
     return range(index * width + 1, min(index * width + width + 1, size))
 
 
@@ -52,20 +60,66 @@ def tree(ask: Ask) -> Answer:
     )
 
 
-def seed_path(seed: int, size: int) -> str:
-    """The path of a seed's page."""
-    name = f"s{seed:06d}"
-    return f"/slow/{delay_ms(name)}/{name}" if size == 1 else f"/tree/{size}/{name}/0"
-
-
-def paths_of(seed: int, size: int) -> Iterator[str]:
+def paths_of(seed: int, size: int) -> list[str]:
     """The paths of all pages of a seed, its own first."""
+    name = f"s{seed:06d}"
     if size == 1:
-        yield seed_path(seed, 1)
-    else:
-        yield from (f"/tree/{size}/s{seed:06d}/{index}" for index in range(size))
+        return [f"/slow/{delay_ms(name)}/{name}"]
+    return [f"/tree/{size}/{name}/{index}" for index in range(size)]
 
 
-def seed_host(seed: int, hosts: int) -> str:
-    """Where a seed's pages are; spread, so that no partition holds one stretch of the seeds."""
-    return host_name(number(f"host {seed}") % hosts)
+def seed_of(path: str) -> int | None:
+    """The seed that the page at this path belongs to."""
+    match = _SEED.search(path)
+    return int(match[1]) if match else None
+
+
+class ChaosSite(handle.Site):
+    """As its parent, but the child knows more pages, and its record is read as it grows."""
+
+    asked: Counter[str]
+    of_seed: Counter[int]  # different pages of each seed
+    first: dict[str, float]  # when each URL was answered first
+    _offset = 0
+
+    def start(self) -> None:
+        """Start the child, out of reach of Ctrl-C, and wait until it listens."""
+        arguments = ["--hosts", str(self.hosts), "--port", str(self.port), "--record", str(self.record)]
+        self.asked, self.of_seed, self.first = Counter(), Counter(), {}
+        self._process = subprocess.Popen(
+            [*LEASH, sys.executable, "-m", "tools.chaos.pages", *arguments],
+            cwd=handle.ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line.startswith("READY "):
+            self.stop()
+            raise RuntimeError(f"The site did not start: it said {line!r}.")
+        self.port = int(line.split()[1])
+
+    def read_on(self) -> Counter[str]:
+        """How often each URL was answered so far; reads only what is new."""
+        if Path(self.record).exists():
+            with self.record.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+            whole = new[: new.rfind(b"\n") + 1]
+            self._offset += len(whole)
+            for line in whole.splitlines():
+                self._note(json.loads(line))
+        return self.asked
+
+    def _note(self, entry: Mapping[str, Any]) -> None:
+        url = f"http://{entry['host']}:{entry['port']}{entry['path']}"
+        self.asked[url] += 1
+        self.first[url] = min(entry["sent"], self.first.get(url, entry["sent"]))
+        if self.asked[url] == 1 and (seed := seed_of(entry["path"])) is not None:
+            self.of_seed[seed] += 1
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,39 +1,102 @@
-"""The table that a run ends with."""
+"""What the logs say: how soon killed crawlers were replaced, what went wrong; and the table of a run.
+
+A killed crawler's replacement is the next process that its run started. It has recovered when it says
+that partitions were assigned to it; recovery counts from the kill.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from site_spider.commands.output import Column, render
-from tools.chaos.happened import Happened
-from tools.chaos.logs import Complaints, Recovery, summary
-from tools.chaos.options import Options
-from tools.chaos.plan import Kind
-from tools.chaos.rebalances import Rebalances
-from tools.chaos.repeats import Repeats
-from tools.chaos.verdict import Verdict
+from tools.chaos.acts import ACTS
+from tools.chaos.check import Check
+from tools.chaos.crew import Death, Process, Run
+from tools.chaos.plan import Options
+from tools.chaos.stage import Stage
+from tools.chaos.storm import Storm
 
+_LINE = re.compile(
+    r"(?P<time>\d+\.\d{3}) (?P<pid>\d+) \S+ \S+ \[(?P<name>[^]]*)\] (?P<level>[A-Z]+): (?P<text>.*)"
+)
+_ASSIGNED = re.compile(r"Assigned: (?!nothing$)")
+_ENDED = re.compile(
+    r"crawl_spider\.sh: process \d+ (?P<how>ended with exit code \d+|was killed by signal (?!KILL)\w+)"
+)
+_AWAY = ("exit code 69", "exit code 75")  # of `scrapy crawl`: a server is away
+_TOLD = re.compile(r"The crawl cannot go on: Kafka |Cannot start: |FATAL .*fenced by other")  # go with those
 Row = tuple[str, object]
-Troubles = Sequence[tuple[str, Sequence[tuple[float, float]]]]  # what was away when
 
 
-def _times(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    none = f", {len(values) - len(known)} without partitions" if len(known) < len(values) else ""
-    if not known:
-        return f"-{none}"
-    return f"median {median(known):.2f} s, longest {max(known):.2f} s ({len(known)}){none}"
+class Logs:
+    """What the logs of all runs hold that should not be there, and what only stands out."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self.wrong: Counter[str] = Counter()
+        self.warnings: Counter[str] = Counter()
+        self.ends: Counter[str] = Counter()  # how crawlers ended that nobody had killed
+        self.assigned: list[tuple[str, int, float]] = []  # to whom partitions were given, and when
+        for run in runs:
+            with run.log.open(errors="replace") as lines:
+                for line in lines:
+                    self._note(line.rstrip("\n"), run.name)
+        for how, count in self.ends.items():
+            if not how.endswith(_AWAY):
+                self.wrong[f"a crawler {how}, which nobody had asked for"] += count
+
+    def _note(self, line: str, run: str) -> None:
+        match = _LINE.match(line)
+        if match is None:
+            if ended := _ENDED.match(line):
+                self.ends[ended["how"]] += 1
+            elif line.startswith("Traceback"):
+                self.wrong[f"a traceback in {run}.log"] += 1
+            return
+        if _ASSIGNED.match(match["text"]):
+            self.assigned.append((run, int(match["pid"]), float(match["time"])))
+        words = f"{match['level']}: {re.sub(r'[0-9a-f]{10,}|[0-9]+([.][0-9]+)?', '#', match['text'])}"
+        if match["level"] == "WARNING":
+            self.warnings[words] += 1
+        elif match["level"] in {"ERROR", "CRITICAL"}:
+            (self.warnings if _TOLD.match(match["text"]) else self.wrong)[words] += 1
+
+    def recoveries(self, deaths: Sequence[Death]) -> Iterator[tuple[Death, float | None]]:
+        """When each was replaced by a process that got partitions, in seconds."""
+        first: dict[tuple[str, int], float] = {}
+        for run, pid, when in self.assigned:
+            first.setdefault((run, pid), when)
+        taken: set[Process] = set()
+        for death in deaths:
+            after = [one for one in death.run.crawlers if one.started >= death.when and one not in taken]
+            new = min(after, key=lambda one: one.tick, default=None)
+            taken |= {new} if new else set()
+            when = first.get((death.run.name, new.pid)) if new else None
+            yield death, when - death.when if when else None
 
 
-def _violence(happened: Happened, troubles: Troubles) -> list[Row]:
-    rows: list[Row] = [(kind.value, count) for kind, count in happened.counts.items() if count]
-    for name, outages in troubles:
-        if outages:
-            lengths = ", ".join(f"{end - begin:.1f}" for begin, end in outages)
-            rows.append((f"{name} away, seconds", lengths))
-    return rows
+def summary(counts: Mapping[str, int], most: int = 12) -> list[str]:
+    """The most frequent, a line each."""
+    ordered = sorted(counts.items(), key=lambda pair: -pair[1])
+    lines = [f"{count} x {words[:220]}" for words, count in ordered[:most]]
+    return lines + ([f"... and {len(ordered) - most} more"] if len(ordered) > most else [])
+
+
+def _recovery(stage: Stage, logs: Logs) -> Iterator[Row]:
+    calm: list[float | None] = []
+    rough: list[float | None] = []
+    for death, seconds in logs.recoveries(stage.deaths):
+        until = death.when + (seconds or 0)
+        is_rough = any(begin < until and end > death.when for _, begin, end in stage.outages)
+        (rough if is_rough else calm).append(seconds)
+    for title, values in (("", calm), (", a server being away", rough)):
+        known = [value for value in values if value is not None]
+        none = f", {len(values) - len(known)} without partitions" if len(known) < len(values) else ""
+        times = f"median {median(known):.2f} s, longest {max(known):.2f} s ({len(known)})" if known else "-"
+        if values:
+            yield f"recovery, from the kill{title}", times + none
 
 
 def _crawl(options: Options) -> str:
@@ -45,85 +108,43 @@ def _crawl(options: Options) -> str:
     return ", ".join([kafka, options.sink.capitalize(), *more])
 
 
-def _recovery(recoveries: Sequence[Recovery]) -> list[Row]:
-    calm = [one for one in recoveries if not one.in_outage]
-    rough = [one for one in recoveries if one.in_outage]
-    rows: list[Row] = []
-    if calm:
-        rows = [
-            ("recovery, from the kill", _times([one.from_kill for one in calm])),
-            ("recovery, from the start of the new process", _times([one.from_start for one in calm])),
-        ]
-    if rough:
-        rows.append(
-            ("recovery, from the kill, a server being away", _times([one.from_kill for one in rough]))
-        )
-    return rows
+def _violence(stage: Stage, storm: Storm) -> Iterator[Row]:
+    yield from ((act.says, storm.counts[name]) for name, act in ACTS.items() if storm.counts[name])
+    for name in dict.fromkeys(name for name, _, _ in stage.outages):
+        lengths = (f"{end - begin:.1f}" for away, begin, end in stage.outages if away == name)
+        yield f"{name} away, seconds", ", ".join(lengths)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """All that a run came to."""
-
-    options: Options
-    verdict: Verdict
-    happened: Happened
-    rebalances: Rebalances
-    troubles: Troubles
-    recoveries: Sequence[Recovery]
-    repeats: Repeats
-    found: Complaints
-    wrong: Sequence[str]
-
-
-def _rebalances(outcome: Outcome) -> list[Row]:
-    asked = outcome.rebalances
-    if not asked.count:
-        return []
-    counts = f"{asked.count} ({asked.joined} joined, {len(asked.left)} left)"
-    return [
-        (f"rebalances, every {outcome.options.rebalance_every:g} s", counts),
-        ("times that partitions were assigned", outcome.found.assigned),
-    ]
-
-
-def table(outcome: Outcome) -> list[str]:
-    """Its lines."""
-    options, verdict, happened = outcome.options, outcome.verdict, outcome.happened
+def table(stage: Stage, storm: Storm, check: Check, logs: Logs, wrong: Sequence[str]) -> list[str]:
+    """What a run ends with: what was wrong, what the logs warn of, and the figures."""
+    options, counts, pages = stage.options, stage.options.counts, len(check.wanted)
     rows: list[Row] = [
         ("random seed", options.random_seed),
         ("seed log and sink", _crawl(options)),
         ("processes", options.processes),
-        ("seeds", verdict.seeds),
-        ("pages", verdict.pages),
-        ("results", verdict.results),
-        *([("cancelled", verdict.cancelled.total())] if options.cancels else []),
-        *([("deleted with their topic", verdict.deleted)] if options.recreated_topics else []),
-        ("lost", verdict.lost_seeds),
-        ("dead letters", verdict.dead_letters),
-        ("fetched twice", f"{verdict.twice} ({verdict.twice / max(1, verdict.pages):.1%})"),
-        *verdict.rows,
-        *outcome.repeats.rows(),
-        ("deaths", len(happened.deaths)),
-        *_recovery(outcome.recoveries),
-        *[row for row in _violence(happened, outcome.troubles) if row[0] != Kind.KILL.value],
-        *_rebalances(outcome),
-        *([("runs that found a server away at their start", happened.gave_up)] if happened.gave_up else []),
-        ("crawlers that ended by themselves", _ends(outcome.found)),
-        ("from the last new page to lag 0, seconds", f"{happened.tail_seconds:.1f}"),
-        ("total time, seconds", f"{happened.seconds:.1f}"),
-        ("wrong", len(outcome.wrong)),
-    ]
-    return render([Column("chaos"), Column("")], rows)
-
-
-def _ends(found: Complaints) -> str:
-    return ", ".join(f"{count} {how}" for how, count in sorted(found.ends.items())) or "0"
-
-
-def details(outcome: Outcome) -> list[str]:
-    """What was wrong, and what the logs warn of."""
-    lines = [f"WRONG  {text}" for text in outcome.wrong]
-    warnings = summary(outcome.found.warnings)
-    lines += map(str, outcome.repeats.tolls)
-    return lines + (["warnings in the logs:", *(f"  {line}" for line in warnings)] if warnings else [])
+        ("seeds", stage.feed.count),
+        ("pages", pages),
+        ("results", check.results),
+        *([("cancelled", check.told_cancelled.total())] if counts["cancels"] else []),
+        *([("deleted with their topic", check.gone)] if counts["recreated_topics"] else []),
+        ("lost", len(check.lost)),
+        ("dead letters", check.counts["a dead letter"]),
+        ("fetched twice", f"{check.twice} ({check.twice / max(1, pages):.1%})"),
+        *check.rows,
+        ("deaths", len(stage.deaths)),
+        *_recovery(stage, logs),
+        *(row for row in _violence(stage, storm) if row[0] != ACTS["kills"].says),
+        *([(f"rebalances, every {options.rebalance_every:g} s", storm.rebalances),
+           ("times that partitions were assigned", len(logs.assigned))] if storm.rebalances else []),
+        *([("runs that found a server away at their start", storm.gave_up)] if storm.gave_up else []),
+        ("crawlers that ended by themselves",
+         ", ".join(f"{count} {how}" for how, count in sorted(logs.ends.items())) or "0"),
+        *([("memory of each crawler at minute 5, and in the end, MB",
+            f"{storm.early_mb}, {storm.last_mb}")] if storm.early_mb else []),
+        ("from the last new page to lag 0, seconds", f"{storm.tail_seconds:.1f}"),
+        ("total time, seconds", f"{storm.seconds:.1f}"),
+        ("wrong", len(wrong)),
+    ]  # fmt: skip
+    warnings = [f"  {line}" for line in summary(logs.warnings)]
+    told = [f"WRONG  {text}" for text in wrong] + (["warnings in the logs:", *warnings] if warnings else [])
+    return [*told, "", *render([Column("chaos"), Column("")], rows)]

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from tools.deployment.relay import Relay, kafka_relays
+
 SCRIPT = Path(__file__).resolve().parents[2] / "task_shell" / "servers.sh"
 COMMAND_SECONDS = 300
 STARTS = {
@@ -21,26 +23,17 @@ NOTHING: Mapping[str, str] = {}
 
 
 class Server:
-    """One server, and how often it was away for how long. As in storm.Watched."""
-
-    waits_for = ""
+    """One server."""
 
     def __init__(
         self, name: str, folder: Path, *, title: str = "", variables: Mapping[str, str] = NOTHING
     ) -> None:
         self.name = name
         self.title = title or name
-        self.outages: list[tuple[float, float]] = []  # from the kill to when it was ready again
-        self.away_since: float | None = None
         self._environment = os.environ | STARTS | {"SITE_SERVERS_DIR": str(folder), **variables}
         self._log = folder / f"{name}.out"
         folder.mkdir(parents=True)
         self._starting: subprocess.Popen[bytes] | None = None
-
-    @property
-    def is_away(self) -> bool:
-        """As in Watched."""
-        return self.away_since is not None
 
     def command(self, verb: str) -> str:
         """What `servers.sh VERB NAME` prints. Raises CalledProcessError, with its words in the log."""
@@ -63,13 +56,8 @@ class Server:
         pairs = (line.removeprefix("export ").partition("=") for line in lines)
         return {name: value.strip("'\"") for name, _, value in pairs}
 
-    def kill(self) -> None:
-        """As a machine that loses its power."""
-        self.away_since = time.time()
-        self.command("kill")
-
     def begin_start(self) -> None:
-        """Start it again; `look` notes when it is there."""
+        """Start it, or start it again."""
         with self._log.open("ab") as log:
             self._starting = subprocess.Popen(
                 [str(SCRIPT), "start", self.name],
@@ -80,16 +68,14 @@ class Server:
                 start_new_session=True,
             )
 
-    def look(self) -> None:
-        """As in Watched. Raises RuntimeError when the server cannot be started again."""
+    def has_started(self) -> bool:
+        """Whether it is ready since the last time. Raises RuntimeError when it cannot be started."""
         if self._starting is None or (code := self._starting.poll()) is None:
-            return
+            return False
         self._starting = None
         if code:
-            raise RuntimeError(f"{self.title} could not be started again: see {self._log}")
-        assert self.away_since is not None
-        self.outages.append((self.away_since, time.time()))
-        self.away_since = None
+            raise RuntimeError(f"{self.title} could not be started: see {self._log}")
+        return True
 
     def end(self) -> None:
         """Stop it, whatever it does just now."""
@@ -103,7 +89,7 @@ def brokers(folder: Path, count: int) -> list[Server]:
     """One Kafka, or several as one cluster, of which a majority has to live."""
     if count == 1:
         return [Server("kafka", folder / "servers-kafka")]
-    ports = free_ports(2 * count)
+    ports = _free_ports(2 * count)
     voters = ",".join(f"{node}@127.0.0.1:{ports[2 * node - 1]}" for node in range(1, count + 1))
     found = []
     for node in range(1, count + 1):
@@ -125,7 +111,7 @@ def brokers(folder: Path, count: int) -> list[Server]:
     return found
 
 
-def free_ports(count: int) -> list[int]:
+def _free_ports(count: int) -> list[int]:
     """Ports that nobody uses now, below those that the kernel gives to outgoing connections."""
     found: list[int] = []
     while len(found) < count:
@@ -139,11 +125,25 @@ def start_all(servers: Iterable[Server]) -> None:
     """Start them side by side."""
     waiting = list(servers)
     for server in waiting:
-        server.away_since = time.time()
         server.begin_start()
-    while any(server.is_away for server in waiting):
-        for server in waiting:
-            server.look()
+    while waiting:
+        waiting = [server for server in waiting if not server.has_started()]
         time.sleep(0.1)
-    for server in waiting:
-        server.outages.clear()
+
+
+def redirected(settings: Mapping[str, str], ways: dict[str, Relay]) -> dict[str, str]:
+    """Settings that name the servers, for the crawlers: they go by relays, which are added to `ways`."""
+    found: dict[str, str] = {}
+    if brokers := settings.get("SITE_KAFKA_BROKERS"):
+        relays = kafka_relays(brokers)
+        found["SITE_KAFKA_BROKERS"] = ",".join(relay.address for relay in relays)
+        ways |= {f"way to Kafka {number}": relay for number, relay in enumerate(relays, 1)}
+    if hosts := settings.get("SITE_ELASTICSEARCH_HOSTS"):
+        relay = ways["way to Elasticsearch"] = Relay(hosts.removeprefix("http://"))
+        found["SITE_ELASTICSEARCH_HOSTS"] = f"http://{relay.address}"
+    if port := settings.get("SITE_HBASE_PORT"):
+        relay = ways["way to HBase"] = Relay(f"{settings['SITE_HBASE_HOST']}:{port}")
+        found["SITE_HBASE_HOST"], found["SITE_HBASE_PORT"] = relay.address.split(":")
+    for relay in ways.values():
+        relay.start()
+    return found

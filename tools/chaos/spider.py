@@ -8,7 +8,7 @@ from typing import Any
 from scrapy.http import Response
 
 from site_spider import SeedSpider
-from tools.chaos.workload import ITEMS_OF_A_PAGE, item_text
+from tools.chaos.feed import ITEMS_OF_A_PAGE, item_text
 
 
 class ChaosSpider(SeedSpider):

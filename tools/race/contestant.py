@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from tools.chaos.processes import Process
+from tools.chaos.crew import Process
 from tools.race.track import Track
 from tools.race.workload import Workload
 

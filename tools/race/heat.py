@@ -9,7 +9,7 @@ import sys
 import time
 from contextlib import suppress
 
-from tools.chaos.processes import LEASH, Process
+from tools.chaos.crew import LEASH, Process
 from tools.race import machine, report
 from tools.race.contestant import Contestant, HeatFailed
 from tools.race.figures import WARM_PART, Figures, reckoned

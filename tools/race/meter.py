@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.chaos.processes import Process, children
+from tools.chaos.crew import Process, children
 from tools.race.machine import busy_seconds
 
 _LOOK_SECONDS = 0.5  # between two looks for new processes

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from site_spider.errors import SiteSpiderError
 from site_spider.service import config as parts
-from tools.chaos.processes import Process, is_crawler
+from tools.chaos.crew import Process, is_crawler
 from tools.deployment.deployment import SCRIPT, Deployment
 from tools.race.contestant import CONCURRENCY, PER_HOST, Contestant, Heat, HeatFailed, Record
 

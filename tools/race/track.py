@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from tools.chaos.processes import LEASH
+from tools.chaos.crew import LEASH
 from tools.race import certificate, machine
 from tools.race.machine import Cores
 from tools.race.workload import WORKLOADS, Workload
