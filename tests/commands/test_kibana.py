@@ -21,7 +21,7 @@ from site_spider.commands.kibana import Kibana
 from site_spider.errors import SinkUnavailable, SiteSpiderError
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.commands.project import Project
-from tools.kibana.__main__ import FILE
+from tools.kibana import FILE
 from tools.site.certificate import tls_for
 
 EXPORT = FILE.read_bytes()

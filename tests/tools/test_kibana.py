@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 
 from tests.tools.kibana_structure import layer_of, mistakes, panels
-from tools.kibana.__main__ import FILE
-from tools.kibana.description import read, value
-from tools.kibana.objects import exported
+from tools.kibana import FILE, exported, value
 
 EXPORT = FILE.read_text(encoding="utf-8")
 
 
 def test_the_file_is_what_its_description_says() -> None:
     """Run `python -m tools.kibana` after a change."""
-    assert exported(read()) == EXPORT
+    assert exported() == EXPORT
 
 
 def test_a_kibana_takes_the_objects() -> None:

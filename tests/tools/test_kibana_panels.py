@@ -21,7 +21,7 @@ from tests.contracts.sinks import drop_index
 from tests.in_process.engine import crawl
 from tests.tools.kibana_aggregations import empty_columns, fields_of, request_of
 from tests.tools.kibana_structure import panels
-from tools.kibana.__main__ import FILE
+from tools.kibana import FILE
 
 pytestmark = pytest.mark.xdist_group("kibana")  # they share a crawl
 EXPORT = FILE.read_text(encoding="utf-8")

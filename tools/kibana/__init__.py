@@ -1,1 +1,0 @@
-"""The objects for Kibana: made of a short description, checked strictly."""
