@@ -11,11 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tools.race import compiled
-from tools.race.build import Build, Toolchain, ToolchainMissing, bring_up_to_date
-from tools.race.compiled import Compiled
+from tools.race import contestants
 from tools.race.contestant import Heat
-from tools.race.grid import CONTESTANTS, RACERS
+from tools.race.contestants import (
+    CONTESTANTS,
+    RACERS,
+    Build,
+    Compiled,
+    Toolchain,
+    ToolchainMissing,
+    bring_up_to_date,
+)
 from tools.race.options import read_options
 from tools.race.workload import WORKLOADS
 
@@ -140,7 +146,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from tools.race import __main__
-from tools.race.grid import CONTESTANTS
+from tools.race.contestants import CONTESTANTS
 kind, nowhere = CONTESTANTS[{name!r}].kind, Path({str(tmp_path)!r})
 toolchain = replace(kind.build.toolchain, program="no-such-compiler", place=str(nowhere / "compiler"))
 kind.build = replace(kind.build, toolchain=toolchain, folder=nowhere, program=nowhere / "program")
@@ -179,7 +185,7 @@ def test_the_compiled_ones_have_the_limits_of_all(name: str, tmp_path: Path) -> 
     command = " ".join(links.command())
     assert "--concurrency 32 --per-host 8" in command
     assert plain.environment()["SSL_CERT_FILE"] == str(tmp_path / "authority.pem")
-    if issubclass(KINDS[name], compiled.InGo):
+    if issubclass(KINDS[name], contestants.InGo):
         assert "--extract" in command
         assert "--extract" not in plain.command()
         assert plain.environment()["GOMAXPROCS"] == "1"

@@ -17,8 +17,8 @@ from types import FrameType
 
 from tools.race import heat, report
 from tools.race.contestant import Heat, HeatFailed
-from tools.race.figures import Figures
-from tools.race.grid import CONTESTANTS
+from tools.race.contestants import CONTESTANTS
+from tools.race.heat import Figures
 from tools.race.machine import Cores
 from tools.race.options import Mode, Options, read_options
 from tools.race.pit import equipped
@@ -82,8 +82,6 @@ def race(options: Options) -> list[str]:
         run = Race(options, track, cores)
         run.run()
     print("\n".join(report.lines(options.mode, options.workloads, run.results)))
-    for line in report.series(options.workloads, run.results):
-        print(line)
     notes = [
         cores.note,
         *report.capacities(options.workloads, run.results),

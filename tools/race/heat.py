@@ -5,23 +5,82 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from tools.chaos.crew import LEASH, Process
-from tools.race import machine, report
+from tools.race import machine
 from tools.race.contestant import Contestant, HeatFailed
-from tools.race.figures import WARM_PART, Figures, reckoned
-from tools.race.machine import Cores
-from tools.race.meter import Meter, Reading, descendants
-from tools.race.series import stretches
+from tools.race.machine import Cores, Meter, Reading, descendants
 from tools.race.track import State, Track, awaited_state
 from tools.race.workload import Workload
 
+WARM_PART = 0.05  # of the pages, before which nothing is measured: imports, connections, the start
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one contestant, one workload, one run."""
+
+    cpu_us: float  # a page, from the warm moment to the last record
+    early_cpu_us: float  # in the tenth of the pages that follows the warm moment
+    late_cpu_us: float  # in the last tenth
+    pages_per_second: float
+    early_bytes: int  # resident after a tenth of the pages
+    late_bytes: int  # and in the end
+    peak_bytes: int  # from the start on
+    site_cpu_us: float  # a page: what the site took for it
+    servers_cpu_us: float  # a page: likewise Kafka and Redis, as far as they run, for everything they do
+    disturbance: float  # the part of the time in which the crawler's cores worked for others
+    connections: int
+    latencies: tuple[float, float] | None  # p50 and p99 of seconds from page served to record acknowledged
+
+
+def reckoned(
+    readings: Sequence[Reading],
+    total: int,
+    last_served: float,
+    connections: int,
+    latencies: tuple[float, float] | None,
+) -> Figures:
+    """Raises ValueError when the pages were over too soon."""
+
+    def at(part: float) -> Reading:
+        return next(reading for reading in readings if reading.served >= max(1, total * part))
+
+    warm, end = at(WARM_PART), readings[-1]
+    if warm.served == total:
+        raise ValueError(f"{total} pages are over before they can be measured; take more of them (--pages)")
+    pages = total - warm.served
+    return Figures(
+        cpu_us=_cpu_us(warm, end),
+        early_cpu_us=_cpu_us(warm, at(WARM_PART + 0.1)),
+        late_cpu_us=_cpu_us(at(0.9), end),
+        pages_per_second=pages / max(last_served - warm.at, 1e-6),
+        early_bytes=at(0.1).resident_bytes,
+        late_bytes=next((one.resident_bytes for one in reversed(readings) if one.resident_bytes), 0),
+        peak_bytes=max(reading.peak_bytes for reading in readings),
+        site_cpu_us=(end.site_cpu_seconds - warm.site_cpu_seconds) / pages * 1e6,
+        servers_cpu_us=(end.servers_cpu_seconds - warm.servers_cpu_seconds) / pages * 1e6,
+        disturbance=max(0.0, _others(warm, end)) / max(end.at - warm.at, 1e-6),
+        connections=connections,
+        latencies=latencies,
+    )
+
+
+def _cpu_us(first: Reading, last: Reading) -> float:
+    pages = last.served - first.served
+    return (last.cpu_seconds - first.cpu_seconds) / pages * 1e6 if pages else 0.0
+
+
+def _others(first: Reading, last: Reading) -> float:
+    return (last.core_seconds - first.core_seconds) - (last.cpu_seconds - first.cpu_seconds)
+
+
 EAGER_SECONDS = 0.004  # until the warm moment: few pages may be over soon after it
 LOOK_SECONDS = 0.02
-SELDOM_SECONDS = 1.0  # of a heat that has its minutes
 LONGEST_SECONDS = 300  # and as much again for every LONGEST_PAGES
 LONGEST_PAGES = 10_000
 QUIET_SECONDS = 0.3  # after the last page, until those that hold records back are stopped
@@ -29,8 +88,6 @@ QUIET_SECONDS = 0.3  # after the last page, until those that hold records back a
 
 def look_seconds(served: int, workload: Workload) -> float:
     """Until the next look at a heat of which so many pages are served."""
-    if workload.minutes:
-        return SELDOM_SECONDS
     return EAGER_SECONDS if served < workload.total * WARM_PART else LOOK_SECONDS
 
 
@@ -54,13 +111,12 @@ class Running:
         self.meter = Meter(self.process.pid, contestant.counts, cores)
         self.readings: list[Reading] = []
         self._told = False
-        self._stretches_told = 0
 
     def follow(self, track: Track) -> None:
         """Read until every record is out. Raises HeatFailed."""
         workload = self.contestant.heat.workload
-        total, minutes = workload.total, workload.minutes
-        longest_seconds = LONGEST_SECONDS * (1 + total // LONGEST_PAGES) + 60 * minutes
+        total = workload.total
+        longest_seconds = LONGEST_SECONDS * (1 + total // LONGEST_PAGES)
         deadline = time.monotonic() + longest_seconds
         while (served := self._read(track)) < total or self.contestant.recorded() < total:
             if self.process.poll() is not None:
@@ -69,8 +125,6 @@ class Running:
                 raise HeatFailed(f"not done within {longest_seconds} s: {self._told_of(track)}")
             if self.contestant.holds_back and self._is_quiet(total):
                 self._stop()
-            if minutes:
-                self._tell()
             time.sleep(look_seconds(served, workload))
         self._read(track)
         if (found := self.contestant.recorded()) < total:
@@ -80,13 +134,6 @@ class Running:
         served = track.state().served
         self.readings.append(self.meter.read(served, track.process.pid, track.servers))
         return served
-
-    def _tell(self) -> None:
-        """The series so far, as it grows."""
-        found = list(stretches(self.readings))[:-1]  # the last one is not over
-        for one in found[self._stretches_told :]:
-            print(*report.stretch_cells(one), sep="  ", file=sys.stderr, flush=True)
-        self._stretches_told = len(found)
 
     def _is_quiet(self, total: int) -> bool:
         done = next((reading.at for reading in self.readings if reading.served >= total), None)

@@ -9,12 +9,10 @@ from enum import Enum
 from itertools import product
 from pathlib import Path
 
-from tools.race.contestant import CONCURRENCY
-from tools.race.grid import CONTESTANTS, PAIR, RACERS
+from tools.race.contestants import CONTESTANTS, PAIR, RACERS
 from tools.race.workload import WORKLOADS, Workload
 
 QUICK_PAGES = 400
-PACED_PAGES = 60 * CONCURRENCY // 10  # a minute at the least: an answer is kept back for 10 s at most
 FLAT_PAGES, FLAT_HOSTS = (10_000, 100_000), (10, 10_000)
 MOST_TLS_HOSTS = 250  # all of them are in one certificate, which every server sends
 CORES_PAGES, CORES_HOSTS = 6_400, 64  # many hosts, so that both members have a like share of them
@@ -100,8 +98,6 @@ def _parser() -> argparse.ArgumentParser:
     counts, hosts = (",".join(map(str, values)) for values in (FLAT_PAGES, FLAT_HOSTS))
     add("--flat-pages", type=_counts, default=FLAT_PAGES, metavar="LIST", help=f"for --flat ({counts})")
     add("--flat-hosts", type=_counts, default=FLAT_HOSTS, metavar="LIST", help=f"for --flat ({hosts})")
-    pace = "for --flat: take so long (as fast as can be)"
-    add("--flat-minutes", type=_whole(1, 600), default=0, metavar="N", help=pace)
     add("--json", type=Path, metavar="FILE", help="write every figure of every run there as well")
     add("--folder", type=Path, required=True, help=argparse.SUPPRESS)
     return parser
@@ -115,8 +111,6 @@ def read_options(arguments: Sequence[str]) -> Options:
     """Exits with 2 when they are wrong."""
     parser = _parser()
     given = parser.parse_args(arguments)
-    if (fewest := given.flat_minutes * PACED_PAGES) > min(given.flat_pages):
-        parser.error(f"--flat-minutes {given.flat_minutes} needs {fewest} pages: else they wait too long")
     if given.flat and "tls" in (given.workload or ()) and max(given.flat_hosts) > MOST_TLS_HOSTS:
         parser.error(f"--workload tls has {MOST_TLS_HOSTS} hosts at most: name fewer with --flat-hosts")
     mode = Mode.FLAT if given.flat else Mode.CORES if given.cores else Mode.RACE
@@ -135,7 +129,7 @@ def _workloads(mode: Mode, given: argparse.Namespace) -> Iterator[Workload]:
     known = {workload.name: workload for workload in WORKLOADS}
     if mode is Mode.FLAT:
         for name, total, hosts in product(given.workload or ("small",), given.flat_pages, given.flat_hosts):
-            yield replace(known[name], total=total, hosts=min(hosts, total), minutes=given.flat_minutes)
+            yield replace(known[name], total=total, hosts=min(hosts, total))
     elif mode is Mode.CORES:
         for name in given.workload or ("links",):
             yield replace(known[name], hosts=CORES_HOSTS).scaled(pages or CORES_PAGES)

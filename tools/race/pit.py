@@ -9,11 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tools.chaos.servers import Server, start_all
-from tools.race.build import bring_up_to_date
-from tools.race.compiled import Compiled
-from tools.race.grid import CONTESTANTS
+from tools.race.contestants import CONTESTANTS, Compiled, bring_up_to_date, environment
 from tools.race.options import Options
-from tools.race.others import environment
 
 
 def equipped(stack: ExitStack, options: Options, say: Callable[[str], None]) -> list[int]:

@@ -10,10 +10,9 @@ from statistics import median
 from typing import Any
 
 from site_spider.commands.output import Column, render
-from tools.race.figures import Figures
-from tools.race.grid import BASE, CONTESTANTS
+from tools.race.contestants import BASE, CONTESTANTS
+from tools.race.heat import Figures
 from tools.race.options import Mode
-from tools.race.series import Stretch
 from tools.race.workload import Workload
 
 Results = Mapping[tuple[str, str], Sequence[Figures]]  # by the names of workload and contestant
@@ -46,15 +45,6 @@ FLAT_COLUMNS = (
     Column("in the end", right=True),
     Column("peak", right=True),
 )
-SERIES_COLUMNS = (
-    Column("HOSTS", right=True),
-    Column("CRAWLER"),
-    Column("MINUTE", right=True),
-    Column("PAGES", right=True),
-    Column("CPU µs/page", right=True),
-    Column("of the servers", right=True),
-    Column("MB", right=True),
-)
 MEGABYTE = 1e6
 
 
@@ -71,30 +61,6 @@ def lines(mode: Mode, workloads: Sequence[Workload], results: Results) -> Iterat
             else:
                 rows.append([workload.name, entry.kind.name, *_cells(found, base), entry.kind.writes])
     yield from render(FLAT_COLUMNS if mode is Mode.FLAT else COLUMNS, rows)
-
-
-def series(workloads: Sequence[Workload], results: Results) -> Iterator[str]:
-    """What heats that have their minutes cost in each five of them; every run by itself."""
-    rows = [
-        [f"{workload.hosts:,}", entry.kind.name, *stretch_cells(stretch)]
-        for workload in workloads
-        if workload.minutes
-        for name, entry in CONTESTANTS.items()
-        for figures in results.get((workload.key, name), ())
-        for stretch in figures.series
-    ]
-    if rows:
-        yield ""
-        yield from render(SERIES_COLUMNS, rows)
-
-
-def stretch_cells(stretch: Stretch) -> Iterator[str]:
-    """One row of it."""
-    yield f"{stretch.minutes:.0f}"
-    yield f"{stretch.pages:,}"
-    yield f"{stretch.cpu_us:,.0f}"
-    yield f"{stretch.servers_cpu_us:,.0f}"
-    yield f"{stretch.resident_bytes / MEGABYTE:,.0f}"
 
 
 def _middle(found: Sequence[Figures], value: Callable[[Figures], float], unit: float = 1.0) -> str:

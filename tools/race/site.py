@@ -20,8 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import uvloop
 
-from tools.race.pages import ORIGIN, SITE, render
-from tools.race.workload import WORKLOADS, Workload
+from tools.race.workload import ORIGIN, SITE, WORKLOADS, Workload, render
 
 _HEAD = (
     "HTTP/1.1 {status}\r\nServer: site\r\nDate: Sat, 21 Nov 2026 12:00:00 GMT\r\n"
@@ -45,15 +44,12 @@ class Site:
         self.ready: dict[tuple[int, int], bytes] = {}  # by the same pair: the whole response
         self.served: dict[bytes, float] = {}  # by host and path
         self.asked = self.missing = self.connections = 0
-        self._began = 0.0  # when the first page was asked for
-        self._promised = 0  # answers that have got their moment
 
     def reset(self, workload: Workload) -> None:
         """Serve these pages, and count anew."""
         self.workload = workload
         self.served, self.ready, self.pages = {}, {}, {}
         self.asked = self.missing = self.connections = 0
-        self._began, self._promised = 0.0, 0
         self.hosts = [workload.host(number).encode() for number in range(workload.hosts)]
         count = max(1, workload.hubs)
         self.variants = [render(workload, variant) for variant in range(count)]
@@ -77,13 +73,6 @@ class Site:
             response = self.ready[place] = self._response(place, origin)
         self.served[host + path] = time.time()
         return response
-
-    def wait_seconds(self) -> float:
-        """How long the next answer has to wait, so that all of them take the workload's minutes."""
-        now = time.monotonic()
-        self._began = self._began or now
-        self._promised += 1
-        return self._began + self._promised * self.workload.minutes * 60 / self.workload.total - now
 
     def _response(self, place: tuple[int, int], origin: bytes) -> bytes:
         host, variant = place
@@ -154,14 +143,6 @@ class Connection(asyncio.Protocol):
             self._transport.write(self._site.control(path))
             self._transport.close()
             self._site.connections -= 1
-            return
-        if self._site.workload.minutes and (wait_seconds := self._site.wait_seconds()) > 0:
-            asyncio.get_running_loop().call_later(wait_seconds, self._answer, path)
-        else:
-            self._answer(path)
-
-    def _answer(self, path: bytes) -> None:
-        if self._transport.is_closing():  # while it was kept back
             return
         self._transport.write(self._site.answer(self._host, self._origin, path))
         if self._site.workload.tls:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from tools.chaos.crew import LEASH
-from tools.race import certificate, machine
+from tools.race import machine
 from tools.race.machine import Cores
 from tools.race.workload import WORKLOADS, Workload
+from tools.site.certificate import make
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +37,7 @@ class Track:
     def __init__(self, folder: Path, cores: Cores, workloads: Sequence[Workload] = WORKLOADS) -> None:
         tls_hosts = max(workload.hosts for workload in (*WORKLOADS, *workloads) if workload.tls)
         addresses = [WORKLOADS[0].host(number) for number in range(tls_hosts)]
-        self.authority, site_certificate = certificate.make(folder, addresses)
+        self.authority, site_certificate = make(folder, addresses)
         module = [sys.executable, "-m", "tools.race.site", str(site_certificate)]
         self.process = subprocess.Popen(
             [*LEASH, *machine.pinned(cores.servers), *module],
@@ -65,7 +66,7 @@ class Track:
 
     def reset(self, workload: Workload) -> None:
         """Serve this workload from now on."""
-        names = ("total", "hosts", "minutes")
+        names = ("total", "hosts")
         numbers = "".join(f"&{name}={getattr(workload, name)}" for name in names)
         self._ask(f"reset?workload={workload.name}{numbers}")
 

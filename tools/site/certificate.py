@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -15,13 +16,21 @@ from cryptography.x509.oid import NameOID
 
 def tls_for(address: str, folder: Path) -> tuple[ssl.SSLContext, Path]:
     """The server's side of TLS at an address, and the file of the authority that clients have to trust."""
+    trusted, chain = make(folder, [address])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain)
+    return context, trusted
+
+
+def make(folder: Path, addresses: Sequence[str]) -> tuple[Path, Path]:
+    """Writes two PEM files: the authority, for clients, and the server's certificate with its key."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority = _name("authority of a test")
     root = _builder(authority, authority, authority_key).add_extension(
         x509.BasicConstraints(ca=True, path_length=0), critical=True
     )
-    leaf = _builder(_name(address), authority, key).add_extension(
-        x509.SubjectAlternativeName([x509.IPAddress(ip_address(address))]), critical=False
+    leaf = _builder(_name(addresses[0]), authority, key).add_extension(
+        x509.SubjectAlternativeName([x509.IPAddress(ip_address(one)) for one in addresses]), critical=False
     )
     trusted, chain = folder / "authority.pem", folder / "server.pem"
     trusted.write_bytes(_pem(root.sign(authority_key, hashes.SHA256())))
@@ -29,9 +38,7 @@ def tls_for(address: str, folder: Path) -> tuple[ssl.SSLContext, Path]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     chain.write_bytes(private + _pem(leaf.sign(authority_key, hashes.SHA256())))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(chain)
-    return context, trusted
+    return trusted, chain
 
 
 def _name(text: str) -> x509.Name:
