@@ -26,7 +26,7 @@ from tools.site.handle import Site
 pytestmark = pytest.mark.servers
 
 PARTITIONS = 4
-PAGES_OF_A_TREE = 13  # of tools/site/graph.py, down to DEPTH_LIMIT
+PAGES_OF_A_TREE = 13  # of tools/site/pages.py, down to DEPTH_LIMIT
 
 HOSTS = 4
 

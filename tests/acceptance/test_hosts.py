@@ -12,8 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.page.url import url_id
 from tools.deployment.deployment import Deployment, opened, wait_until
-from tools.site.handle import Site
-from tools.site.record import Entry, count_by_url
+from tools.site.handle import Entry, Site, count_by_url
 
 pytestmark = pytest.mark.servers
 HOSTS = 6

@@ -15,10 +15,9 @@ from site_spider.page.url import url_id
 from tests.acceptance.test_deaths import crawlers
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.bad_messages import BadMessage, bad_messages
-from tools.site.expectation import Expectation, page_url
-from tools.site.handle import Site
+from tools.site.expected import Expectation, page_url
+from tools.site.handle import Site, count_by_url
 from tools.site.plan import PlannedSeed
-from tools.site.record import count_by_url
 
 pytestmark = pytest.mark.servers
 DONE_SECONDS = 400

@@ -10,8 +10,7 @@ import pytest
 
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.exchange import host_name
-from tools.site.handle import Site
-from tools.site.record import Entry
+from tools.site.handle import Entry, Site
 
 CLOCK_SECONDS = 0.1  # the site notes when a request is complete, which a busy machine delays
 STRIDE = 4  # requests in a row, over which what one comes late does not add up

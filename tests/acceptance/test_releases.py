@@ -24,7 +24,7 @@ pytestmark = pytest.mark.servers
 HOSTS = 8
 SINGLES = 60  # pages of a wave that stand alone
 TREES = 12  # of a wave: so many that some leave for the process of the other release, whoever has which host
-PAGES_OF_A_TREE = 13  # of tools/site/graph.py, down to DEPTH_LIMIT
+PAGES_OF_A_TREE = 13  # of tools/site/pages.py, down to DEPTH_LIMIT
 HOLDING = 2  # pages of a wave that keep back watermarks, for longer than a stop waits
 OLDER, NEWER = True, False
 

@@ -19,7 +19,7 @@ from tools.site.handle import Site
 
 pytestmark = [pytest.mark.servers, pytest.mark.nightly]
 TREES = 8
-PAGES_OF_A_TREE = 13  # of tools/site/graph.py, down to DEPTH_LIMIT
+PAGES_OF_A_TREE = 13  # of tools/site/pages.py, down to DEPTH_LIMIT
 NEW_SECRETS = """
 set -euo pipefail
 source "$1/task_shell/servers/secure.sh"

@@ -14,11 +14,10 @@ import brotli
 import pytest
 
 from tools.deployment.deployment import wait_until
-from tools.site.encoded import VARIANTS
 from tools.site.exchange import host_name
 from tools.site.expected import expected
-from tools.site.handle import Site
-from tools.site.record import count_by_url
+from tools.site.handle import Site, count_by_url
+from tools.site.pages import VARIANTS
 
 pytestmark = pytest.mark.xdist_group("site")  # they share one
 HOSTS = 5

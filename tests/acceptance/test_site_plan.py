@@ -7,10 +7,8 @@ from collections import Counter
 import pytest
 
 from tools.site.bad_messages import bad_messages
-from tools.site.expectation import Expectation
-from tools.site.expected import expected
-from tools.site.kinds import KINDS
-from tools.site.plan import BOM, plan
+from tools.site.expected import Expectation, expected
+from tools.site.plan import BOM, KINDS, plan
 
 PORT = 8080
 

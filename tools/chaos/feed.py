@@ -20,7 +20,7 @@ from tools.chaos.plan import Options
 from tools.chaos.tasks import ChaosTask
 from tools.deployment.deployment import Deployment
 from tools.site.exchange import host_name
-from tools.site.text import number
+from tools.site.pages import number
 
 HOSTS = 60
 ITEMS_OF_A_PAGE = 2

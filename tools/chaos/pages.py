@@ -21,8 +21,7 @@ from tools.site import handle
 from tools.site.__main__ import main
 from tools.site.exchange import Answer, Ask, page
 from tools.site.expected import DEPTH_LIMIT
-from tools.site.pages import HTML
-from tools.site.text import html, number, paragraphs
+from tools.site.pages import HTML, html, number, paragraphs
 
 WIDEST = 9
 LARGEST_TREE = sum(WIDEST**level for level in range(DEPTH_LIMIT + 1))

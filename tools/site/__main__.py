@@ -14,7 +14,7 @@ from pathlib import Path
 import uvloop
 
 from tools.site.exchange import host_name
-from tools.site.record import Recorder
+from tools.site.handle import Recorder
 from tools.site.server import Connection, Site
 
 FLUSH_SECONDS = 0.1

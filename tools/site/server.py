@@ -16,7 +16,7 @@ from typing import cast
 
 from tools.site.exchange import Answer, Ask, Fault, Framing
 from tools.site.expected import answer, phrase
-from tools.site.record import Entry, Recorder
+from tools.site.handle import Entry, Recorder
 
 RESET_AFTER_SECONDS = 0.05  # time for the part before a reset to arrive
 GARBAGE = b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n\r\n"
