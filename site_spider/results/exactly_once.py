@@ -322,6 +322,8 @@ class ExactlyOnce(SeedListener):
             return
         firsts, self._firsts = self._awaited(), []
         anyway = frozenset[Partition]().union(*(partitions for partitions, _ in firsts))
+        if self._outage:  # nothing begins meanwhile, so nothing else may ever show that it is over
+            anyway |= frozenset(self._completion.ledger.partitions())
         transaction = self._held.commit(with_trees=with_trees, anyway=anyway)
         self._commit_at = now + _COMMIT_SECONDS
         if transaction is None:

@@ -303,6 +303,33 @@ def test_an_outage_is_outlasted(monkeypatch: pytest.MonkeyPatch) -> None:
     in_a_loop(scenario)
 
 
+def test_an_outage_ends_also_when_the_partition_that_met_it_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left to be committed, and while the sink counts as away nothing begins."""
+    for name in ("_RETRY_SECONDS", "_COMMIT_SECONDS"):
+        monkeypatch.setattr(f"site_spider.results.exactly_once.{name}", 0.0)
+
+    def scenario() -> None:
+        crawl = Crawl()
+        crawl.completion.assigned({Q: Position(0)})
+        crawl.thread.mine = {P, Q}
+        crawl.together.tick()
+        crawl.run()
+        crawl.thread.consumer.answers.append(LogUnavailable("the group is rebalancing"))
+        root = crawl.begin(0)
+        crawl.together.keep(root, record("a"))
+        crawl.end(root.entry)
+        crawl.thread.look()
+        crawl.completion.lost([P])
+        crawl.thread.commits.forget([P])
+        crawl.thread.mine = {Q}
+        for _ in range(5):
+            crawl.run()
+            crawl.together.tick()
+        assert crawl.together.available
+
+    in_a_loop(scenario)
+
+
 def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_other() -> None:
     """The dead letter's hold keeps the seed open; the rest of its tree is stored with it."""
 
