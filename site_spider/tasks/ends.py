@@ -356,7 +356,8 @@ class Tracker(SeedListener):
     def _tell_uncounted(self, task_id: str) -> None:
         """Before `passed`: the end waits for that, and comes behind this in the log."""
         if (found := self._uncounted.pop(task_id, None)) is not None:
-            high = High(found[0], self._control.writer, 0, found[1])
+            writer = f"{self._control.writer}.uncounted"  # a key beside that of its highs
+            high = High(found[0], writer, 0, found[1])
             self._control.write(task_id, high, lambda _is_durable: None)
 
     def _tell_passed(self, task_id: str) -> None:

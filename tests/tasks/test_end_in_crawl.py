@@ -89,6 +89,27 @@ def test_seeds_of_other_producers_are_covered_by_the_close(tmp_path: Path) -> No
     assert [event["event"] for event in events(tmp_path)] == ["done"]
 
 
+def test_what_was_not_counted_and_what_was_spilled_are_told_under_keys_of_their_own(tmp_path: Path) -> None:
+    """Compaction keeps one record of a key; a process may tell of both in one partition."""
+    closing_it: list[threading.Timer] = []
+
+    def is_told(crawler: Crawler) -> bool:
+        assert crawler.stats is not None
+        if not closing_it and crawler.stats.get_value("response_received_count", 0) >= 5:
+            closing_it.append(threading.Timer(0.5, close, [tmp_path]))
+            closing_it[0].start()
+        return bool(events(tmp_path))
+
+    crawl(tmp_path, seeds(5), until=is_told)
+    [event] = events(tmp_path)
+    assert event["partial"]
+    log = LocalSeedLog(tmp_path)
+    keys = [
+        message.key or b"" for message in log.read(TOPICS.control) if b"uncounted" in (message.value or b"")
+    ]
+    assert [key.endswith(b".uncounted") for key in keys] == [True]
+
+
 def test_a_producer_that_has_not_ended_keeps_the_task_open(tmp_path: Path) -> None:
     settings = settings_for(tmp_path)
     slow = SeedProducer(settings, task_id="t")
