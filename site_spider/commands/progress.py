@@ -24,7 +24,6 @@ from site_spider.observe.progress import Progress, Rate, of_partition, of_topics
 from site_spider.seed.tiers import Tiers
 from site_spider.service import config as parts
 from site_spider.service import exit_code
-from site_spider.service.check import check_crawl
 from site_spider.service.log_lines import processes_of
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics
@@ -395,6 +394,8 @@ class Command(SiteCommand):
                 # of crawl_spider.sh: nothing is done by a crawl that cannot start
                 if processes_of() and self.spider_class is not Spider:
                     try:
+                        from site_spider.service.check import check_crawl  # noqa: PLC0415 - it imports the whole crawl
+
                         check_crawl(self.options, self.spider_class)
                     except ConfigError as error:
                         self.complain(str(error))

@@ -24,7 +24,6 @@ from site_spider.tasks.board import (
 from site_spider.tasks.control_log import Endings, TaskProducer, read_endings
 from site_spider.tasks.ending import SeedCounts, TaskEnding
 from site_spider.tasks.follower import TaskTopics, read_board
-from site_spider.tasks.moving import put_back
 from site_spider.tasks.record import BadTask, Phase, Task, changed, in_state, usual_task
 
 # --- put back --------------------------------------------------------------------------------------------
@@ -311,6 +310,8 @@ class TaskDesk:
 
     def put_back(self, task_id: str) -> int:
         """Put the parked messages of a task back; how many. To be called when its new state is written."""
+        from site_spider.tasks.moving import put_back  # noqa: PLC0415 - it imports what a crawl needs
+
         count = put_back(self.log, self.topics, [task_id])
         self.read()
         return count
