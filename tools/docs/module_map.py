@@ -40,12 +40,18 @@ def module_map() -> str:
 def _section(folder: Path) -> str:
     name = folder.relative_to(PACKAGE).as_posix()
     said = " ".join(_docstring(folder / "__init__.py").split())
-    return "\n".join([f"**`{name}/`**: {said}", "", *_lines(folder)])
+    return "\n".join([f"**`{name}/`**: {said}", *_lines(folder)])
 
 
 def _lines(folder: Path) -> list[str]:
     modules = sorted(path for path in folder.glob("*.py") if path.stem != "__init__")
-    return [f"- `{path.stem}`: {_first_paragraph(path)}" for path in modules] + [""]
+    said = {path.stem: _first_paragraph(path) for path in modules}
+    of_scrapy = [name for name, text in said.items() if text.startswith(f"`scrapy {name}` of Scrapy:")]
+    lines = [f"- `{name}`: {text}" for name, text in said.items() if name not in of_scrapy]
+    if of_scrapy:
+        names = ", ".join(f"`{name}`" for name in of_scrapy)
+        lines.append(f"- {names}: Scrapy's own commands of these names.")
+    return [*lines, ""]
 
 
 def _first_paragraph(path: Path) -> str:
