@@ -322,12 +322,13 @@ class ExactlyOnce(SeedListener):
             return
         firsts, self._firsts = self._awaited(), []
         anyway = frozenset[Partition]().union(*(partitions for partitions, _ in firsts))
-        if self._outage:  # nothing begins meanwhile, so nothing else may ever show that it is over
-            anyway |= frozenset(self._completion.ledger.partitions())
         transaction = self._held.commit(with_trees=with_trees, anyway=anyway)
         self._commit_at = now + _COMMIT_SECONDS
         if transaction is None:
             self._firsts = firsts  # there was no room to say all that is complete; nothing may begin before
+            if self._outage:  # what failed has left, and nothing that begins can show its end
+                self._outage.is_over()
+                self._on_change()
             return
         self._running = firsts
         self._commits.put(transaction)

@@ -303,14 +303,17 @@ def test_an_outage_is_outlasted(monkeypatch: pytest.MonkeyPatch) -> None:
     in_a_loop(scenario)
 
 
-def test_an_outage_ends_also_when_the_partition_that_met_it_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("position", [Position(0), None])
+def test_an_outage_ends_also_when_the_partition_that_met_it_has_left(
+    monkeypatch: pytest.MonkeyPatch, position: Position | None
+) -> None:
     """Nothing is left to be committed, and while the sink counts as away nothing begins."""
     for name in ("_RETRY_SECONDS", "_COMMIT_SECONDS"):
         monkeypatch.setattr(f"site_spider.results.exactly_once.{name}", 0.0)
 
     def scenario() -> None:
         crawl = Crawl()
-        crawl.completion.assigned({Q: Position(0)})
+        crawl.completion.assigned({Q: position})
         crawl.thread.mine = {P, Q}
         crawl.together.tick()
         crawl.run()
