@@ -285,8 +285,6 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 
 
 VERBS = ("pause", "resume", "cancel", "close", "set")
-_POLL_SECONDS = 0.2
-_MOST_LOOKS = 5_000  # of one look at a topic; each hands out what has come
 
 
 class TaskWatch:

@@ -326,7 +326,7 @@ class ExactlyOnce(SeedListener):
         self._commit_at = now + _COMMIT_SECONDS
         if transaction is None:
             self._firsts = firsts  # there was no room to say all that is complete; nothing may begin before
-            if self._outage:  # what failed has left, and nothing that begins can show its end
+            if self._outage:  # it lets nothing begin, so only a commit would show its end, and there is none
                 self._outage.is_over()
                 self._on_change()
             return

@@ -353,7 +353,6 @@ class Endings:
 # `High` (tasks.control).
 
 
-_READ_SECONDS = 0.2
 _ANSWER_SECONDS = 60.0
 _COUNT_SECONDS = 10.0
 _POLICY = "so that all processes see its records in one order"

@@ -304,15 +304,15 @@ class Tracker(SeedListener):
         self._tell_links(tracked.task_id, lambda: self._pages.add(tracked.task_id, tracked.pages(), counted))
 
     def _tell_links(self, task_id: str, then: Callable[[], None]) -> None:
-        known = TaskEnding() if (ending := self._control.get(task_id)) is None else ending
-        links = self._links.pop(task_id, {})
-        links = {part: high for part, high in links.items() if high > known.highs.get(part, 0)}
-        if not links:
+        links = self._links.get(task_id)
+        if links is None:
             then()
             return
-        self._links[task_id] = links  # until they are read back
+        known = (self._control.get(task_id) or TaskEnding()).highs
+        untold = [(part, high) for part, high in links.items() if high > known.get(part, 0)]
+        if not untold:  # all of them were read back
+            del self._links[task_id]
         self._telling += 1
-        untold = list(links.items())
 
         def tell_next() -> None:
             if untold:

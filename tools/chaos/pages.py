@@ -83,22 +83,9 @@ class ChaosSite(handle.Site):
 
     def start(self) -> None:
         """Start the child, out of reach of Ctrl-C, and wait until it listens."""
-        arguments = ["--hosts", str(self.hosts), "--port", str(self.port), "--record", str(self.record)]
         self.asked, self.of_seed, self.first = Counter(), Counter(), {}
-        self._process = subprocess.Popen(
-            [*LEASH, sys.executable, "-m", "tools.chaos.pages", *arguments],
-            cwd=handle.ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        if not line.startswith("READY "):
-            self.stop()
-            raise RuntimeError(f"The site did not start: it said {line!r}.")
-        self.port = int(line.split()[1])
+        command = [*LEASH, sys.executable, "-m", "tools.chaos.pages"]
+        self._begin(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def read_on(self) -> Counter[str]:
         """How often each URL was answered so far; reads only what is new."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TextIO
@@ -108,10 +109,12 @@ class Site:
 
     def start(self) -> None:
         """Start the child and wait until it listens."""
-        command = [sys.executable, "-m", "tools.site", "--hosts", str(self.hosts), "--port", str(self.port)]
-        self._process = subprocess.Popen(
-            [*command, "--record", str(self.record)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
+        self._begin([sys.executable, "-m", "tools.site"])
+
+    def _begin(self, command: Sequence[str], **options: Any) -> None:
+        options = {"cwd": ROOT, "stdout": subprocess.PIPE, "text": True, **options}
+        told = ["--hosts", str(self.hosts), "--port", str(self.port), "--record", str(self.record)]
+        self._process = subprocess.Popen([*command, *told], **options)
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line.startswith("READY "):
