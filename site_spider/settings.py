@@ -140,6 +140,9 @@ SITE_PROXY_ATTEMPTS = 3  # of one page; then the last answer is the result
 SITE_LINK_SCOPE = "host"  # which links are followed: host, domain (registrable) or any
 SITE_LINKS_TO = "memory"  # or kafka: every link is spilled to the owner of its host
 SITE_FOLLOW_NOFOLLOW = False  # true follows links marked rel=nofollow as well
+SITE_SITEMAPS = "seed"  # sitemaps and feeds give links; off; or robots: those of each seed's host too
+SITE_SITEMAP_SINCE = ""  # a date, or 7d: entries that changed before it are not followed; empty: all are
+SITE_KEEP_ROBOTS = False  # true: a robots.txt that was asked for sitemaps is a result as well
 SITE_SOURCES_DIR = "resources/sources"  # YAML files, one a source; changed ones are taken within seconds
 
 # --- Results -----------------------------------------------------------------------------

@@ -124,6 +124,7 @@ CookiesOf = Callable[[Request, Entry], dict[str, str]]
 # Keys of Request.meta that mean nothing elsewhere, or that the message says in its own words.
 _OF_LINKS = frozenset({
     "depth", meta_keys.JOB, meta_keys.COOKIEJAR, meta_keys.TO_TOPIC, meta_keys.LEAF, "link_text",
+    meta_keys.SITEMAP,
 }) | DIRECTIVES  # fmt: skip
 _OF_ATTEMPTS = _OF_LINKS | {
     meta_keys.DOWNLOAD_SLOT, "download_latency", "retry_times",
@@ -223,13 +224,17 @@ def _meta(request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
         **{key: request.meta[key] for key in DIRECTIVES & request.meta.keys()},
         "NotExtract": seed.not_extract or request.meta.get(meta_keys.LEAF) or None,
         SOURCE: source_name(seed),
+        "sitemap": request.meta.get(meta_keys.SITEMAP),
     }
+    extra = seed.extra
+    if job is not root and seed.spilled is not None:
+        extra.pop("sitemap", None)  # which is about the page of the seed alone
     if job.parent is None:
         said |= {"parent_url_id": seed.parent_url_id, "seed_url_id": seed.seed_url_id}
     else:
         said |= {"parent_url_id": job.parent.url_id, "seed_url_id": seed.seed_url_id or root.url_id}
     return {
-        **seed.extra,
+        **extra,
         "url_id": job.url_id,
         "depth": job.depth,
         **{key: value for key, value in said.items() if value is not None},

@@ -155,6 +155,7 @@ def host_key(request: Request) -> str:
 _LINK_BYTES = 330  # with its place in the frontier
 _REQUEST_BYTES = 1_850  # likewise
 _HEADER_BYTES = 250
+_SITEMAP_BYTES = 700  # what a sitemap says of it
 
 
 def size_bytes(waiter: Request | WaitingLink) -> int:
@@ -167,6 +168,8 @@ def size_bytes(waiter: Request | WaitingLink) -> int:
         size += _HEADER_BYTES + TEXT_BYTES * len(values) + sum(map(len, values))
     if "redirect_urls" in waiter.meta:
         size += text_bytes(waiter.meta["redirect_urls"])
+    if meta_keys.SITEMAP in waiter.meta:
+        size += _SITEMAP_BYTES
     return size
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import re
-import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC
 from fnmatch import fnmatchcase
@@ -33,7 +31,8 @@ from site_spider.frontier.retry import describe_exception, describe_retries, des
 from site_spider.frontier.waiter import LinksInHand, source_of
 from site_spider.ledger.completion import Completion, Job, job_of
 from site_spider.page.decode import BodyLimits, media_type
-from site_spider.page.links import Page, read_page
+from site_spider.page.links import LinkBase, Page, read_page
+from site_spider.page.sitemap import DEEPEST_INDEX, Sitemap, kind_of, read_sitemap, sitemaps_of_robots
 from site_spider.page.url import SCOPES, host_of, in_scope, is_safe, site_of
 from site_spider.results.document import Result, page_of
 from site_spider.results.pipeline import gives_page_result
@@ -49,6 +48,17 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
+from site_spider.spiders.sitemaps import (
+    ROBOTS,
+    SitemapRules,
+    callback_names,
+    is_large,
+    is_page_of_seed,
+    level_below,
+    listed_in,
+    looks_like_sitemap,
+    urls_of,
+)
 from site_spider.tasks.states import rules_of
 
 # --- by source -------------------------------------------------------------------------------------------
@@ -95,45 +105,6 @@ def _request(source: Source, link: FoundLink, response: Response) -> Request | N
     if rule.to is None:
         return Request(link.url)
     return Request(link.url, meta={meta_keys.TO_TOPIC: rule.to, meta_keys.LEAF: rule.not_extract})
-
-
-# --- sitemaps --------------------------------------------------------------------------------------------
-# Sitemaps as seeds, for spiders mixed with Scrapy's SitemapSpider.
-
-
-_BEGINNING_BYTES = 4_096  # in which the root element stands, behind comments
-_ROOT = re.compile(rb"<(?:[\w.-]+:)?(?:urlset|sitemapindex)[\s>/]")
-_GZIP = b"\x1f\x8b\x08"
-
-
-def callback_names(spider: SitemapSpider) -> Iterator[str]:
-    """Methods of the spider that get the pages of its sitemaps, and the sitemaps of an index."""
-    yield "_parse_sitemap"
-    for _pattern, callback in spider.sitemap_rules:
-        name = callback if isinstance(callback, str) else getattr(callback, "__name__", "")
-        if getattr(getattr(spider, name, None), "__self__", None) is spider:
-            yield name
-
-
-def looks_like_sitemap(response: Response) -> bool:
-    """Whether a page is a sitemap, an index of sitemaps, or a robots.txt, which names some."""
-    if not 200 <= response.status < 300:
-        return False
-    return response.url.endswith("/robots.txt") or bool(_ROOT.search(_beginning(response.body)))
-
-
-def is_large(response: Response) -> bool:
-    """Whether it takes long to read."""
-    return len(response.body) >= LARGE_BYTES or response.body.startswith(_GZIP)
-
-
-def _beginning(body: bytes) -> bytes:
-    if not body.startswith(_GZIP):
-        return body[:_BEGINNING_BYTES]
-    try:
-        return zlib.decompressobj(31).decompress(body[:_BEGINNING_BYTES], _BEGINNING_BYTES)
-    except zlib.error:
-        return b""
 
 
 # --- page result -----------------------------------------------------------------------------------------
@@ -237,12 +208,14 @@ class SeedSpider(Spider):
             options.integer(crawler.settings, "SITE_BODY_MAX_BYTES"),
             options.boolean(crawler.settings, "SITE_KEEP_BINARY"),
         )
+        spider.sitemaps = SitemapRules.read(crawler.settings)
         return spider
 
     link_scope = "host"
     follow_nofollow = False
     depth_limit = 0
     body_limits = BodyLimits()
+    sitemaps = SitemapRules()
 
     async def start(self) -> AsyncIterator[Any]:
         """Nothing of its own: requests come from the seed log."""
@@ -273,6 +246,8 @@ class SeedSpider(Spider):
         describe_response(result, response, page)
         anchor = _anchor_host(response, job)
         requests = await self._follow_found(page.links, anchor, job) if page.links else []
+        if wants_links and follows_all and self.sitemaps.mode != "off":
+            requests += await self._follow_listed(response, result, anchor, job)
         items: list[Any] = []
         if source is not None and result.description is None and page.encoding is not None:
             found = await self._extracted(source, response, wants_links=wants_links)
@@ -281,7 +256,10 @@ class SeedSpider(Spider):
             result.description = describe(found)
         if in_hand is not None:
             in_hand.found(response.request, len(requests))
-        if self.page_results or result.description is not None or job is None:
+        is_wanted = self.page_results or result.description is not None
+        if meta_keys.FOR_SITEMAPS in response.request.meta:
+            is_wanted = self.sitemaps.keeps_robots
+        if is_wanted or job is None:
             return [result, *items, *requests]
         job.page = Job.NO_DOCUMENT
         return [*items, *requests]
@@ -418,7 +396,43 @@ class SeedSpider(Spider):
     def _links_in_hand(self) -> LinksInHand | None:
         return part_of(self.crawler, LinksInHand)
 
-    async def _follow_found(self, links: Iterable[list[str]], anchor: str, job: Job | None) -> list[Request]:
+    async def _follow_listed(
+        self, response: Response, result: Result, anchor: str, job: Job | None
+    ) -> list[Request]:
+        """The entries of a sitemap or feed; a seed's page leads to the sitemaps of its host, if asked for."""
+        sitemap, level = await self._read_sitemap(response, job)
+        result.description = sitemap.note
+        base = LinkBase.parse(response.url, "utf-8")
+        listed: dict[str, dict[str, Any]] = {}
+        urls = urls_of(sitemap.entries, base, listed, level, response.url)
+        requests = await self._follow_found(urls, anchor, job, listed)
+        if self.sitemaps.mode == "robots" and is_page_of_seed(job):
+            robots = await self._follow_found([[base.origin + ROBOTS]], anchor, job)
+            requests += [one.replace(meta={**one.meta, meta_keys.FOR_SITEMAPS: True}) for one in robots]
+        return requests
+
+    async def _read_sitemap(self, response: Response, job: Job | None) -> tuple[Sitemap, int]:
+        """A small one in turns, a large or packed one in a thread; and the level of what it names."""
+        assert response.request is not None
+        if meta_keys.FOR_SITEMAPS in response.request.meta:
+            return Sitemap(sitemaps_of_robots(response.body)), 0
+        kind = kind_of(response.body, media_type(content_type_of(response)))
+        level = level_below(kind, listed_in(response.request, job))
+        if kind is None or level > DEEPEST_INDEX:
+            note = f"sitemap not read: more than {DEEPEST_INDEX} indexes lead to each other"
+            return Sitemap([], note if kind else None), 0
+        steps = read_sitemap(response.body, kind, response.url, since=self.sitemaps.since_when())
+        if is_large(response):
+            return await asyncio.to_thread(run_through, steps), level
+        return await self._turns.run(steps), level
+
+    async def _follow_found(
+        self,
+        links: Iterable[list[str]],
+        anchor: str,
+        job: Job | None,
+        listed: Mapping[str, dict[str, Any]] | None = None,  # by URL: what a sitemap says of them
+    ) -> list[Request]:
         """A request for each link to follow; others have the event loop between the slices."""
         turns, scope = self._turns, self._scope_of(job)
         requests: list[Request] = []
@@ -426,7 +440,13 @@ class SeedSpider(Spider):
             if not turns.has_time():
                 await turns.time()
             found = self._new_pages(in_scope(scope, anchor, some), job)
-            requests += [quick_request(url, verbatim=is_safe(url)) for url in found]
+            if listed is None:
+                requests += [quick_request(url, verbatim=is_safe(url)) for url in found]
+            else:
+                requests += [
+                    quick_request(url, verbatim=is_safe(url), meta={meta_keys.SITEMAP: listed[url]})
+                    for url in found
+                ]
         return requests
 
     def _new_pages(self, links: Iterable[str], job: Job | None) -> Iterable[str]:
@@ -458,6 +478,10 @@ class SeedSpider(Spider):
             describe_host(result, host_of(request.url))
         else:
             describe_job(result, job)
+            if listed := listed_in(request, job):
+                result.meta = {**result.meta, "sitemap": listed}
+            elif job is not job.root and job.root.seed.spilled is not None and "sitemap" in result.meta:
+                result.meta = {name: said for name, said in result.meta.items() if name != "sitemap"}
         describe_request(result, request, self.name)
         return result
 

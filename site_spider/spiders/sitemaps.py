@@ -1,0 +1,105 @@
+"""How spiders meet sitemaps: which are followed, what is kept of them, and Scrapy's SitemapSpider."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, Self
+
+from scrapy import Request
+from scrapy.http import Response
+from scrapy.settings import BaseSettings
+from scrapy.spiders import SitemapSpider
+
+from site_spider import meta_keys, options, runtime
+from site_spider.download.bodies import LARGE_BYTES
+from site_spider.errors import ConfigError
+from site_spider.ledger.completion import Job
+from site_spider.page.links import LinkBase
+from site_spider.page.sitemap import ListedPage, kind_of, parse_lastmod
+
+_GZIP = b"\x1f\x8b\x08"
+ROBOTS = "/robots.txt"
+_AT_ONCE = 200  # entries that are joined in one step, in a millisecond
+_AGE = re.compile(r"(\d{1,5})d")
+
+
+def callback_names(spider: SitemapSpider) -> Iterator[str]:
+    """Methods of the spider that get the pages of its sitemaps, and the sitemaps of an index."""
+    yield "_parse_sitemap"
+    for _pattern, callback in spider.sitemap_rules:
+        name = callback if isinstance(callback, str) else getattr(callback, "__name__", "")
+        if getattr(getattr(spider, name, None), "__self__", None) is spider:
+            yield name
+
+
+def looks_like_sitemap(response: Response) -> bool:
+    """Whether a page is a sitemap, an index of sitemaps, or a robots.txt, which names some."""
+    if not 200 <= response.status < 300:
+        return False
+    return response.url.endswith(ROBOTS) or kind_of(response.body) in ("urlset", "sitemapindex")
+
+
+def is_large(response: Response) -> bool:
+    """Whether it takes long to read."""
+    return len(response.body) >= LARGE_BYTES or response.body.startswith(_GZIP)
+
+
+class SitemapRules(NamedTuple):
+    """Which sitemaps give links, and from when on a page must have changed: a date, or days before now."""
+
+    mode: str = "off"  # off, seed or robots
+    since: datetime | timedelta | None = None
+    keeps_robots: bool = False
+
+    @classmethod
+    def read(cls, settings: BaseSettings) -> Self:
+        """Raises ConfigError."""
+        text = options.text(settings, "SITE_SITEMAP_SINCE")
+        since: datetime | timedelta | None = None
+        if text and (age := _AGE.fullmatch(text)):
+            since = timedelta(days=int(age[1]))
+        elif text and (since := parse_lastmod(text)) is None:
+            raise ConfigError(
+                f"SITE_SITEMAP_SINCE is {text!r}, but must be a date such as 2026-01-31, or days such as 7d."
+            )
+        mode = options.choice(settings, "SITE_SITEMAPS", ("off", "seed", "robots"))
+        return cls(mode, since, options.boolean(settings, "SITE_KEEP_ROBOTS"))
+
+    def since_when(self) -> datetime | None:
+        """The earliest date of what is followed; None: all is."""
+        return runtime.now(UTC) - self.since if isinstance(self.since, timedelta) else self.since
+
+
+def listed_in(request: Request, job: Job | None) -> dict[str, Any]:
+    """What the sitemap says that a page was found in, in this process or before it was spilled."""
+    said = request.meta.get(meta_keys.SITEMAP)
+    if said is None and job is not None and job is job.root and job.root.seed.spilled is not None:
+        said = job.root.seed.extra.get("sitemap")
+    return said if isinstance(said, dict) else {}
+
+
+def is_page_of_seed(job: Job | None) -> bool:
+    """Whether it is the page that a producer asked for."""
+    return job is not None and job is job.root and job.root.seed.spilled is None
+
+
+def level_below(kind: str | None, listed: Mapping[str, Any]) -> int:
+    """The number of indexes above what a file of this kind names; 0 for pages."""
+    level = listed.get("level", 0)
+    return 1 + level if kind == "sitemapindex" and isinstance(level, int) else 0
+
+
+def urls_of(
+    entries: list[ListedPage], base: LinkBase, said: dict[str, dict[str, Any]], level: int, source: str
+) -> Iterator[list[str]]:
+    """The URLs of entries in slices, each once; `said` gets what the file says of them."""
+    for begin in range(0, len(entries), _AT_ONCE):
+        urls = []
+        for entry in entries[begin : begin + _AT_ONCE]:
+            url = base.join(entry.url.partition("#")[0])
+            if url is not None and url not in said:
+                said[url] = entry.meta(source, level)
+                urls.append(url)
+        yield urls

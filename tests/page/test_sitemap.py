@@ -1,0 +1,187 @@
+"""Entries of sitemaps and feeds, of whole files and of broken ones."""
+
+from __future__ import annotations
+
+import gzip
+from datetime import UTC, datetime
+from xml.sax.saxutils import escape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_spider.engine.background import run_through
+from site_spider.page.sitemap import (
+    MOST_BYTES,
+    MOST_ENTRIES,
+    ListedPage,
+    Sitemap,
+    kind_of,
+    parse_lastmod,
+    read_sitemap,
+)
+
+SOURCE = "https://a.test/sitemap.xml"
+NAMESPACES = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+
+
+def read(body: bytes, media_type: str = "", url: str = SOURCE, since: datetime | None = None) -> Sitemap:
+    kind = kind_of(body, media_type)
+    assert kind is not None
+    return run_through(read_sitemap(body, kind, url, since=since))
+
+
+def urls(body: bytes, media_type: str = "", url: str = SOURCE) -> list[str]:
+    found = read(body, media_type, url)
+    assert found.note is None
+    return [entry.url for entry in found.entries]
+
+
+def urlset(*entries: str) -> bytes:
+    return f'<?xml version="1.0"?><!-- a -- ><urlset {NAMESPACES}>{"".join(entries)}</urlset>'.replace(
+        "-- >", "-->"
+    ).encode()
+
+
+KINDS = {
+    "sitemap": urlset("<url><loc> https://a.test/1 </loc></url>", "<url><loc>/2</loc></url>"),
+    "gzip": gzip.compress(urlset("<url><loc>https://a.test/1</loc></url><url><loc>/2</loc></url>")),
+    "two gzip members": gzip.compress(b"<urlset><url><loc>/1</loc></url>")
+    + gzip.compress(b"<url><loc>/2</loc></url></urlset>"),
+    "prefix": b'<s:urlset xmlns:s="x"><s:url><s:loc>/1</s:loc></s:url>'
+    b"<s:url><s:loc>/2</s:loc></s:url></s:urlset>",
+    "undeclared prefix": b"<urlset><url><loc>/1</loc><image:image><image:loc>/i.png</image:loc></image:image>"
+    b'<xhtml:link rel="alternate" href="/de"/></url><url><video:video/><loc>/2</loc></url></urlset>',
+    "index": b"<sitemapindex><sitemap><loc>/1</loc></sitemap><sitemap><loc>/2</loc></sitemap></sitemapindex>",
+    "utf-16": "<?xml version='1.0' encoding='utf-16'?><urlset><url><loc>/1</loc></url>"
+    "<url><loc>/2</loc></url></urlset>".encode("utf-16"),
+    "rss": b"<rss version='2.0'><channel><link>/</link><item><title>t</title><link>/1</link></item>"
+    b"<item><guid>https://a.test/2</guid></item>"
+    b"<item><guid isPermaLink='false'>x</guid></item></channel></rss>",
+    "rss 1.0": b"<rdf:RDF><item><link>/1</link></item><item><link>/2</link></item></rdf:RDF>",
+    "latin-1": "<?xml version='1.0' encoding='ISO-8859-1'?><rss><title>é</title><item><link>/1</link></item>"
+    "<item><link>/2</link></item></rss>".encode("latin-1"),
+    "atom": b"<feed xmlns='http://www.w3.org/2005/Atom' xml:base='https://a.test/'><link href='/'/>"
+    b"<entry><link rel='edit' href='/e'/><link href='1'/><source><link href='/s'/></source></entry>"
+    b"<entry xml:base='https://a.test/x/'><link rel='alternate' href='../2'/></entry></feed>",
+    "json in gzip": gzip.compress(
+        b'{"version": "https:\\/\\/jsonfeed.org\\/version\\/1", "items": [{"url": "/1"}, {"url": "/2"}]}'
+    ),
+    "json": b'\xef\xbb\xbf {"items": [{"url": "/1"}, 3, {"url": 4}, {"url": "/2"}],'
+    b' "version": "https://jsonfeed.org/version/1.1"}',
+}
+
+
+@pytest.mark.parametrize("body", KINDS.values(), ids=KINDS)
+def test_each_kind_gives_its_pages(body: bytes) -> None:
+    assert urls(body) == ["https://a.test/1", "https://a.test/2"]
+
+
+def test_a_list_of_urls_is_one_when_it_says_to_be_text() -> None:
+    body = b"\xef\xbb\xbfhttps://a.test/1\r\n\nhttp://a.test/2"
+    assert urls(body, "text/plain") == ["https://a.test/1", "http://a.test/2"]
+    assert kind_of(body) is None
+    assert kind_of(b"see https://a.test/1", "text/plain") is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html><urlset></html>",
+        b"<!DOCTYPE rss><rss>",
+        b'{"version": "1"}',
+        b"\x1f\x8b\x08broken",
+        b"<feeding/>",
+    ],
+)
+def test_other_pages_are_none(body: bytes) -> None:
+    assert kind_of(body, "text/html") is None
+
+
+def test_what_is_said_of_a_page_is_kept() -> None:
+    body = urlset(
+        "<url><loc>/1</loc><lastmod>2026-01-02</lastmod><priority>0.5</priority><changefreq>daily</changefreq></url>"
+    )
+    (entry,) = read(body).entries
+    assert entry == ListedPage("https://a.test/1", "2026-01-02", "0.5", "daily")
+    assert entry.meta(SOURCE) == {
+        "lastmod": "2026-01-02",
+        "priority": "0.5",
+        "changefreq": "daily",
+        "source": SOURCE,
+    }
+
+
+def test_older_entries_are_left_out() -> None:
+    dates = "2026-01-01", "2026-01-03T00:00:00Z", "Sat, 03 Jan 2026 00:00:00 GMT", "2025", "soon", ""
+    body = urlset(*(f"<url><loc>/{n}</loc><lastmod>{date}</lastmod></url>" for n, date in enumerate(dates)))
+    found = read(body, since=datetime(2026, 1, 2, tzinfo=UTC))
+    assert [entry.url[-1] for entry in found.entries] == ["1", "2", "4", "5"]
+
+
+def test_a_fault_ends_the_entries_with_a_note() -> None:
+    good = b"<urlset><url><loc>/1</loc></url>"
+    for bad in (b"<url></loc>", b"<url><loc>&x;</loc></url></urlset>", b"\xff", b"", b"<a>" * 100):
+        for packed in (good + bad, gzip.compress(good + bad)):
+            found = read(packed)
+            assert [entry.url for entry in found.entries] == ["https://a.test/1"], bad
+            assert found.note
+            assert found.note.startswith("sitemap read up to 1 entries: its ")
+    found = read(gzip.compress(good * 9_000, mtime=0)[:-20])
+    assert found.note
+
+
+def test_entities_are_never_expanded() -> None:
+    body = b'<?xml version="1.0"?><urlset/>'
+    laughs = body.replace(
+        b"<urlset/>", b'<urlset><!DOCTYPE x [<!ENTITY a "b">]><url><loc>&a;</loc></url></urlset>'
+    )
+    assert read(laughs).entries == []
+    assert kind_of(b'<!DOCTYPE urlset [<!ENTITY a "b">]><urlset/>') is None
+
+
+def test_a_file_that_unpacks_without_end_is_refused() -> None:
+    begin = b"<urlset><url><loc>/1</loc></url>"
+    bomb = gzip.compress(begin + b" " * (MOST_BYTES + 1), 9)
+    found = read(bomb)
+    assert found.entries == []
+    assert found.note == f"sitemap not read: it has more than {MOST_BYTES} bytes, unpacked"
+
+
+def test_a_file_has_so_many_entries_and_no_more() -> None:
+    body = urlset("<url><loc>/1</loc></url>" * (MOST_ENTRIES + 1))
+    found = read(body)
+    assert len(found.entries) == MOST_ENTRIES
+    assert found.note == f"sitemap read up to {MOST_ENTRIES} entries: it has more than {MOST_ENTRIES}"
+
+
+@given(
+    st.lists(
+        st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Z"]), min_size=1), max_size=20
+    )
+)
+def test_any_path_is_read_as_it_stands(paths: list[str]) -> None:
+    wanted = [f"https://a.test/?q={path}" for path in paths]
+    body = urlset(*(f"<url><loc>{escape(url)}</loc></url>" for url in wanted))
+    assert [entry.url for entry in read(body).entries] == wanted
+
+
+@given(st.sampled_from(sorted(KINDS)), st.binary(max_size=50), st.integers(0, 400))
+def test_no_bytes_raise(kind: str, noise: bytes, place: int) -> None:
+    body = KINDS[kind][:place] + noise + KINDS[kind][place:]
+    if (found := kind_of(body)) is not None:
+        run_through(read_sitemap(body, found, SOURCE))
+
+
+def test_what_is_said_beside_a_url_is_short() -> None:
+    body = urlset(f"<url><loc>/1</loc><lastmod>{'9' * 65}</lastmod><priority>{'x' * 64}</priority></url>")
+    (entry,) = read(body).entries
+    assert entry.lastmod is None
+    assert entry.priority == "x" * 64
+
+
+@given(st.text())
+def test_a_date_is_one_or_none(text: str) -> None:
+    at = parse_lastmod(text)
+    assert at is None or at.tzinfo

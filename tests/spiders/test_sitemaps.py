@@ -1,0 +1,161 @@
+"""Crawls that find their pages by sitemaps and feeds."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.http import Response
+
+from site_spider.errors import ConfigError
+from site_spider.spiders.crawl_spider import SitemapRules
+from tests.in_process.engine import ANSWERS, crawl, page, settings_for
+
+HOST = "http://a.test"
+
+
+@pytest.fixture(autouse=True)
+def _site() -> Any:
+    ANSWERS.clear()
+    yield
+    ANSWERS.clear()
+
+
+def serve(path: str, body: bytes, kind: str = "application/xml", status: int = 200) -> None:
+    def answer(request: Request) -> Response:
+        return Response(request.url, status=status, headers={"Content-Type": kind}, body=body)
+
+    ANSWERS[path] = answer
+
+
+def urlset(*paths: str, more: str = "") -> bytes:
+    entries = "".join(f"<url><loc>{path}</loc>{more}</url>" for path in paths)
+    return f"<urlset>{entries}</urlset>".encode()
+
+
+def seed(path: str, **fields: Any) -> dict[str, Any]:
+    return {"url": HOST + path, "meta": {"task_id": "t"}, **fields}
+
+
+def paths(crawled: Any) -> list[str]:
+    return sorted(document["url"].removeprefix(HOST) for document in crawled.documents.values())
+
+
+def by_path(crawled: Any) -> dict[str, dict[str, Any]]:
+    return {document["url"].removeprefix(HOST): document for document in crawled.documents.values()}
+
+
+def test_the_pages_of_an_index_are_crawled_and_say_where_they_were_listed(tmp_path: Path) -> None:
+    serve("/index", b"<sitemapindex><sitemap><loc>/map.gz</loc></sitemap></sitemapindex>")
+    inside = urlset("/1", "http://other.test/2", more="<lastmod>2026-01-02</lastmod><priority>0.8</priority>")
+    serve("/map.gz", gzip.compress(inside), "application/gzip")
+    found = by_path(crawl(tmp_path, [seed("/index")]))
+    assert found.keys() == {"/index", "/map.gz", "/1"}
+    assert found["/1"]["meta"]["sitemap"] == {
+        "lastmod": "2026-01-02",
+        "priority": "0.8",
+        "changefreq": None,
+        "source": f"{HOST}/map.gz",
+    }
+    assert found["/map.gz"]["meta"]["sitemap"]["level"] == 1
+    assert found["/1"]["depth"] == 2
+    assert "sitemap" not in found["/index"].get("meta", {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields"),
+    [
+        ({"SITE_SITEMAPS": "off"}, {}),
+        ({}, {"meta": {"task_id": "t", "NotExtract": True}}),
+        ({"DEPTH_LIMIT": 1}, {}),
+    ],
+)
+def test_what_is_not_asked_for_is_not_followed(
+    tmp_path: Path, settings: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    serve("/index", b"<sitemapindex><sitemap><loc>/map</loc></sitemap></sitemapindex>")
+    serve("/map", urlset("/1"))
+    found = paths(crawl(tmp_path, [seed("/index", **fields)], **settings))
+    assert found == (["/index", "/map"] if "DEPTH_LIMIT" in settings else ["/index"])
+
+
+def test_a_broken_file_gives_what_stands_before_the_fault(tmp_path: Path) -> None:
+    serve("/map", b"<urlset><url><loc>/1</loc></url><url><loc>/2")
+    found = by_path(crawl(tmp_path, [seed("/map")]))
+    assert found.keys() == {"/map", "/1"}
+    assert found["/map"]["description"].startswith("sitemap read up to 1 entries: its XML is broken")
+
+
+def test_indexes_that_lead_to_each_other_without_end_are_left_at_the_fifth(tmp_path: Path) -> None:
+    for n in range(8):
+        serve(f"/{n}", f"<sitemapindex><sitemap><loc>/{n + 1}</loc></sitemap></sitemapindex>".encode())
+    found = by_path(crawl(tmp_path, [seed("/0")], DEPTH_LIMIT=0))
+    assert sorted(found) == ["/0", "/1", "/2", "/3", "/4", "/5"]
+    assert "more than 5 indexes" in found["/5"]["description"]
+
+
+def test_entries_older_than_asked_for_are_not_followed(tmp_path: Path) -> None:
+    serve("/map", urlset("/1", more="<lastmod>2001-01-01</lastmod>"))
+    for since in ("7d", "2001-01-02"):
+        assert paths(crawl(tmp_path / since, [seed("/map")], SITE_SITEMAP_SINCE=since)) == ["/map"]
+    assert paths(crawl(tmp_path / "all", [seed("/map")], SITE_SITEMAP_SINCE="2001-01-01")) == ["/1", "/map"]
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_robots_txt_of_a_seeds_host_leads_to_its_sitemaps(tmp_path: Path, keeps: bool) -> None:
+    asked: list[str] = []
+
+    def robots(request: Request) -> Response:
+        asked.append(request.url)
+        lines = "User-agent: *\nSitemap: http://a.test/map\nsitemap:http://other.test/map"
+        return Response(request.url, headers={"Content-Type": "text/plain"}, body=lines.encode())
+
+    ANSWERS["/robots.txt"] = robots
+    serve("/map", urlset("/1"))
+    seeds = [seed("/x"), seed("/y")]
+    found = paths(crawl(tmp_path, seeds, SITE_SITEMAPS="robots", SITE_KEEP_ROBOTS=keeps))
+    assert found == ["/1", "/map", *(["/robots.txt"] if keeps else []), "/x", "/y"]
+    assert len(asked) == 1
+
+
+def test_a_robots_txt_that_is_not_there_is_no_result(tmp_path: Path) -> None:
+    serve("/robots.txt", b"", status=404)
+    assert paths(crawl(tmp_path, [seed("/x")], SITE_SITEMAPS="robots")) == ["/x"]
+
+
+def test_spilled_entries_say_where_they_were_listed(tmp_path: Path) -> None:
+    serve("/map", urlset(*(f"/{n}" for n in range(5)), more="<changefreq>daily</changefreq>"))
+    ANSWERS["/0"] = lambda request: page(request, '<a href="/below">')
+    found = by_path(crawl(tmp_path, [seed("/map")], SITE_LINKS_TO="kafka"))
+    for n in range(5):
+        assert found[f"/{n}"]["meta"]["sitemap"]["changefreq"] == "daily"
+        assert found[f"/{n}"]["meta"]["sitemap"]["source"] == f"{HOST}/map"
+        assert found[f"/{n}"]["seed_url_id"] == found["/map"]["url_id"]
+    assert "sitemap" not in found["/below"].get("meta", {})
+
+
+def test_hosts_of_other_scripts_are_within_the_scope(tmp_path: Path) -> None:
+    serve("/map", "<urlset><url><loc>http://bücher.test/1</loc></url></urlset>".encode())
+    found = crawl(tmp_path, [{"url": "http://xn--bcher-kva.test/map"}]).documents.values()
+    assert sorted(document["host"] for document in found) == ["xn--bcher-kva.test"] * 2
+
+
+def test_a_sitemap_that_another_host_has_gives_nothing_outside_of_the_scope(tmp_path: Path) -> None:
+    """The scope is about where a seed's own page is found, as for links."""
+
+    def away(request: Request) -> Response:
+        return Response(request.url, status=302, headers={"Location": "http://other.test/map"})
+
+    ANSWERS["/index"] = lambda request: page(request, '<a href="/moved">')
+    ANSWERS["/moved"] = away
+    serve("/map", urlset("/away", "http://a.test/1"))
+    assert paths(crawl(tmp_path, [seed("/index")])) == ["/1", "/index", "/moved"]
+
+
+@pytest.mark.parametrize("settings", [{"SITE_SITEMAPS": "all"}, {"SITE_SITEMAP_SINCE": "soon"}])
+def test_a_wrong_setting_is_named(tmp_path: Path, settings: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        SitemapRules.read(settings_for(tmp_path, **settings))
