@@ -136,17 +136,20 @@ class Leftovers:
         with os.scandir(_PROC) as entries:
             there = {int(entry.name) for entry in entries if entry.name.isdigit()}
         self._processes &= there
-        self._processes.update(pid for pid in there - self._seen if self._is_own(pid) and not _is_helper(pid))
-        self._seen = there
+        known = {pid: self._is_own(pid) for pid in there - self._seen}
+        self._processes.update(pid for pid, is_own in known.items() if is_own and not _is_helper(pid))
+        self._seen = there - {pid for pid, is_own in known.items() if is_own is None}
         return {pid for pid in self._processes if _state_and_parent(pid)[0] not in "ZX"}
 
-    def _is_own(self, pid: int) -> bool:
+    def _is_own(self, pid: int) -> bool | None:
+        """None for a process that begins another program just now: it has no environment for a moment."""
         if _state_and_parent(pid)[1] == os.getpid():
             return True
         try:
-            return self._mark.encode() in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+            environment = (_PROC / str(pid) / "environ").read_bytes()
         except OSError:
             return False
+        return self._mark.encode() in environment.split(b"\0") if environment else None
 
     def _told(self, thing: _Thing) -> str:
         kind, name = thing

@@ -184,11 +184,11 @@ def test_what_waits_in_the_client_is_not_produced_again(
             monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 0.5)
             with pytest.raises(SinkUnavailable, match=own_settings["SITE_KAFKA_BROKERS"]):
                 await sink.write(batch)
+            monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 30)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(sink.write(batch), 0.1)
         finally:
             os.kill(broker, signal.SIGCONT)
-        monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 30)
         verdicts = list(await sink.write(batch))
         await sink.close()
         return verdicts
