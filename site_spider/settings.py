@@ -142,7 +142,7 @@ SITE_LINKS_TO = "memory"  # or kafka: every link is spilled to the owner of its 
 SITE_FOLLOW_NOFOLLOW = False  # true follows links marked rel=nofollow as well
 SITE_SITEMAPS = "seed"  # sitemaps and feeds give links; off; or robots: those of each seed's host too
 SITE_SITEMAP_SINCE = ""  # a date, or 7d: entries that changed before it are not followed; empty: all are
-SITE_KEEP_ROBOTS = False  # true: a robots.txt that was asked for sitemaps is a result as well
+SITE_KEEP_ROBOTS = False  # true: the robots.txt of a seed's host is a result, once a host and task
 SITE_SOURCES_DIR = "resources/sources"  # YAML files, one a source; changed ones are taken within seconds
 
 # --- Results -----------------------------------------------------------------------------

@@ -238,9 +238,11 @@ class Rules(NamedTuple):
     longest_delay_seconds: float
 
     def allows(self, url: str, agent: str) -> bool:
-        """Whether this user agent may fetch this URL; yes, when the parser cannot tell."""
+        """Whether this user agent may fetch this URL; yes when the parser cannot tell, and for robots.txt."""
+        if self.parser is None or urlsplit(url).path == "/robots.txt":  # RFC 9309, 2.2.2
+            return True
         try:
-            return self.parser is None or self.parser.allowed(url, agent)
+            return self.parser.allowed(url, agent)
         except Exception:
             logger.exception("%s was not checked against robots.txt", url)
             return True

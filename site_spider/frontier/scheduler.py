@@ -404,7 +404,7 @@ class SeedScheduler(Scheduler):
 
 
 # --- depth -----------------------------------------------------------------------------------------------
-# Scrapy's middleware for the depth, which leaves the pages of one list at one depth.
+# Scrapy's middleware for the depth, which leaves the pages of a list, and files of sitemaps, at one depth.
 
 
 class PageDepth(DepthMiddleware):
@@ -412,8 +412,9 @@ class PageDepth(DepthMiddleware):
 
     def get_processed_request(self, request: Request, response: Response | None) -> Request | None:
         """As Scrapy asks; for the next page the depth of this one."""
-        if response is None or request.meta.get(meta_keys.PAGE_NUMBER, 1) <= response.meta.get(
-            meta_keys.PAGE_NUMBER, 1
+        if response is None or not (
+            request.meta.pop(meta_keys.SAME_DEPTH, False)
+            or request.meta.get(meta_keys.PAGE_NUMBER, 1) > response.meta.get(meta_keys.PAGE_NUMBER, 1)
         ):
             return super().get_processed_request(request, response)
         request.meta["depth"] = response.meta["depth"]

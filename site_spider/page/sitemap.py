@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 import zlib
+from codecs import getincrementaldecoder
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from io import BytesIO
@@ -19,6 +21,8 @@ from urllib.parse import urljoin
 from xml.parsers.expat import ExpatError, ParserCreate, XMLParserType
 
 import orjson
+
+from site_spider.page.decode import python_codec
 
 MOST_ENTRIES: Final = 50_000  # of one file, as sitemaps.org has it
 DEEPEST_INDEX: Final = 5  # indexes that lead to each other
@@ -36,6 +40,10 @@ _ROOT: Final = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:\s|<\?[^>]*>|<!--.*?-->)*+<(?:[\w.-]+:)?(urlset|sitemapindex|rss|feed|RDF)[\s>/]",
     re.DOTALL,
 )
+_ENCODING: Final = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*<\?xml[^>]{0,99}?\sencoding\s*=\s*[\"']([\w.:-]{1,40})[\"']"
+)
+_OF_EXPAT: Final = {"utf-8", "utf-16", "utf-16le", "utf-16be", "us-ascii", "iso-8859-1"}
 _JSON_FEED: Final = re.compile(rb'"version"\s*:\s*"https?:\\?/\\?/(?:www\.)?jsonfeed\.org\\?/version\\?/')
 _TEXT_LINE: Final = re.compile(rb"https?://[^\s<>\"]+")
 _SITEMAP_LINE: Final = re.compile(
@@ -91,13 +99,13 @@ class _Refused(Exception):
 
 
 def kind_of(body: bytes, media_type: str = "") -> str | None:
-    """The root element of a sitemap or feed, `json`, `text`; None for anything else.
+    """The root element of a sitemap or feed, `json`, `text`; None for anything else, also behind a DOCTYPE.
 
     `text` is a list of URLs alone, that says of itself to be plain text.
     """
     if body[:3].lower() in _HTML:  # nearly all pages: the rest takes some microseconds
         return None
-    beginning = _beginning(body)
+    beginning = beginning_of(body)
     if beginning[:2] in (b"\xff\xfe", b"\xfe\xff"):
         beginning = beginning[: len(beginning) & ~1].decode("utf-16", "replace").encode()
     if found := _ROOT.match(beginning):
@@ -144,22 +152,20 @@ def read_sitemap(
 
 
 def parse_lastmod(text: str | None) -> datetime | None:
-    """A date of W3C's or of e-mails', with a time zone; None for what is neither."""
+    """A date of W3C's or of e-mails', in UTC; None for what is neither."""
     if not text:
         return None
-    try:
-        if _MONTH.fullmatch(text):
-            text = f"{text}-01-01"[:10]
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            at = parsedate_to_datetime(text)
-        except ValueError:
-            return None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
+    if _MONTH.fullmatch(text):
+        text = f"{text}-01-01"[:10]
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        with suppress(ValueError, OverflowError):  # such as an offset of years
+            at = read(text)
+            return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    return None
 
 
-def _beginning(body: bytes) -> bytes:
+def beginning_of(body: bytes) -> bytes:
+    """Of the unpacked file."""
     if not body.startswith(_GZIP):
         return body[:_BEGINNING_BYTES]
     try:
@@ -254,14 +260,29 @@ def _whole(body: bytes) -> bytes:
 def _read_xml(
     body: bytes, kind: str, url: str, found: Sitemap, since: datetime | None
 ) -> Generator[None, None, None]:
-    reader = _XmlReader(kind, url, found, since)
+    codec = _codec_of(beginning_of(body))
+    reader = _XmlReader(kind, url, found, since, "utf-8" if codec else None)
     try:
-        for piece in _pieces(body):
+        for piece in _pieces(body) if codec is None else _in_utf_8(_pieces(body), codec):
             reader.feed(piece)
             yield
         reader.feed(b"", is_last=True)
     except ExpatError as error:
         raise _Fault(f"its XML is broken: {error}") from None
+
+
+def _codec_of(beginning: bytes) -> str | None:
+    """Python's name of the encoding that a file declares; None for those that expat knows itself."""
+    declared = _ENCODING.match(beginning)
+    name = declared[1].decode("ascii", "replace").lower() if declared else "utf-8"
+    return None if name in _OF_EXPAT else python_codec(name)
+
+
+def _in_utf_8(pieces: Iterator[bytes], codec: str) -> Iterator[bytes]:
+    decoder = getincrementaldecoder(codec)("replace")
+    for piece in pieces:
+        yield decoder.decode(piece).encode("utf-8", "replace")
+    yield decoder.decode(b"", final=True).encode("utf-8", "replace")
 
 
 class _XmlReader:
@@ -270,7 +291,9 @@ class _XmlReader:
     `loc` of an image or a video stands deeper than that of the entry, and is none of it.
     """
 
-    def __init__(self, kind: str, url: str, found: Sitemap, since: datetime | None) -> None:
+    def __init__(
+        self, kind: str, url: str, found: Sitemap, since: datetime | None, encoding: str | None
+    ) -> None:
         self._entry = _ENTRIES[kind]
         self._found = found
         self._since = since
@@ -281,10 +304,10 @@ class _XmlReader:
         self._name = ""  # of the field whose text is read
         self._text: list[str] = []
         self._length = 0
-        self._parser = self._new_parser()
+        self._parser = self._new_parser(encoding)
 
-    def _new_parser(self) -> XMLParserType:
-        parser = ParserCreate()
+    def _new_parser(self, encoding: str | None) -> XMLParserType:
+        parser = ParserCreate(encoding)
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._doctype
         parser.StartElementHandler = self._start
@@ -351,6 +374,7 @@ class _XmlReader:
 
 def _joined(base: str, url: str) -> str:
     try:
-        return urljoin(base, url) if url else base
+        joined = urljoin(base, url) if url else base
     except ValueError:
         return base
+    return joined if len(joined) <= _LONGEST else base

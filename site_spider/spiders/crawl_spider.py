@@ -52,8 +52,10 @@ from site_spider.spiders.sitemaps import (
     ROBOTS,
     SitemapRules,
     callback_names,
+    is_file_below,
     is_large,
     is_page_of_seed,
+    is_robots,
     level_below,
     listed_in,
     looks_like_sitemap,
@@ -246,7 +248,7 @@ class SeedSpider(Spider):
         describe_response(result, response, page)
         anchor = _anchor_host(response, job)
         requests = await self._follow_found(page.links, anchor, job) if page.links else []
-        if wants_links and follows_all and self.sitemaps.mode != "off":
+        if wants_links and follows_all and self.sitemaps.are_read:
             requests += await self._follow_listed(response, result, anchor, job)
         items: list[Any] = []
         if source is not None and result.description is None and page.encoding is not None:
@@ -257,7 +259,7 @@ class SeedSpider(Spider):
         if in_hand is not None:
             in_hand.found(response.request, len(requests))
         is_wanted = self.page_results or result.description is not None
-        if meta_keys.FOR_SITEMAPS in response.request.meta:
+        if is_robots(listed_in(response.request, job)):
             is_wanted = self.sitemaps.keeps_robots
         if is_wanted or job is None:
             return [result, *items, *requests]
@@ -400,24 +402,29 @@ class SeedSpider(Spider):
         self, response: Response, result: Result, anchor: str, job: Job | None
     ) -> list[Request]:
         """The entries of a sitemap or feed; a seed's page leads to the sitemaps of its host, if asked for."""
+        assert response.request is not None
         sitemap, level = await self._read_sitemap(response, job)
         result.description = sitemap.note
         base = LinkBase.parse(response.url, "utf-8")
         listed: dict[str, dict[str, Any]] = {}
         urls = urls_of(sitemap.entries, base, listed, level, response.url)
+        is_flat = is_file_below(listed_in(response.request, job))
         requests = await self._follow_found(urls, anchor, job, listed)
-        if self.sitemaps.mode == "robots" and is_page_of_seed(job):
-            robots = await self._follow_found([[base.origin + ROBOTS]], anchor, job)
-            requests += [one.replace(meta={**one.meta, meta_keys.FOR_SITEMAPS: True}) for one in robots]
+        for request in requests if is_flat else ():
+            request.meta[meta_keys.SAME_DEPTH] = True
+        if self.sitemaps.asks_for_robots and is_page_of_seed(job):
+            robots = base.origin + ROBOTS
+            requests += await self._follow_found([[robots]], anchor, job, {robots: {"robots": True}})
         return requests
 
     async def _read_sitemap(self, response: Response, job: Job | None) -> tuple[Sitemap, int]:
         """A small one in turns, a large or packed one in a thread; and the level of what it names."""
         assert response.request is not None
-        if meta_keys.FOR_SITEMAPS in response.request.meta:
-            return Sitemap(sitemaps_of_robots(response.body)), 0
-        kind = kind_of(response.body, media_type(content_type_of(response)))
-        level = level_below(kind, listed_in(response.request, job))
+        listed, mode = listed_in(response.request, job), self.sitemaps.mode
+        if is_robots(listed):
+            return Sitemap(sitemaps_of_robots(response.body) if mode == "robots" else []), 1
+        kind = None if mode == "off" else kind_of(response.body, media_type(content_type_of(response)))
+        level = level_below(kind, listed)
         if kind is None or level > DEEPEST_INDEX:
             note = f"sitemap not read: more than {DEEPEST_INDEX} indexes lead to each other"
             return Sitemap([], note if kind else None), 0
@@ -457,7 +464,10 @@ class SeedSpider(Spider):
         return dupefilter.new_pages(links, job)
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
+        assert response.request is not None
         depth, rules = response.meta.get("depth", 0), rules_of(self.crawler, job)
+        if depth and is_file_below(listed_in(response.request, job)):
+            depth -= 1  # what it names is as deep as itself
         if not 200 <= response.status < 300:
             return False
         if rules is not None and rules.depth is not None:

@@ -17,9 +17,10 @@ from site_spider.download.bodies import LARGE_BYTES
 from site_spider.errors import ConfigError
 from site_spider.ledger.completion import Job
 from site_spider.page.links import LinkBase
-from site_spider.page.sitemap import ListedPage, kind_of, parse_lastmod
+from site_spider.page.sitemap import ListedPage, beginning_of, parse_lastmod
 
 _GZIP = b"\x1f\x8b\x08"
+_ROOT = re.compile(rb"<(?:[\w.-]+:)?(?:urlset|sitemapindex)[\s>/]")
 ROBOTS = "/robots.txt"
 _AT_ONCE = 200  # entries that are joined in one step, in a millisecond
 _AGE = re.compile(r"(\d{1,5})d")
@@ -38,7 +39,7 @@ def looks_like_sitemap(response: Response) -> bool:
     """Whether a page is a sitemap, an index of sitemaps, or a robots.txt, which names some."""
     if not 200 <= response.status < 300:
         return False
-    return response.url.endswith(ROBOTS) or kind_of(response.body) in ("urlset", "sitemapindex")
+    return response.url.endswith(ROBOTS) or bool(_ROOT.search(beginning_of(response.body)))
 
 
 def is_large(response: Response) -> bool:
@@ -67,6 +68,16 @@ class SitemapRules(NamedTuple):
         mode = options.choice(settings, "SITE_SITEMAPS", ("off", "seed", "robots"))
         return cls(mode, since, options.boolean(settings, "SITE_KEEP_ROBOTS"))
 
+    @property
+    def asks_for_robots(self) -> bool:
+        """Whether the robots.txt of a seed's host is fetched as a page."""
+        return self.mode == "robots" or self.keeps_robots
+
+    @property
+    def are_read(self) -> bool:
+        """Whether there is anything to do for a page."""
+        return self.mode != "off" or self.keeps_robots
+
     def since_when(self) -> datetime | None:
         """The earliest date of what is followed; None: all is."""
         return runtime.now(UTC) - self.since if isinstance(self.since, timedelta) else self.since
@@ -80,13 +91,23 @@ def listed_in(request: Request, job: Job | None) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
+def is_robots(listed: Mapping[str, Any]) -> bool:
+    """Whether it is a robots.txt that was asked for its sitemaps."""
+    return listed.get("robots") is True
+
+
+def is_file_below(listed: Mapping[str, Any]) -> bool:
+    """Whether a robots.txt or an index named it, so that it is no level of links of its own."""
+    return is_robots(listed) or level_below("sitemapindex", listed) > 1
+
+
 def is_page_of_seed(job: Job | None) -> bool:
     """Whether it is the page that a producer asked for."""
     return job is not None and job is job.root and job.root.seed.spilled is None
 
 
 def level_below(kind: str | None, listed: Mapping[str, Any]) -> int:
-    """The number of indexes above what a file of this kind names; 0 for pages."""
+    """The number of indexes above what a file of this kind names, a robots.txt counts; 0 for pages."""
     level = listed.get("level", 0)
     return 1 + level if kind == "sitemapindex" and isinstance(level, int) else 0
 

@@ -158,7 +158,13 @@ def test_a_file_has_so_many_entries_and_no_more() -> None:
 
 @given(
     st.lists(
-        st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Z"]), min_size=1), max_size=20
+        st.text(
+            st.characters(
+                codec="utf-8", exclude_categories=["Cc", "Cs", "Z"], exclude_characters="#\ufffe\uffff"
+            ),
+            min_size=1,
+        ),
+        max_size=20,
     )
 )
 def test_any_path_is_read_as_it_stands(paths: list[str]) -> None:
@@ -172,6 +178,47 @@ def test_no_bytes_raise(kind: str, noise: bytes, place: int) -> None:
     body = KINDS[kind][:place] + noise + KINDS[kind][place:]
     if (found := kind_of(body)) is not None:
         run_through(read_sitemap(body, found, SOURCE))
+
+
+ENCODED = '<?xml version="1.0" encoding="{}"?><rss><title>{}</title><item><link>/1?q={}</link></item></rss>'
+
+
+@pytest.mark.parametrize(
+    ("encoding", "word"),
+    [
+        ("gb2312", "中文"),
+        ("GBK", "中文"),
+        ("Shift_JIS", "日本"),
+        ("EUC-KR", "한국"),
+        ("windows-1251", "мир"),
+        ("UTF-8", "é日"),
+        ("iso-8859-1", "é"),
+        ("US-ASCII", "e"),
+        ("big5", "中文"),
+    ],
+)
+def test_a_feed_in_any_encoding_of_the_web_is_read(encoding: str, word: str) -> None:
+    body = ENCODED.format(encoding, word * 20_000, word).encode(encoding)
+    assert urls(body) == [f"https://a.test/1?q={word}"]
+
+
+@pytest.mark.parametrize("encoding", ["no-such", "utf-7", "x-user-defined", "base64", "idna", "undefined"])
+def test_a_feed_in_an_encoding_of_nobody_is_read_as_utf_8(encoding: str) -> None:
+    assert urls(ENCODED.format(encoding, "é", "é").encode()) == ["https://a.test/1?q=é"]
+
+
+def test_an_endless_base_is_none() -> None:
+    entry = b"<entry><link href='1'/></entry>"
+    body = b"<feed xml:base='https://a.test/" + b"x" * 1_000_000 + b"/'>" + entry * 500 + b"</feed>"
+    assert set(urls(body)) == {"https://a.test/1"}
+
+
+@pytest.mark.parametrize(
+    "date",
+    ["Sat, 03 Jan 2026 00:00:00 +99999999999", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:00-14:00"],
+)
+def test_a_date_beyond_all_days_is_none(date: str) -> None:
+    assert parse_lastmod(date) is None
 
 
 def test_what_is_said_beside_a_url_is_short() -> None:

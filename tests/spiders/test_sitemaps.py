@@ -11,7 +11,7 @@ from scrapy import Request
 from scrapy.http import Response
 
 from site_spider.errors import ConfigError
-from site_spider.spiders.crawl_spider import SitemapRules
+from site_spider.spiders.sitemaps import SitemapRules, looks_like_sitemap
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 
 HOST = "http://a.test"
@@ -61,7 +61,7 @@ def test_the_pages_of_an_index_are_crawled_and_say_where_they_were_listed(tmp_pa
         "source": f"{HOST}/map.gz",
     }
     assert found["/map.gz"]["meta"]["sitemap"]["level"] == 1
-    assert found["/1"]["depth"] == 2
+    assert [found[path]["depth"] for path in ("/index", "/map.gz", "/1")] == [0, 1, 1]
     assert "sitemap" not in found["/index"].get("meta", {})
 
 
@@ -70,7 +70,6 @@ def test_the_pages_of_an_index_are_crawled_and_say_where_they_were_listed(tmp_pa
     [
         ({"SITE_SITEMAPS": "off"}, {}),
         ({}, {"meta": {"task_id": "t", "NotExtract": True}}),
-        ({"DEPTH_LIMIT": 1}, {}),
     ],
 )
 def test_what_is_not_asked_for_is_not_followed(
@@ -79,7 +78,38 @@ def test_what_is_not_asked_for_is_not_followed(
     serve("/index", b"<sitemapindex><sitemap><loc>/map</loc></sitemap></sitemapindex>")
     serve("/map", urlset("/1"))
     found = paths(crawl(tmp_path, [seed("/index", **fields)], **settings))
-    assert found == (["/index", "/map"] if "DEPTH_LIMIT" in settings else ["/index"])
+    assert found == ["/index"]
+
+
+def test_files_of_sitemaps_are_no_level_of_links_but_their_pages_are(tmp_path: Path) -> None:
+    """Else a limit of 1 would end at the robots.txt; and feeds that name feeds would have no end."""
+    serve("/robots.txt", b"Sitemap: http://a.test/index", "text/plain")
+    serve("/index", b"<sitemapindex><sitemap><loc>/map</loc></sitemap></sitemapindex>")
+    serve("/map", urlset("/feed"))
+    serve("/feed", b"<rss><item><link>/deeper</link></item></rss>")
+    settings: dict[str, Any] = {"SITE_SITEMAPS": "robots", "SITE_KEEP_ROBOTS": True}
+    for limit, tasks in ((1, {}), (2, {}), (2, {"SITE_LINKS_TO": "kafka"})):
+        found = by_path(
+            crawl(tmp_path / f"{limit}{tasks}", [seed("/x")], DEPTH_LIMIT=limit, **settings, **tasks)
+        )
+        assert {path: document["depth"] for path, document in found.items()} == {
+            "/x": 0,
+            **dict.fromkeys(("/robots.txt", "/index", "/map", "/feed"), 1),
+            **({"/deeper": 2} if limit == 2 else {}),
+        }
+
+
+def test_robots_txt_is_kept_without_its_sitemaps_too_and_never_forbidden(tmp_path: Path) -> None:
+    serve("/robots.txt", b"User-agent: *\nDisallow: /\nAllow: /x\nSitemap: /x/map", "text/plain")
+    serve("/x", b"<html>", "text/html")
+    for mode in ("off", "seed"):
+        crawled = crawl(
+            tmp_path / mode, [seed("/x")], SITE_SITEMAPS=mode, SITE_KEEP_ROBOTS=True, ROBOTSTXT_OBEY=True
+        )
+        assert {path: said["status"] for path, said in by_path(crawled).items()} == {
+            "/x": 200,
+            "/robots.txt": 200,
+        }
 
 
 def test_a_broken_file_gives_what_stands_before_the_fault(tmp_path: Path) -> None:
@@ -159,3 +189,9 @@ def test_a_sitemap_that_another_host_has_gives_nothing_outside_of_the_scope(tmp_
 def test_a_wrong_setting_is_named(tmp_path: Path, settings: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         SitemapRules.read(settings_for(tmp_path, **settings))
+
+
+def test_a_spider_mixed_with_scrapys_reads_a_sitemap_behind_a_doctype() -> None:
+    body = b'<?xml version="1.0"?>\n<!DOCTYPE urlset>\n<urlset></urlset>'
+    assert looks_like_sitemap(Response("http://a.test/map", body=body))
+    assert not looks_like_sitemap(Response("http://a.test/map", body=b"<html>"))
