@@ -20,6 +20,8 @@ FOR_ROBOTS = "site_for_robots"  # the request fetches a robots.txt
 TO_TOPIC = "site_to_topic"  # the seed topic that a link goes to, as the rule of a source says
 LEAF = "site_leaf"  # with it: no links are followed from there
 SITEMAP = "site_sitemap"  # what the sitemap says that a link was found in
+KNOWN_PAGE = "site_known_page"  # what the store says of a page that is fetched if it has changed
+CHECKED = "site_checked"  # with it, of the answer: what came of the comparison
 SAME_DEPTH = "site_same_depth"  # the request is as deep as the page that names it
 PAGE_NUMBER = "site_page_number"  # of a list with pagination, from 2 on
 

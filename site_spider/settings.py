@@ -48,6 +48,7 @@ DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
     "site_spider.frontier.retry.PatientRetryMiddleware": 550,  # instead: retries wait
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
+    "site_spider.spiders.conditional.ConditionalFetch": 530,  # of what is left of an answer
     "site_spider.download.bodies.SteppedHttpCompression": 590,  # instead: in steps
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
     "site_spider.frontier.retry.CheckedRedirectMiddleware": 600,  # instead: only to valid URLs

@@ -109,6 +109,9 @@ class ResultReader(Protocol):
     def get(self, url_id: str) -> dict[str, Any] | None:
         """One document."""
 
+    def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """By url_id, at least these fields of the documents that there are, in one question."""
+
     def search(
         self,
         status: StatusFilter = None,

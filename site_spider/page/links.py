@@ -9,6 +9,7 @@ slices, each of which takes a few milliseconds at the most.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
@@ -362,6 +363,7 @@ class Page(NamedTuple):
     kept: KeptBody
     encoding: str | None
     links: tuple[list[str], ...]  # in slices
+    body_hash: str | None = None
 
 
 class PageText(NamedTuple):
@@ -381,19 +383,25 @@ def read_page(
     follow_nofollow: bool = False,
     limits: BodyLimits = BodyLimits(),  # noqa: B008 - immutable
 ) -> Generator[None, None, Page]:
-    """Decode a body and find its links, also in the part that is not kept."""
+    """Decode a body and find its links, also in the part that is not kept; and tell its hash."""
+    digest = hash_of(body)
     if body and not is_text(body, content_type):
-        return Page((yield from keep_binary(body, limits)), None, ())
+        return Page((yield from keep_binary(body, limits)), None, (), digest)
     wants_links = wants_links and is_html(body, content_type)
     text = yield from read_text(body, content_type, limits, MAX_PAGE_CHARS if wants_links else 0)
     if not wants_links:
-        return Page(text.kept, text.encoding, ())
+        return Page(text.kept, text.encoding, (), digest)
     links: list[list[str]] = []
     for some in link_slices(text.read, base_url, encoding=text.encoding, follow_nofollow=follow_nofollow):
         if some:
             links.append(some)
         yield
-    return Page(text.kept, text.encoding, tuple(links))
+    return Page(text.kept, text.encoding, tuple(links), digest)
+
+
+def hash_of(body: bytes) -> str:
+    """By which two bodies are compared."""
+    return hashlib.sha1(body, usedforsecurity=False).hexdigest()
 
 
 def read_text(

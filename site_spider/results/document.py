@@ -74,10 +74,22 @@ class Result:
     reason: str | None = None  # kind of the failure, without host and counts: `HTTP 404`; None on success
     fetched_at: str | None = None  # ISO 8601, UTC
     spider: str | None = None
+    etag: str | None = None  # as answered, weak ones with their W/
+    last_modified: str | None = None  # likewise
+    body_hash: str | None = None  # SHA-1 of the body, decompressed
+    changed_at: str | None = None  # when it was first seen as it is; None when it was compared with nothing
+    checked_at: str | None = None  # when it was last asked for and answered
+    unchanged: bool = False  # True: it was asked for again and is what it was
     meta: dict[str, Any] = field(default_factory=dict)  # extra fields of the seed's meta
 
     def document(self) -> dict[str, Any]:
-        """The document as it is stored, without `url_id`'s own key being lost: it stays a field."""
+        """The document as it is stored, without `url_id`'s own key being lost: it stays a field.
+
+        Of a page that is unchanged, only what its check has found: the rest of the stored one stays.
+        """
+        if self.unchanged:
+            said = {name: getattr(self, name) for name in _OF_UNCHANGED}
+            return {name: value for name, value in said.items() if value is not None}
         found = dict(zip(_NAMES, _values(self), strict=True))
         if not self.meta:
             del found["meta"]
@@ -86,6 +98,7 @@ class Result:
 
 _NAMES = tuple(field.name for field in fields(Result))
 _values = attrgetter(*_NAMES)
+_OF_UNCHANGED = ("url_id", "url", "etag", "last_modified", "checked_at", "unchanged")
 
 
 _any = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode

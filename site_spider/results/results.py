@@ -191,7 +191,9 @@ class Results(SeedListener):
         description = document.get("description")
         if description is not None and not document.get("reason"):
             document = {**document, "reason": failure_name(str(description))}
-        if not document.get("fetched_at"):  # nothing was fetched, or somebody made it who does not say
+        if not document.get("fetched_at") and not document.get(
+            "unchanged"
+        ):  # nothing was fetched, or somebody made it who does not say
             now = runtime.now(UTC).isoformat(timespec="milliseconds")
             document = {**document, "fetched_at": now, "spider": document.get("spider") or self._form.spider}
         self._tally.page(document, job, is_again=is_again)

@@ -23,6 +23,7 @@ from site_spider.text import kind, refused, shown
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 MAX_HEADERS_BYTES = 65536  # of headers, and again of cookies
 MAX_HEADERS = 1_000  # lines; and cookies
+VALIDATOR = re.compile(r"[\x21-\x7e\xa0-\xff][\x20-\x7e\xa0-\xff]{0,1023}")
 MAX_PRIORITY = 1_000_000
 MAX_DEPTH = 10_000
 MAX_ID_BYTES = 512  # Elasticsearch's limit for an _id
@@ -117,6 +118,15 @@ def identifier(field: str, value: object) -> str | None:
 def optional_identifier(field: str, value: object) -> str | None:
     """As `identifier`, but an empty string is None too."""
     return None if value == "" else identifier(field, value)
+
+
+def validator(field: str, value: object) -> str:
+    """What an answer said of its version, such as `W/"1"`: a line of a header, as it came."""
+    if not isinstance(value, str) or not VALIDATOR.fullmatch(value):
+        raise refused(
+            field, f"{shown(value)} must be the value of a header, of 1 to 1024 characters of Latin-1"
+        )
+    return value
 
 
 def method(value: object) -> str:

@@ -19,12 +19,13 @@ _NO_CONTROL = "^[^\\x00-\\x1f\\x7f-\\x9f]*$(?!\\n)"
 _NO_HEADER_CONTROL = "^[^\\x00-\\x08\\x0a-\\x1f\\x7f]*$(?!\\n)"
 _NULL = {"type": "null"}
 _BOOLEAN = {"type": ["boolean", "null"]}
+_VALIDATOR = {"anyOf": [_NULL, {"type": "string", "pattern": f"^({check.VALIDATOR.pattern})$(?!\\n)"}]}
 _EMPTY: dict[str, Any] = {"enum": [None, "", [], {}]}
 
 
 def schema(callbacks: Iterable[str] = seed.CALLBACKS) -> dict[str, Any]:
     """For producers and editors."""
-    beside = {name: _META_FIELDS[name] for name in ("task_id", "url_id", "NotExtract", "depth")}
+    beside = {name: _META_FIELDS[name] for name in seed.FIELDS}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Seed",
@@ -88,6 +89,10 @@ _META_FIELDS: dict[str, Any] = {
     "download_timeout": {
         "anyOf": [_NULL, {"type": "number", "exclusiveMinimum": 0, "maximum": seed.MAX_TIMEOUT_SECONDS}]
     },
+    "if_changed": _BOOLEAN,
+    "follow_unchanged": _BOOLEAN,
+    "etag": _VALIDATOR,
+    "last_modified": _VALIDATOR,
     spilled.KEY: {"type": ["object", "null"], "description": "written by processes of the group only"},
     signature.SIGNATURE_KEY: {"description": "written by processes of the group only"},
 }

@@ -33,6 +33,10 @@ FIELDS: Final = {
     "url_id": check.identifier,
     "NotExtract": check.flag,
     "depth": check.depth,
+    "if_changed": check.boolean,
+    "follow_unchanged": check.boolean,
+    "etag": check.validator,
+    "last_modified": check.validator,
 }
 
 
@@ -263,12 +267,16 @@ def _timeout(field: str, value: object) -> float:
     return check.seconds(field, value, MAX_TIMEOUT_SECONDS)
 
 
-_DIRECTIVES: Final[dict[str, Callable[[str, object], bool | float]]] = {
+_DIRECTIVES: Final[dict[str, Callable[[str, object], bool | float | str]]] = {
     "dont_redirect": check.boolean,
     "dont_retry": check.boolean,
     "dont_merge_cookies": check.boolean,
     "max_retry_times": _retry_times,
     "download_timeout": _timeout,
+    "if_changed": check.boolean,
+    "follow_unchanged": check.boolean,
+    "etag": check.validator,
+    "last_modified": check.validator,
 }
 DIRECTIVES: Final = frozenset(_DIRECTIVES)
 

@@ -48,6 +48,7 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
+from site_spider.spiders.conditional import describe_check
 from site_spider.spiders.sitemaps import (
     ROBOTS,
     SitemapRules,
@@ -133,8 +134,10 @@ def describe_response(result: Result, response: Response, page: Page) -> None:
     result.content_type = media_type(content_type_of(response)) or None
     result.encoding = page.encoding if response.body else None
     result.response_size = len(response.body)
+    result.body_hash = page.body_hash
     latency_seconds = response.meta.get("download_latency")
     result.latency_ms = None if latency_seconds is None else round(latency_seconds * 1000, 1)
+    describe_check(result, response)
 
 
 def describe_request(result: Result, request: Request, spider: str) -> None:
@@ -379,6 +382,16 @@ class SeedSpider(Spider):
         kind = content_type_of(response)
         steps = read_page(response.body, kind, response.url, wants_links=False, limits=limits)
         describe_response(result, response, run_through(steps))
+
+    @gives_page_result
+    async def unchanged(self, response: Response) -> list[Result]:
+        """A page that is what it was: its check is all that is written, and no link is followed."""
+        assert response.request is not None
+        job = job_of(response.request)
+        result = self._result(response.request, job)
+        describe_check(result, response)
+        _anchor_host(response, job)
+        return [result]
 
     def keep_seed_open(self, request: Request) -> AbstractContextManager[Any]:
         """For a task that goes on after its callback: `with` this, the seed completes when it is left.

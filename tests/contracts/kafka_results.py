@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Self
 
@@ -51,6 +51,10 @@ class KafkaResults:
 
     def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
         return sum(1 for _ in self.search(status, task_id, None, fields))
+
+    def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, dict[str, Any]]:
+        found = {url_id: document for url_id, document in self._all().items() if url_id in url_ids}
+        return {url_id: {name: found[url_id].get(name) for name in fields} for url_id in found}
 
     def close(self) -> None:
         self._log.close()

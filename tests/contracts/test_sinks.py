@@ -141,7 +141,9 @@ def test_a_later_result_leaves_nothing_of_the_earlier_one(case: SinkCase) -> Non
     samples: dict[str, Any] = {"str": "QUJD", "int": 7, "float": 7.5, "bool": True, "dict": {"mine": 1}}
     ours = [field for field in fields(Result) if field.name not in ("url_id", "meta")]
     values = {field.name: samples[re.split(r"\W", str(field.type))[0]] for field in ours}
-    full = Result("a", **values | {"fetched_at": "2026-01-02T03:04:05.678+00:00"})
+    at = "2026-01-02T03:04:05.678+00:00"
+    times = {"fetched_at": at, "changed_at": at, "checked_at": at}
+    full = Result("a", **values | times | {"unchanged": False})
     verdicts = write(
         case,
         [record("a", {"producer": "theirs"})],
@@ -312,3 +314,19 @@ def test_a_value_that_we_wrote_over_a_producers_is_ours(case: SinkCase) -> None:
     document = read(case, "a")
     assert document is not None
     assert (document["encoding"], document["task_id"], document["host"]) == (None, None, "theirs")
+
+
+def test_what_is_known_of_many_documents_is_one_question(case: SinkCase) -> None:
+    """Of those that there are; a store that does not exist yet knows none."""
+    reader = case.reader.from_settings(case.settings)
+    assert reader.known(["a"], ["status"]) == {}
+    at = "2026-01-02T03:04:05.678+00:00"
+    page = Result("a", 200, body="long", etag='W/"1"', body_hash="0", checked_at=at)
+    write(case, [record("a", page.document()), record("b", {"unchanged": True}), record("c", {})])
+    found = reader.known(["a", "b", "none", "é" * 10], ["status", "etag", "checked_at", "unchanged"])
+    reader.close()
+    assert found.keys() - {"c"} == {"a", "b"}
+    said = {name: found["a"].get(name) for name in ("status", "etag", "checked_at", "unchanged")}
+    assert said == {"status": 200, "etag": 'W/"1"', "checked_at": at, "unchanged": False}
+    assert found["b"].get("unchanged") is True
+    assert "body" not in found["a"]

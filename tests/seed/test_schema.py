@@ -31,7 +31,8 @@ URLS = st.sampled_from([
 ])  # fmt: skip
 META = [
     "url_id", "task_id", "NotExtract", "depth", "parent_url_id", "seed_url_id", "dont_redirect", "dont_retry",
-    "max_retry_times", "download_timeout", "anything", "_x", "site_x", "site_job", *sorted(FORBIDDEN_META),
+    "max_retry_times", "download_timeout", "if_changed", "etag", "anything", "_x", "site_x", "site_job",
+    *sorted(FORBIDDEN_META),
 ]  # fmt: skip
 FIELDS = [
     "method", "body", "priority", "dont_filter", "callback", "errback", "cb_kwargs", "flags", "_class",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -93,6 +93,16 @@ class ElasticsearchResults:
             except NotFoundError:
                 return None
             return self._document(answer.body)
+
+    def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        """These fields of documents. Raises SinkUnavailable."""
+        with self._explaining():
+            try:
+                answer = self._client.mget(index=self._index, ids=list(url_ids), source_includes=list(fields))
+            except NotFoundError:
+                return {}
+            found = [hit for hit in part(answer.body, "docs", list) if hit.get("found")]
+            return {part(hit, "_id", str): self._document(hit) for hit in found}
 
     def search(
         self,

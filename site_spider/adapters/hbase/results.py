@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import Any, Self
@@ -52,6 +52,19 @@ class HBaseResults:
         end = key + b"\0"
         rows = self._page(key, [], 1, row_stop=end)
         return self._document(*rows[0]) if rows else None
+
+    def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        """These fields of documents; none with reversed_host keys. Raises SinkUnavailable."""
+        keys = {key: url_id for url_id in url_ids if (key := self._layout.key_of(url_id))}
+        columns = [f"{FAMILY}:{name}".encode() for name in fields]
+        with closing(self._options.connect(SCAN_SECONDS)) as connection:
+            try:
+                rows = connection.table(self._options.table).rows(list(keys), columns) if keys else []
+            except CLIENT_ERRORS as error:
+                if is_table_missing(error):
+                    return {}
+                raise self._options.unavailable(explained(error)) from error
+        return {keys[key]: self._layout.document(key, cells) for key, cells in rows}
 
     def search(
         self,

@@ -226,6 +226,9 @@ def _column(value: Any) -> Any:
 
 
 # a document may be somebody else's text
+_WITHOUT_BODY = (
+    "CASE WHEN json_valid(document) THEN json_remove(document, '$.body', '$.body_base64', '$.headers') END"
+)
 _FIELD = "CASE WHEN json_valid(document) THEN json_extract(document, '$.{}') END"
 
 
@@ -349,6 +352,12 @@ class LocalResults:
     def get(self, url_id: str) -> dict[str, Any] | None:
         """One document. Raises SinkUnavailable."""
         return next(self._documents(f"WHERE {self._table.key} = ?", [url_id]), None)
+
+    def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:  # noqa: ARG002
+        """The documents without their bodies. Raises SinkUnavailable."""
+        key, table, marks = self._table.key, self._table.name, ", ".join("?" * len(url_ids))
+        query = f"SELECT {key}, {_WITHOUT_BODY} FROM {table} WHERE {key} IN ({marks})"  # noqa: S608
+        return {url_id: document_in(text) for url_id, text in self._rows(query, url_ids)}
 
     def search(
         self,

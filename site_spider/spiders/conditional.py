@@ -1,0 +1,238 @@
+"""Fetches a page again only if it has changed: seeds with `if_changed`.
+
+Theory of operation. Before the download the stored document of the page is looked up, for all that wait in
+one question; its `etag` and `last_modified` become conditions of the request. An answer 304, or a body with
+the hash of the stored one, leaves the document as it is: what is written says `unchanged` and `checked_at`.
+Where the store does not answer in time the page is fetched as usual, so that nothing depends on it.
+
+A document that was written after the seed had been produced is the work of an attempt that a crash undid: the
+page is fetched whole, and what that attempt said of a change stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from datetime import datetime
+from itertools import islice
+from math import inf
+from typing import Any, NamedTuple, Self
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
+from scrapy.http import Response
+
+from site_spider import meta_keys
+from site_spider.contracts.sink import ResultReader
+from site_spider.download.bodies import LARGE_BYTES
+from site_spider.engine.background import Background
+from site_spider.engine.scrapy_parts import takes_seeds
+from site_spider.errors import ConfigError, SinkUnavailable
+from site_spider.ledger.completion import Job, job_of
+from site_spider.page.links import hash_of
+from site_spider.results.document import Fields, Result, result_fields
+from site_spider.seed.fields import VALIDATOR
+from site_spider.service import config as parts
+
+logger = logging.getLogger(__name__)
+
+LOOK_UP_SECONDS = 2.0  # then a page is fetched without conditions
+_AWAY_SECONDS = 10.0  # for which a store that did not answer is not asked
+_MOST_AT_ONCE = 200
+_FACTS = ("status", "etag", "last_modified", "body_hash", "changed_at", "checked_at", "unchanged")
+_HEADERS = {"etag": "If-None-Match", "last_modified": "If-Modified-Since"}
+
+Known = Mapping[str, Any]  # the facts of a document; empty: there is none
+
+
+class StoredPages:
+    """What the store of results says of pages. On the event loop's thread only."""
+
+    def __init__(self, reader: ResultReader, names: Fields, start: Callable[..., object]) -> None:
+        self._reader = reader
+        self._names = {name: names.get(name, name) for name in _FACTS if not names or name in names}
+        self._start = start
+        self._asked: dict[str, asyncio.Future[Known | None]] = {}
+        self._is_asking = False
+        self._away_until = -inf
+
+    async def of(self, url_id: str) -> Known | None:
+        """The facts; None when the store does not answer in time."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._away_until:
+            return None
+        answer = self._asked.get(url_id)
+        if answer is None:
+            answer = self._asked[url_id] = loop.create_future()
+        if not self._is_asking:
+            self._is_asking = True
+            self._start(self._ask(), "look-up of stored pages")
+        try:
+            return await asyncio.wait_for(asyncio.shield(answer), LOOK_UP_SECONDS)
+        except TimeoutError:
+            self._asked.pop(url_id, None)
+            self._give_up(f"{self._reader.address} has not answered within {LOOK_UP_SECONDS:.0f} s.")
+            return None
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._reader.close()
+
+    async def _ask(self) -> None:
+        try:
+            while self._asked:
+                some = dict(islice(self._asked.items(), _MOST_AT_ONCE))
+                for url_id in some:
+                    del self._asked[url_id]
+                found = await self._found(list(some))
+                for url_id, answer in some.items():
+                    if not answer.done():
+                        answer.set_result(None if found is None else self._facts(found.get(url_id, {})))
+        finally:
+            self._is_asking = False
+
+    async def _found(self, url_ids: list[str]) -> Mapping[str, Known] | None:
+        try:
+            return await asyncio.to_thread(self._reader.known, url_ids, list(self._names.values()))
+        except SinkUnavailable as error:
+            self._give_up(str(error))
+            return None
+
+    def _facts(self, document: Known) -> Known:
+        return {name: document[key] for name, key in self._names.items() if document.get(key) is not None}
+
+    def _give_up(self, reason: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._away_until:
+            self._away_until = now + _AWAY_SECONDS
+            logger.warning("Pages with if_changed are fetched without conditions for a while: %s", reason)
+
+
+class Checked(NamedTuple):
+    """What came of comparing an answer with the stored document; an empty time is now, None not known."""
+
+    unchanged: bool
+    changed_at: str | None
+    known: Known
+
+
+class ConditionalFetch:
+    """Scrapy's downloader middleware for it, behind all that changes an answer or asks again."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._pages: StoredPages | None = None
+        self._is_ready = False
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """As Scrapy asks; only for spiders that take seeds."""
+        if not takes_seeds(crawler):
+            raise NotConfigured
+        made = cls(crawler)
+        crawler.signals.connect(made.close, signals.spider_closed)
+        return made
+
+    def process_request(self, request: Request) -> Coroutine[Any, Any, None] | None:
+        """As Scrapy asks."""
+        if not request.meta.get("if_changed") or request.method not in ("GET", "HEAD"):
+            return None
+        job = job_of(request)
+        return None if job is None or job is not job.root else self._add_conditions(request, job)
+
+    def process_response(
+        self, request: Request, response: Response
+    ) -> Response | Coroutine[Any, Any, Response]:
+        """As Scrapy asks."""
+        return self._compared(request, response) if meta_keys.KNOWN_PAGE in request.meta else response
+
+    def close(self) -> None:
+        """Release the connection to the store."""
+        if self._pages is not None:
+            self._pages.close()
+
+    async def _add_conditions(self, request: Request, job: Job) -> None:
+        pages = self._stored_pages()
+        known = None if pages is None else await pages.of(job.url_id)
+        request.meta[meta_keys.KNOWN_PAGE] = known
+        own = {name: request.meta[name] for name in _HEADERS if name in request.meta}
+        said = own or (known if known and _is_usable(known) else {})
+        if request.meta.get("follow_unchanged") or (known and _is_earlier_attempt(known, job)):
+            said = {}  # the body is needed
+        for name, header in _HEADERS.items():
+            request.headers.pop(header, None)
+            if isinstance(value := said.get(name), str) and VALIDATOR.fullmatch(value):
+                request.headers[header] = value.encode("latin-1")
+
+    async def _compared(self, request: Request, response: Response) -> Response:
+        known: Known | None = request.meta.pop(meta_keys.KNOWN_PAGE)
+        job = job_of(request)
+        was_asked = any(header in request.headers for header in _HEADERS.values())
+        is_same = response.status == 304 and was_asked
+        if known and _is_usable(known) and 200 <= response.status < 300:
+            is_same = await _hash(response.body) == known.get("body_hash")
+        if job is not None and known and is_same and _is_earlier_attempt(known, job):
+            checked = Checked(unchanged=False, changed_at=known.get("changed_at"), known=known)
+        else:
+            is_compared = known is not None and (not known or "body_hash" in known)
+            checked = Checked(is_same, "" if is_compared else None, known or {})
+        request.meta[meta_keys.CHECKED] = checked
+        if checked.unchanged and not request.meta.get("follow_unchanged"):
+            request.callback = self._crawler.spider.unchanged  # type: ignore[union-attr]
+        return response
+
+    def _stored_pages(self) -> StoredPages | None:
+        """None when nothing can be read back: a seed's own `etag` and `last_modified` count even so."""
+        if not self._is_ready:
+            self._is_ready = True
+            settings = self._crawler.settings
+            try:
+                reader = parts.reader(settings)
+            except ConfigError as error:
+                logger.warning("if_changed of seeds has no stored documents to compare with: %s", error)
+            else:
+                start = Background.of(self._crawler).start
+                self._pages = StoredPages(reader, result_fields(settings), start)
+        return self._pages
+
+
+def describe_check(result: Result, response: Response) -> None:
+    """Fill in what an answer says of its version, and what came of comparing it."""
+    result.etag = _validator(response, "ETag")
+    result.last_modified = _validator(response, "Last-Modified")
+    result.checked_at = result.fetched_at
+    checked: Checked | None = response.meta.get(meta_keys.CHECKED)
+    if checked is None:
+        return
+    result.unchanged = checked.unchanged
+    if checked.unchanged:  # what the stored document has no value for would count as a producer's
+        result.etag = result.etag if "etag" in checked.known else None
+        result.last_modified = result.last_modified if "last_modified" in checked.known else None
+    elif result.description is None and checked.changed_at is not None:
+        result.changed_at = checked.changed_at or result.fetched_at
+
+
+def _validator(response: Response, name: str) -> str | None:
+    value = response.headers.get(name) if response.headers else None
+    text = "" if value is None else value.decode("latin-1").strip()
+    return text if VALIDATOR.fullmatch(text) else None
+
+
+def _is_usable(known: Known) -> bool:
+    status = known.get("status")
+    return isinstance(status, int) and 200 <= status < 300 and "body_hash" in known
+
+
+def _is_earlier_attempt(known: Known, job: Job) -> bool:
+    """Whether it was written after the seed had been produced, and says that the page has changed."""
+    with suppress(KeyError, ValueError, TypeError):
+        checked_ms = datetime.fromisoformat(known["checked_at"]).timestamp() * 1000
+        return not known.get("unchanged") and 0 < job.root.message.timestamp_ms <= checked_ms
+    return False
+
+
+async def _hash(body: bytes) -> str:
+    return hash_of(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(hash_of, body)

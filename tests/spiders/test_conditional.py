@@ -1,0 +1,216 @@
+"""Pages that are fetched again only if they have changed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.http import Response
+
+from site_spider.adapters.local.results import RESULTS, LocalResults, LocalStore
+from site_spider.contracts.sink import Record
+from site_spider.errors import SinkUnavailable
+from site_spider.spiders import conditional
+from site_spider.spiders.conditional import StoredPages
+from tests.in_process.engine import ANSWERS, Crawled, crawl, page
+
+HOST = "http://a.test"
+ETAG = 'W/"1"'
+DATE = "Sat, 03 Jan 2026 00:00:00 GMT"
+
+
+class Site:
+    """One page with a link, which answers conditions as a server does."""
+
+    def __init__(self, etag: str | None = ETAG, date: str | None = None) -> None:
+        self.etag, self.date, self.body = etag, date, '<a href="/below">'
+        self.asked: list[dict[bytes, Any]] = []
+        ANSWERS["/page"] = self
+
+    def __call__(self, request: Request) -> Response:
+        self.asked.append({name: request.headers[name] for name in request.headers})
+        headers = {
+            name: value for name, value in (("ETag", self.etag), ("Last_Modified", self.date)) if value
+        }
+        same = self.etag and request.headers.get("If-None-Match") == self.etag.encode()
+        same = same or (self.date and request.headers.get("If-Modified-Since") == self.date.encode())
+        return page(request, "" if same else self.body, 304 if same else 200, **headers)
+
+
+@pytest.fixture(autouse=True)
+def _site() -> Any:
+    ANSWERS.clear()
+    yield
+    ANSWERS.clear()
+
+
+def seed(**fields: Any) -> dict[str, Any]:
+    return {"url": f"{HOST}/page", **fields}
+
+
+def run(folder: Path, *seeds: dict[str, Any], **settings: Any) -> Crawled:
+    return crawl(folder, seeds or [seed(if_changed=True)], run=asyncio.run, **settings)
+
+
+def of_page(crawled: Crawled) -> dict[str, Any]:
+    (found,) = [one for one in crawled.documents.values() if one["url"] == f"{HOST}/page"]
+    return found
+
+
+def count(crawled: Crawled) -> int:
+    return int(crawled.stats["downloader/request_count"])
+
+
+@pytest.mark.parametrize(("etag", "date"), [(ETAG, None), (None, DATE), (ETAG, DATE), (None, None)])
+def test_a_page_that_is_the_same_keeps_its_document_and_gives_no_links(
+    tmp_path: Path, etag: str | None, date: str | None
+) -> None:
+    site = Site(etag, date)
+    first = of_page(run(tmp_path))
+    assert first["unchanged"] is False
+    assert first["changed_at"] == first["checked_at"] == first["fetched_at"]
+    again = run(tmp_path)
+    assert count(again) == 1  # without the link
+    second = of_page(again)
+    assert second["unchanged"] is True
+    assert second["checked_at"] > first["checked_at"]
+    assert {**second, "unchanged": False, "checked_at": first["checked_at"]} == first
+    assert again.seeds["completed_with_result"] == 1
+    assert site.asked[-1].get(b"If-None-Match") == (etag and etag.encode())
+    assert site.asked[-1].get(b"If-Modified-Since") == (date and date.encode())
+
+
+@pytest.mark.parametrize("etag", [ETAG, None])
+def test_a_page_that_has_changed_is_written_anew_and_says_when(tmp_path: Path, etag: str | None) -> None:
+    site = Site(etag)
+    run(tmp_path)
+    unchanged = of_page(run(tmp_path))
+    site.body = "<p>new"
+    if etag:
+        site.etag = '"2"'
+    found = of_page(run(tmp_path))
+    assert found["body"] == "<p>new"
+    assert found["unchanged"] is False
+    assert unchanged["checked_at"] < found["changed_at"] == found["checked_at"] == found["fetched_at"]
+    assert found["etag"] == site.etag
+
+
+def test_what_is_not_asked_for_is_fetched_whole_and_compared_with_nothing(tmp_path: Path) -> None:
+    site = Site()
+    run(tmp_path)
+    found = of_page(run(tmp_path, seed()))
+    assert b"If-None-Match" not in site.asked[-1]
+    assert (found["unchanged"], found["changed_at"]) == (False, None)
+
+
+def test_links_of_a_page_that_is_the_same_are_followed_by_choice(tmp_path: Path) -> None:
+    site = Site()
+    run(tmp_path)
+    again = run(tmp_path, seed(if_changed=True, follow_unchanged=True))
+    assert count(again) == 2
+    assert b"If-None-Match" not in site.asked[-1]  # the body is needed
+    assert of_page(again)["unchanged"] is True
+    assert of_page(again)["body"] == site.body
+
+
+def test_a_seeds_own_conditions_need_no_store(tmp_path: Path) -> None:
+    Site(ETAG, DATE)
+    for fields in ({"etag": ETAG}, {"last_modified": DATE}, {"meta": {"etag": ETAG, "if_changed": True}}):
+        found = of_page(run(tmp_path / str(fields), seed(**{"if_changed": True, **fields})))
+        assert found["unchanged"] is True
+        assert "body" not in found
+
+
+def test_a_304_that_nobody_asked_for_is_a_failure(tmp_path: Path) -> None:
+    ANSWERS["/page"] = lambda request: page(request, "", 304)
+    crawled = run(tmp_path)
+    assert of_page(crawled)["description"] == "HTTP 304 Not Modified"
+    assert crawled.seeds["completed_with_failure"] == 1
+
+
+def test_a_failure_is_no_version_of_a_page(tmp_path: Path) -> None:
+    """Neither are its conditions sent, nor is a good page with the same body the same."""
+    site = Site()
+    ANSWERS["/page"] = lambda request: page(request, site.body, 404, ETag=ETAG)
+    run(tmp_path)
+    ANSWERS["/page"] = site
+    found = of_page(run(tmp_path))
+    assert b"If-None-Match" not in site.asked[-1]
+    assert (found["status"], found["unchanged"], found["description"]) == (200, False, None)
+
+
+def test_what_a_crash_undid_says_of_a_change_stays(tmp_path: Path) -> None:
+    """The document was written after the seed had been produced: by an attempt before."""
+    site = Site()
+    stored = of_page(run(tmp_path))
+    said = {"changed_at": "2099-01-01T00:00:00.000+00:00", "checked_at": "2099-01-01T00:00:00.000+00:00"}
+    store = LocalStore(tmp_path, RESULTS)
+    store.write([Record(stored["url_id"], {**stored, **said}, 0)])
+    store.close()
+    found = of_page(run(tmp_path))
+    assert (found["unchanged"], found["changed_at"]) == (False, said["changed_at"])
+    assert found["checked_at"] < said["checked_at"]
+    assert b"If-None-Match" not in site.asked[-1]
+
+
+def test_a_redirected_page_is_compared_as_well(tmp_path: Path) -> None:
+    Site()
+    ANSWERS["/old"] = lambda request: Response(request.url, 301, headers={"Location": "/page"})
+    moved = {"url": f"{HOST}/old", "if_changed": True}
+    run(tmp_path, moved)
+    (found,) = [one for one in run(tmp_path, moved).documents.values() if one["url"].endswith("/old")]
+    assert (found["unchanged"], found["status"], found["final_url"]) == (True, 200, f"{HOST}/page")
+
+
+def test_without_a_store_pages_are_fetched_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site()
+    run(tmp_path)
+
+    def away(*_: object) -> Any:
+        raise SinkUnavailable("the store is away")
+
+    monkeypatch.setattr(LocalResults, "known", away)
+    found = of_page(run(tmp_path, seed(if_changed=True), seed(if_changed=True)))
+    assert (found["unchanged"], found["changed_at"], found["status"]) == (False, None, 200)
+    assert b"If-None-Match" not in site.asked[-1]
+    assert [record.getMessage() for record in caplog.records if "for a while" in record.getMessage()] == [
+        "Pages with if_changed are fetched without conditions for a while: the store is away"
+    ]
+
+
+def test_a_store_that_does_not_answer_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conditional, "LOOK_UP_SECONDS", 0.05)
+    monkeypatch.setattr(LocalResults, "known", lambda *_: time.sleep(0.5) or {})
+    Site()
+    assert of_page(run(tmp_path))["status"] == 200
+
+
+def test_many_questions_are_one() -> None:
+    questions: list[list[str]] = []
+
+    class Store(LocalResults):
+        def known(self, url_ids: Any, fields: Any) -> Any:
+            questions.append(list(url_ids))
+            return {url_id: {"etag": url_id, "hash": "h"} for url_id in url_ids if url_id != "none"}
+
+    def start(work: Any, _name: str) -> Callable[[], object]:
+        return asyncio.get_running_loop().create_task(work).get_name
+
+    async def scenario() -> list[Any]:
+        pages = StoredPages(Store(Path("nowhere")), {"etag": "etag", "body_hash": "hash"}, start)
+        ids = [str(number) for number in range(500)]
+        return await asyncio.gather(*map(pages.of, [*ids, "none", "1"]))
+
+    found = asyncio.run(scenario())
+    assert found[:2] == [{"etag": "0", "body_hash": "h"}, {"etag": "1", "body_hash": "h"}]
+    assert found[-2:] == [{}, found[1]]
+    assert [len(question) for question in questions] == [200, 200, 101]
