@@ -169,6 +169,9 @@ SITE_HBASE_TIMEOUT_SECONDS = 20  # for one call of up to 8 MB; then it is repeat
 SITE_HBASE_OPTIONS: dict[str, object] = {}  # JSON for the client: transport (framed), protocol (compact)
 SITE_RESULTS_TOPIC = "site_results"  # for the Kafka sink
 SITE_ITEMS_TOPIC = "site_items"  # likewise, for items of spiders
+SITE_WARC_DIR = ""  # for the sink warc; empty: the folder warc in SITE_DATA_DIR
+SITE_WARC_MAX_BYTES = 1_000_000_000  # of a file, as archives recommend; then another begins
+SITE_WARC_PREFIX = "site_spider"  # how the names of the files begin
 SITE_KAFKA_EXACTLY_ONCE = False  # true: results in Kafka and offsets in one transaction
 
 # --- Dupefilter: see docs/dupefilters.md ----------------------------------------------------
@@ -218,6 +221,7 @@ SITE_SINK_CLASSES = {
     "elasticsearch": "site_spider.adapters.elasticsearch.sink.ElasticsearchSink",
     "hbase": "site_spider.adapters.hbase.sink.HBaseSink",
     "kafka": "site_spider.adapters.kafka.sink.KafkaSink",
+    "warc": "site_spider.adapters.warc.sink.WarcSink",
 }
 SITE_STATS_CLASSES = {  # with kafka, which is SITE_STATS_TOPIC
     "local": "site_spider.adapters.local.results.LocalSink",

@@ -40,9 +40,8 @@ SCRAPYS = {
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _QUOTED = (
-    "docs/examples/warc_sink.py",
+    "docs/examples/lines_sink.py",
     "site_spider/contracts/sink.py",
-    "tests/contracts/test_warc_example.py",
 )
 _INDENTED = re.compile(r"^ {4,}.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]*`")

@@ -17,6 +17,25 @@ Kind = Literal["result", "item"]
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request and its answer as they were on the wire, for archives."""
+
+    url: str  # of this request: each redirect is an exchange of its own
+    request: bytes
+    head: bytes  # of the answer: status line, header lines and the empty line
+    body: bytes  # without its transfer coding, and with its content coding
+    began: float  # seconds since 1970
+    address: str | None = None  # of the server
+    is_cut: bool = False  # the connection ended before the body did
+    is_rebuilt: bool = False  # the heads are made of what the client tells: names may be spelled otherwise
+
+    @property
+    def size_bytes(self) -> int:
+        """What it holds in memory."""
+        return len(self.request) + len(self.head) + len(self.body)
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One document on its way to a sink, stored under `key` (a result's url_id)."""
 
@@ -24,6 +43,7 @@ class Record:
     document: Mapping[str, Any]
     size_bytes: int  # about what the document weighs on the wire
     kind: Kind = "result"  # a page's own document, or an item that a spider extracted
+    exchanges: Sequence[Exchange] = ()  # that led to a result, in their order; kept with the sink warc only
 
 
 class Answer(Enum):

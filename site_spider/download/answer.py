@@ -21,11 +21,14 @@ from __future__ import annotations
 import re
 from enum import Enum
 from functools import lru_cache
+from http.client import responses
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+from scrapy import Request
 from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 
+from site_spider.contracts.sink import Exchange
 from site_spider.engine.bounded_client import (
     MAX_FRAMING_BYTES,
     MAX_HEAD_BYTES,
@@ -165,6 +168,7 @@ class HttpAnswer:
     def __init__(self, *, to_head: bool = False) -> None:
         self.status = 0  # 0 until the head is there
         self.version = b""
+        self.head = b""  # as it came, for archives
         self.headers: HeaderLines = []  # as written, Content-Length first, those of the connection left out
         self.length: int | None = None  # of the body; None: not known before it ends
         self.received = 0  # bytes of the body
@@ -255,7 +259,7 @@ class HttpAnswer:
         if code < 200:
             self._pass_over()
             return False
-        self.status = code
+        self.status, self.head = code, head
         return True
 
     def _pass_over(self) -> None:
@@ -386,3 +390,37 @@ def class_of(headers: Headers, url: str, body: bytes) -> type[Response]:
 @lru_cache(maxsize=256)
 def _class_of_type(content_type: bytes) -> type[Response]:
     return responsetypes.from_content_type(content_type)
+
+
+_LINE_ENDS = re.compile(rb"[\x00\r\n]+")
+
+
+def rebuilt(request: Request, response: Response, began: float) -> Exchange:
+    """The exchange of a client that tells no bytes, as far as it is known."""
+    path = request.url.partition("#")[0].partition("://")[2].partition("/")[2]
+    host = request.url.partition("://")[2].partition("/")[0].partition("?")[0].rpartition("@")[2]
+    asked = b"%b /%b HTTP/1.1\r\n" % (request.method.encode(), path.encode("utf-8", "replace"))
+    if b"Host" not in request.headers:
+        asked += b"Host: %b\r\n" % host.encode("utf-8", "replace")
+    reason = responses.get(response.status, "")
+    said = f"{response.protocol or 'HTTP/1.1'} {response.status} {reason}\r\n".encode()
+    return Exchange(
+        url=request.url.partition("#")[0],
+        request=asked + _lines_in(request.headers) + b"\r\n" + request.body,
+        head=said + _lines_in(response.headers) + b"\r\n",
+        body=response.body,
+        began=began,
+        address=None if "proxy" in request.meta else str(response.ip_address or "") or None,
+        is_cut="dataloss" in response.flags,
+        is_rebuilt=True,
+    )
+
+
+def _lines_in(headers: Headers | None) -> bytes:
+    found = [] if headers is None else dict.items(headers)
+    return b"".join(
+        b"%b: %b\r\n" % (_LINE_ENDS.sub(b" ", name), _LINE_ENDS.sub(b" ", value))
+        for name, values in found
+        if name != b"Proxy-Authorization"
+        for value in values
+    )

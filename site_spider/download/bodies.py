@@ -32,6 +32,7 @@ from site_spider import runtime
 from site_spider.download.wire import give_back_large_blocks
 from site_spider.engine.background import Turns
 from site_spider.engine.scrapy_parts import CompressionBase, part_of
+from site_spider.ledger.completion import job_of
 from site_spider.page.unpack import CodingCut, CodingTooLarge, Pieces, unpacked
 
 LARGE_BYTES = 200_000  # of a body, from which on it counts
@@ -213,20 +214,24 @@ class SteppedHttpCompression(CompressionBase):
                 is_small = await _fill_in_turns(output, unpacked(response.body, codings, most))
             if not is_small:
                 output = BytesIO()
-                await self._fill_in_thread(output, request, unpacked(response.body, codings, most))
+                await self._fill_in_thread(output, request, response, codings, most)
         except CodingCut:
             if not output.tell():
                 raise
             # as with Scrapy, and in browsers: what came is the page
         return output.getvalue()
 
-    async def _fill_in_thread(self, output: BytesIO, request: Request, pieces: Pieces) -> None:
+    async def _fill_in_thread(
+        self, output: BytesIO, request: Request, response: Response, codings: list[str], most: int
+    ) -> None:
         bodies = part_of(self._crawler, Bodies)
         if bodies is not None:
             await bodies.turn(request)
-        await asyncio.to_thread(_fill, output, pieces)
+        await asyncio.to_thread(_fill, output, unpacked(response.body, codings, most))
         if bodies is not None:
-            bodies.weigh(request, output.tell())
+            job = job_of(request)
+            is_kept = job is not None and job.exchanges  # as it was on the wire, too
+            bodies.weigh(request, output.tell() + (len(response.body) if is_kept else 0))
             bodies.handed_over(request)
 
     def _tell(self, request: Request, response: Response, body: bytes, unknown: list[bytes]) -> None:

@@ -36,7 +36,16 @@ from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider import meta_keys, options, runtime
 from site_spider.bounded_dict import BoundedDict
-from site_spider.download.answer import BodyEnd, HttpAnswer, NoAnswer, OddAnswer, class_of, headers_of
+from site_spider.contracts.sink import Exchange
+from site_spider.download.answer import (
+    BodyEnd,
+    HttpAnswer,
+    NoAnswer,
+    OddAnswer,
+    class_of,
+    headers_of,
+    rebuilt,
+)
 from site_spider.download.bodies import Bodies
 from site_spider.download.connections import Server, Wires
 from site_spider.download.names import (
@@ -57,7 +66,7 @@ from site_spider.engine.flow import is_heard
 from site_spider.engine.scrapy_parts import part_of, provide
 from site_spider.errors import SiteSpiderError
 from site_spider.frontier.waiting_room import WaitingRoom
-from site_spider.ledger.completion import Unattributed
+from site_spider.ledger.completion import Unattributed, job_of
 
 # --- fallback --------------------------------------------------------------------------------------------
 # Scrapy's HTTP/1.1 handler for requests that are not plain, with bounds on what servers send.
@@ -172,6 +181,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         self._odd: BoundedDict[Server, None] = BoundedDict(_MOST_ODD)
         self._patient: dict[bool, PublicHTTP11DownloadHandler] = {}  # by whether they keep connections
         self._warned_of_loss = False
+        self._archives = "warc" in options.names(settings, "SITE_SINKS")
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -184,6 +194,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
 
     async def download_request(self, request: Request) -> Response:
         """Download. Raises Scrapy's errors of downloads, and PrivateHostError."""
+        if self._archives and (job := job_of(request)) is not None:
+            job.asks_anew()
         plan = None if self._leaves_all or self._is_listened_to() else plan_of(request)
         if plan is None or plan.server in self._odd:
             if request.meta.get("proxy"):
@@ -207,7 +219,11 @@ class PlainDownloadHandler(BaseDownloadHandler):
         if keeps not in self._patient:
             self._patient[keeps] = PublicHTTP11DownloadHandler(self.crawler, keeps=keeps)
         patient = self._patient[keeps]
-        return await self._wires.places.lend(lambda: patient.download_request(request))
+        began = runtime.time()
+        response = await self._wires.places.lend(lambda: patient.download_request(request))
+        if self._archives and (job := job_of(request)) is not None:
+            job.exchanged(rebuilt(request, response, began))
+        return response
 
     def _is_listened_to(self) -> bool:
         sender = self.crawler
@@ -272,6 +288,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         answer = HttpAnswer(to_head=request.method == "HEAD")
         message = plan.message if self._wires.keeps(plan.server) else plan.message[:-2] + _CLOSE
         watch.begin(wire)
+        began = runtime.time() if self._archives else 0.0
         try:
             await wire.ask(message, answer, watch.head_came, watch.more_came)
             wire.check()
@@ -286,7 +303,13 @@ class PlainDownloadHandler(BaseDownloadHandler):
             watch.end()
         if answer.is_reusable:
             self._wires.keep(plan.server, wire)
-        return self._response(request, answer, wire)
+        response = self._response(request, answer, wire)
+        if self._archives and (job := job_of(request)) is not None:
+            is_cut = answer.ending is BodyEnd.CUT
+            job.exchanged(
+                Exchange(response.url, message, answer.head, response.body, began, str(wire.address), is_cut)
+            )
+        return response
 
     def _response(self, request: Request, answer: HttpAnswer, wire: Wire) -> Response:
         flags = []

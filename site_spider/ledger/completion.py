@@ -17,6 +17,7 @@ from scrapy import Request
 
 from site_spider import meta_keys, runtime
 from site_spider.contracts.seed_log import Message, Partition, Position
+from site_spider.contracts.sink import Exchange
 from site_spider.errors import SeedError
 from site_spider.ledger.ledger import Entry, Ledger, Outcome, Repeats
 from site_spider.page.url import host_of, url_id
@@ -31,6 +32,9 @@ from site_spider.seed.seed import Seed
 # spider middlewares), the request that is being worked on in this context is its parent.
 
 
+_REDIRECT_BYTES = 65_536  # of a body; a longer one is no part of an archive
+
+
 _place: ContextVar[int] = ContextVar("place", default=0)
 _working_on: ContextVar[Request | None] = ContextVar("working_on", default=None)
 
@@ -39,8 +43,8 @@ class Job:
     """One document to be written, and the requests that serve it."""
 
     __slots__ = (
-        "_root", "_url_id", "answer", "depth", "error", "method", "page", "parent", "requests", "url",
-        "written",
+        "_root", "_url_id", "answer", "depth", "error", "exchanges", "method", "page", "parent", "requests",
+        "url", "written",
     )  # fmt: skip
 
     NO_DOCUMENT = "no document"  # as `page`: none is wanted
@@ -56,6 +60,7 @@ class Job:
         self.page: Any = None  # the result that is written when nothing goes wrong any more
         self.error: str | None = None  # why there may be none
         self.answer: Any = None  # the response that the error happened with, or the result made of it
+        self.exchanges: tuple[Exchange, ...] = ()  # with the sink warc: redirects, and the last answer
         self._url_id: str | None = None
 
     @classmethod
@@ -64,6 +69,16 @@ class Job:
         job = cls(request, parent)
         job.error = error
         return job
+
+    def asks_anew(self) -> None:
+        """Another attempt: of those before it only short redirects led here."""
+        self.exchanges = tuple(
+            one for one in self.exchanges if one.head[9:10] == b"3" and len(one.body) <= _REDIRECT_BYTES
+        )
+
+    def exchanged(self, exchange: Exchange) -> None:
+        """What was asked, and answered."""
+        self.exchanges = (*self.exchanges, exchange)
 
     @property
     def has_page(self) -> bool:
@@ -411,6 +426,7 @@ class Completion:
                 self.repeats.broken(job.entry)
         if job.requests == 0:
             job.page = job.answer = None  # links keep the job of the page they were found on
+            job.exchanges = ()
         self.release(job.entry)
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:

@@ -200,7 +200,9 @@ class Results(SeedListener):
         if job is not None:
             self._completion.written(job, document)
         document = written(document, self._form.fields)
-        record = Record(url_id, document, _size_bytes(document))
+        exchanges = job.exchanges if job is not None and url_id == job.url_id else ()
+        size_bytes = _size_bytes(document) + sum(one.size_bytes for one in exchanges)
+        record = Record(url_id, document, size_bytes, exchanges=exchanges)
         if job is not None:
             job.written = job.written or url_id == job.url_id
         self._send(_Pending(self, job, record, failed=description is not None))

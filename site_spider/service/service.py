@@ -54,6 +54,7 @@ _PLACES: Final = {
     "elasticsearch": "SITE_RESULTS_INDEX",
     "hbase": "SITE_HBASE_TABLE",
     "kafka": "SITE_RESULTS_TOPIC",
+    "warc": "SITE_WARC_DIR",
 }
 _WITHOUT_EFFECT: Final = (
     "JOBDIR",
@@ -67,7 +68,8 @@ _STARTS: Final = ("start_urls", "start_requests", "sitemap_urls")  # of a spider
 def where_results_go(settings: BaseSettings) -> str:
     """Each sink, and which index, table, topic or folder of it."""
     names = options.names(settings, "SITE_SINKS")
-    return ", ".join(f"{name} ({settings.get(_PLACES[name])})" if name in _PLACES else name for name in names)
+    places = {name: settings.get(_PLACES[name]) for name in names if name in _PLACES}
+    return ", ".join(f"{name} ({places[name]})" if places.get(name) else name for name in names)
 
 
 def say_what_has_no_effect(settings: BaseSettings) -> None:

@@ -1,4 +1,4 @@
-"""Reads the files of docs/examples/warc_sink.py back: what the records of a key say, laid over each other."""
+"""Reads the files of the WARC sink back: what the records of a key say, laid over each other."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from urllib.parse import unquote
 
 from warcio.archiveiterator import ArchiveIterator
 
-from site_spider.adapters.local.results import merged, unavailable
+from site_spider.adapters.local.results import merged
 from site_spider.contracts.sink import StatusFilter
+from site_spider.errors import SinkUnavailable
 from site_spider.options import SettingsView, text
 
 
@@ -24,6 +25,11 @@ class WarcRecord(NamedTuple):
     block: bytes
 
     @property
+    def payload(self) -> bytes:
+        """Of a block of HTTP."""
+        return self.block.partition(b"\r\n\r\n")[2]
+
+    @property
     def key(self) -> str:
         return unquote(self.headers["Site-Url-Id"])
 
@@ -31,9 +37,9 @@ class WarcRecord(NamedTuple):
 def records_of(path: Path) -> list[WarcRecord]:
     """All records of a file."""
     with path.open("rb") as file:
+        found = ArchiveIterator(file, no_record_parse=True)
         return [
-            WarcRecord(record.rec_type, dict(record.rec_headers.headers), record.content_stream().read())
-            for record in ArchiveIterator(file)
+            WarcRecord(one.rec_type, dict(one.rec_headers.headers), one.raw_stream.read()) for one in found
         ]
 
 
@@ -46,7 +52,7 @@ class WarcResults:
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        return cls(Path(text(settings, "SITE_DATA_DIR", required=True)) / "warc")
+        return cls(Path(text(settings, "SITE_WARC_DIR", required=True)))
 
     def get(self, url_id: str) -> dict[str, Any] | None:
         return self._documents().get(url_id)
@@ -77,11 +83,11 @@ class WarcResults:
 
     def _written(self) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
-            paths = sorted(self._folder.iterdir()) if self._folder.parent.exists() else []
+            paths = sorted(path for path in self._folder.iterdir() if ".warc.gz" in path.name)
         except FileNotFoundError:
             return
         except OSError as error:
-            raise unavailable(self._folder, error) from error
+            raise SinkUnavailable(f"SITE_WARC_DIR {self._folder}: {error}") from error
         for path in paths:
             contents: dict[str, dict[str, str]] = {}
             for record in records_of(path):

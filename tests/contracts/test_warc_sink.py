@@ -1,4 +1,4 @@
-"""The suite of sinks over the example of a sink of one's own."""
+"""The suite of sinks over the WARC sink, which takes no items and has no fields of producers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from docs.examples.warc_sink import WarcSink
+from site_spider.adapters.warc.sink import WarcSink
 from tests.contracts import test_sinks as suite
 from tests.contracts.sinks import SinkCase
 from tests.contracts.warc_results import WarcResults
 
-_SHARED = {  # a file of records has no fields of producers
+_SHARED = {
     "test_a_producers_value_is_not_replaced_by_null",
     "test_a_value_that_we_wrote_over_a_producers_is_ours",
 }
@@ -25,13 +25,14 @@ def case(tmp_path: Path) -> SinkCase:
     """The sink on an empty folder, for all tests of the suite."""
     blocked = tmp_path / "file"
     blocked.write_text("a file where a folder should be")
+    usual = {"SITE_WARC_MAX_BYTES": 1_000_000_000, "SITE_WARC_PREFIX": "test"}
     return SinkCase(
         name="warc",
         sink=WarcSink,
         reader=WarcResults,
-        settings={"SITE_DATA_DIR": str(tmp_path / "data")},
+        settings={**usual, "SITE_WARC_DIR": str(tmp_path / "warc")},
         poison={"body_base64": "not base64"},
         poison_reason="body_base64 is not base64",
-        away={"SITE_DATA_DIR": str(blocked)},
-        away_words=["SITE_DATA_DIR", str(blocked)],
+        away={**usual, "SITE_WARC_DIR": str(blocked)},
+        away_words=["SITE_WARC_DIR", str(blocked)],
     )

@@ -1,0 +1,435 @@
+"""Writes results to WARC files, with an index beside each.
+
+Theory of operation. Every process writes files of its own, each locked and named `.open` while it is written.
+A batch is appended and synced once; after an error the file is cut to where it was synced last. A file that
+nobody holds any more was left by a crash: what is whole is kept, the rest cut off, and it gets its index and
+its final name, by the next process that begins a file.
+
+What was written of a page stands in `repeats.sqlite` after it is on the disk, for all processes, so the same
+payload of the same page is a `revisit`. That file only saves room: without it all is written in full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import heapq
+import logging
+import os
+import re
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC
+from errno import EACCES
+from hashlib import blake2b
+from pathlib import Path
+from socket import gethostname
+from typing import Any, BinaryIO, Final, Self, TypeVar
+
+from site_spider import runtime
+from site_spider.adapters.files import private_folder
+from site_spider.adapters.local.database import can_never_be, create, inode_of, open_database
+from site_spider.adapters.warc.records import (
+    Earlier,
+    Member,
+    WarcRecord,
+    date_of,
+    index_line,
+    members,
+    records_of,
+    warcinfo,
+)
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
+from site_spider.options import SettingsView, integer, text
+
+T = TypeVar("T")
+Page = tuple[Any, ...]  # a row of what was written of a page
+
+logger = logging.getLogger(__name__)
+
+FOLDER, MAX_BYTES, PREFIX = "SITE_WARC_DIR", "SITE_WARC_MAX_BYTES", "SITE_WARC_PREFIX"
+OPEN: Final = ".open"  # behind the name of a file that is being written
+ENDING: Final = ".warc.gz"
+_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_LINES: Final = 50_000  # of an index in memory
+_KNOWN: Final = 1_000_000  # pages of which the payload is known; then the oldest is forgotten
+_BUSY_SECONDS = 5.0
+_SCHEMA: Final = [
+    "CREATE TABLE IF NOT EXISTS written "
+    "(number INTEGER PRIMARY KEY AUTOINCREMENT, page BLOB UNIQUE, digest TEXT, record_id TEXT, date TEXT)"
+]
+
+
+class WarcSink:
+    """Files in SITE_WARC_DIR. Packing and writing wait for a processor and a disk: they have a thread."""
+
+    name = "warc"
+
+    def __init__(self, folder: Path, max_bytes: int, prefix: str) -> None:
+        self._files = WarcFiles(folder, max_bytes, prefix)
+        self._thread: runtime.ThreadPoolExecutor | None = None
+
+    @classmethod
+    def from_settings(cls, settings: SettingsView) -> Self:
+        """The sink of results; items are none of an archive's. Raises ConfigError."""
+        prefix = text(settings, PREFIX, required=True)
+        if not _PREFIX.fullmatch(prefix):
+            raise ConfigError(
+                f"{PREFIX} is {prefix!r}, but must be 1 to 64 letters, digits, dots, underscores and hyphens."
+            )
+        folder = text(settings, FOLDER)
+        at = Path(folder) if folder else Path(text(settings, "SITE_DATA_DIR", required=True)) / "warc"
+        return cls(at, integer(settings, MAX_BYTES, 1), prefix)
+
+    async def check(self) -> str:
+        """What `open` would find. Raises SinkUnavailable."""
+        return await asyncio.to_thread(self._files.check)
+
+    async def open(self) -> None:
+        """Make the folder, and mend what a crash left there. Raises SinkUnavailable, ConfigError."""
+        try:
+            await self._run(self._files.prepare)
+        except SinkUnavailable as error:
+            if can_never_be(error.__cause__):
+                raise ConfigError(str(error)) from error
+            raise
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        """Append the records; they are on the disk when this returns. Raises SinkUnavailable."""
+        return await self._run(lambda: self._files.write(records))
+
+    async def close(self) -> None:
+        """Give the last file its index and final name. Never raises."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            closing = asyncio.get_running_loop().run_in_executor(thread, self._files.close)
+            thread.shutdown(wait=False)
+            await closing
+
+    async def _run(self, action: Callable[[], T]) -> T:
+        if self._thread is None:
+            self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="warc-sink")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, action)
+
+
+class WarcFiles:
+    """One file after the other, of up to `max_bytes` unless a single result is longer. Blocks."""
+
+    def __init__(self, folder: Path, max_bytes: int, prefix: str) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._prefix = prefix
+        self._host = re.sub(r"[^A-Za-z0-9.-]", "-", gethostname())[:64]
+        self._serial = 0
+        self._file: BinaryIO | None = None  # not buffered: what an error leaves must not be written later
+        self._path = folder  # of the file, when there is one
+        self._end = self._synced = 0  # bytes of it
+        self._fresh: list[tuple[bytes | None, Page | None]] = []  # of what is written and not synced
+        self._index = IndexLines(folder)
+        self._repeats = Repeats(folder / "repeats.sqlite")
+
+    def prepare(self) -> None:
+        """Make the folder and mend what a crash left. Raises SinkUnavailable."""
+        try:
+            private_folder(self._folder)
+            _sync_folder(self._folder)
+            if not os.access(self._folder, os.W_OK):
+                raise PermissionError(EACCES, "nothing can be written there")
+            self._mend()
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def check(self) -> str:
+        """What `prepare` would find. Raises SinkUnavailable."""
+        folder = next(one for one in (self._folder, *self._folder.absolute().parents) if one.exists())
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise self._unavailable(PermissionError(f"nothing can be written in {folder}"))
+        return f"{self._folder} {'is there' if self._folder.exists() else 'will be created'}"
+
+    def write(self, records: Sequence[Record]) -> list[Verdict]:
+        """Append the records and wait for the disk; one verdict for each. Raises SinkUnavailable."""
+        try:
+            verdicts = [self._put(record) for record in records]
+            self._sync()
+        except OSError as error:
+            self._take_back()
+            raise self._unavailable(error) from error
+        return verdicts
+
+    def close(self) -> None:
+        """Finish the file. Never raises; if it cannot be finished, the next start does so."""
+        try:
+            self._finish()
+        except OSError as error:
+            logger.warning("%s is finished by the next start: %s", self._path, error)
+            self._abandon()
+        self._repeats.close()
+
+    def _put(self, record: Record) -> Verdict:
+        def earlier(url: str, digest: str) -> Earlier | None:
+            return self._repeats.find(record.key, url, digest)
+
+        try:
+            made = records_of(record, runtime.time(), _new_id, earlier)
+        except SinkRejected as error:
+            return Verdict(Answer.REJECTED, str(error))
+        packed = [one.packed() for one in made]
+        self._make_room(sum(map(len, packed)))
+        for one, data in zip(made, packed, strict=True):
+            self._append(one, data, record.key)
+        return ACKNOWLEDGED
+
+    def _append(self, record: WarcRecord, data: bytes, key: str) -> None:
+        assert self._file is not None
+        left = memoryview(data)
+        while left:
+            left = left[self._file.write(left) :]
+        member = Member(self._end, len(data), record.beginning)
+        line = index_line(member, self._path.name.removesuffix(OPEN))
+        self._fresh.append((line, page_in(record, key)))
+        self._end += len(data)
+
+    def _make_room(self, size_bytes: int) -> None:
+        if self._file is not None and self._end + size_bytes > self._max_bytes:
+            self._finish()
+        while self._file is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        private_folder(self._folder)
+        self._mend()
+        self._serial += 1
+        now = runtime.now(UTC)
+        place = f"{os.getpid()}~{self._host}-{runtime.token_hex(4)}"
+        name = f"{self._prefix}-{now:%Y%m%d%H%M%S%f}-{self._serial:05}-{place}{ENDING}"
+        self._path = self._folder / (name + OPEN)
+        file = open(self._path, "xb", buffering=0, opener=_private)  # noqa: SIM115 - stays open
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink == 0:  # another process has just taken it for one of a crash
+            file.close()
+            return
+        self._file, self._end, self._synced = file, 0, 0
+        info = {"software": "site_spider", "hostname": self._host, "isPartOf": self._prefix}
+        record = warcinfo(name, info, date_of(runtime.time()), _new_id)
+        self._append(record, record.packed(), "")
+        _sync_folder(self._folder)
+
+    def _sync(self) -> None:
+        """What was written is on the disk, and known to be."""
+        if self._file is None or self._end == self._synced:
+            return
+        os.fsync(self._file.fileno())
+        if os.fstat(self._file.fileno()).st_nlink == 0:  # what went into it is lost, without an error
+            raise FileNotFoundError(f"{self._path.name} was removed while it was written")
+        self._synced = self._end
+        fresh, self._fresh = self._fresh, []
+        self._index.add(line for line, _ in fresh if line)
+        self._repeats.keep([page for _, page in fresh if page])
+
+    def _finish(self) -> None:
+        self._sync()
+        if self._file is not None:
+            self._index.write(self._path)
+            self._path.rename(self._path.with_suffix(""))
+            _sync_folder(self._folder)
+            self._abandon()
+
+    def _take_back(self) -> None:
+        """Cut the file to what is known of it."""
+        self._fresh = []
+        try:
+            if self._file is None or os.fstat(self._file.fileno()).st_nlink == 0:
+                raise FileNotFoundError
+            self._file.seek(self._synced)
+            self._file.truncate()
+            self._end = self._synced
+        except OSError:
+            self._abandon()
+        if self._end == 0:
+            self._abandon()  # without its first record; it is mended when the next one is begun
+
+    def _abandon(self) -> None:
+        file, self._file = self._file, None
+        self._fresh = []
+        self._index.clear()
+        if file is not None:
+            with suppress(OSError):
+                file.close()
+
+    def _mend(self) -> None:
+        for path in sorted(self._folder.glob(f"*{ENDING}{OPEN}")):
+            with suppress(FileNotFoundError, BlockingIOError):  # it was mended, or is held, by its owner
+                mend(path)
+        for path in sorted(self._folder.glob(f"*{ENDING}")):
+            if not _index_path(path).exists():
+                with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # against others who do the same
+                    write_index(path, file)
+
+    def _unavailable(self, error: OSError) -> SinkUnavailable:
+        return SinkUnavailable(
+            f"{FOLDER} is {str(self._folder)!r}, but it cannot be written: {error}."
+            " Check its disk and permissions, or set another folder."
+        )
+
+
+def mend(path: Path) -> None:
+    """Cut off what is half written, and give the file its index and its final name. Raises OSError."""
+    with path.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        whole = write_index(path, file)
+        if os.fstat(file.fileno()).st_size > whole:
+            file.truncate(whole)
+            logger.info("%s was left half written: %d bytes of whole records are kept", path, whole)
+        os.fsync(file.fileno())
+        if whole:
+            path.rename(path.with_suffix(""))
+        else:
+            path.unlink()
+            _index_path(path).unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def write_index(path: Path, file: BinaryIO) -> int:
+    """Make the index of a file anew; how many bytes of it are whole records. Raises OSError."""
+    name, whole = path.name.removesuffix(OPEN), 0
+    lines = IndexLines(path.parent)
+    for member in members(file):
+        whole = member.offset + member.length
+        try:
+            line = index_line(member, name)
+        except (KeyError, ValueError):  # no record of ours
+            continue
+        lines.add([line] if line else [])
+    lines.write(path)
+    lines.clear()
+    return whole
+
+
+class IndexLines:
+    """The lines of one index, which are sorted at its end; many wait in temporary files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lines: list[bytes] = []
+        self._sorted: list[BinaryIO] = []
+
+    def add(self, lines: Iterable[bytes]) -> None:
+        """Some more. Raises OSError."""
+        self._lines += [line + b"\n" for line in lines]
+        if len(self._lines) >= _LINES:
+            part = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - until `clear`
+            part.writelines(sorted(self._lines))
+            self._sorted.append(part)
+            self._lines = []
+
+    def write(self, path: Path) -> None:
+        """Write them as the index of this file, which the caller has locked. Raises OSError."""
+        for part in self._sorted:
+            part.seek(0)
+        target = _index_path(path)
+        new = target.with_name(target.name + ".new")
+        with open(new, "wb", opener=_private) as file:
+            file.writelines(heapq.merge(sorted(self._lines), *self._sorted))
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(target)
+
+    def clear(self) -> None:
+        """Of another file from now on."""
+        for part in self._sorted:
+            part.close()
+        self._lines, self._sorted = [], []
+
+
+class Repeats:
+    """The payload that was last written of each page, for all processes of this folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._inode: int | None = None
+        self._has_failed = False
+
+    def find(self, key: str, url: str, digest: str) -> Earlier | None:
+        """The record of the same payload, if there is one."""
+
+        def look(connection: sqlite3.Connection) -> Earlier | None:
+            query = "SELECT record_id, date FROM written WHERE page = ? AND digest = ?"
+            found = connection.execute(query, [_page(key, url), digest]).fetchone()
+            return None if found is None else Earlier(*map(str, found))
+
+        return self._guarded(look)
+
+    def keep(self, pages: Sequence[Page]) -> None:
+        """These responses are on the disk."""
+
+        def insert(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            fill = "INSERT OR REPLACE INTO written (page, digest, record_id, date) VALUES (?, ?, ?, ?)"
+            connection.executemany(fill, pages)
+            oldest = "DELETE FROM written WHERE number <= (SELECT max(number) FROM written) - ?"
+            connection.execute(oldest, [_KNOWN])
+            connection.execute("COMMIT")
+
+        if pages:
+            self._guarded(insert)
+
+    def close(self) -> None:
+        """Close the file."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _guarded(self, action: Callable[[sqlite3.Connection], T]) -> T | None:
+        try:
+            if self._connection is not None and inode_of(self._path) != self._inode:
+                self.close()  # somebody has removed it, with the files perhaps
+            if self._connection is None:
+                self._connection = open_database(self._path, _BUSY_SECONDS, is_durable=False)
+                create(self._connection, _SCHEMA)
+                self._inode = inode_of(self._path)
+            return action(self._connection)
+        except (sqlite3.Error, OSError) as error:
+            self.close()  # gives back a transaction that was left open
+            if not self._has_failed:
+                self._has_failed = True
+                logger.warning("%s cannot be used, so repeats are written in full: %s", self._path, error)
+            return None
+
+
+def page_in(record: WarcRecord, key: str) -> Page | None:
+    """What is kept of a record; None for one that no other can refer to."""
+    headers = record.headers
+    if headers["WARC-Type"] != "response" or "WARC-Truncated" in headers:
+        return None
+    url, *rest = (headers[f"WARC-{name}"] for name in ("Target-URI", "Payload-Digest", "Record-ID", "Date"))
+    return (_page(key, url), *rest)
+
+
+def _page(key: str, url: str) -> bytes:
+    return blake2b(f"{key}\0{url}".encode("utf-8", "replace"), digest_size=16).digest()
+
+
+def _new_id() -> str:
+    return str(runtime.uuid4())
+
+
+def _index_path(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(OPEN).removesuffix(ENDING) + ".cdxj")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in it are on the disk, too."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

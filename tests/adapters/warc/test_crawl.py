@@ -1,0 +1,141 @@
+"""Archives of a crawl by a real process: the bytes of the wire, over a kill -9."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from site_spider.service import config as parts
+from tests.adapters.raw_server import Asked, answering
+from tests.adapters.warc.test_sink import ROOT, assert_valid, files, written
+from tests.in_process.engine import lag, produce, settings_for
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+PACKED = gzip.compress(b"<p>Gr\xfc\xdfe" * 400, mtime=0)
+LARGE = gzip.compress(b"<p>large page " * 60_000, mtime=0)
+HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
+
+
+def page(head: bytes, body: bytes, status: bytes = b"200 OK") -> bytes:
+    lines = b"HTTP/1.1 %b\r\nConnection: close\r\n%bContent-Length: %d\r\n\r\n"
+    return lines % (status, head, len(body)) + body
+
+
+ODD_LINES = b"content-encoding: gzip\r\nX-Odd:  a \xff\r\nset-cookie: a=b\r\nSet-Cookie: c=d\r\n"
+ANSWERS = {
+    "packed": page(ODD_LINES, PACKED),
+    "large": page(b"Content-Encoding: gzip\r\n", LARGE),
+    "chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n<p>ch\r\n4\r\nunks\r\n0\r\n\r\n",
+    "moved": page(b"Location: /page/there\r\n", b"up", b"301 Moved"),
+    "gone": page(b"", b"gone", b"404 Gone"),
+    "picture": page(b"Content-Type: image/png\r\n", PNG),
+    "silent": b"",
+    # this is left to Scrapy's own client
+    "odd": b"HTTP/1.1 200 OK\nconnection: close\nx-odd: 1\nContent-Type: text/plain\n\nodd page",
+}
+
+
+def answer_to(asked: Asked) -> bytes:
+    """Every request of a path has the same answer."""
+    found = ANSWERS.get(asked.path.split("/")[1])
+    return page(b"Content-Type: text/html\r\n", f"<p>{asked.path}".encode()) if found is None else found
+
+
+KINDS = ("page", *ANSWERS)
+
+
+def crawler(folder: Path, **settings: Any) -> subprocess.Popen[bytes]:
+    own = {
+        "SITE_DATA_DIR": str(folder),
+        "SITE_SINKS": "local,warc",
+        "SITE_ALLOW_PRIVATE_HOSTS": True,
+        "RETRY_TIMES": 0,
+        "SITE_SINK_FLUSH_SECONDS": 0.1,
+        "LOG_LEVEL": "WARNING",
+        **settings,
+    }
+    options = [word for name, value in own.items() for word in ("-s", f"{name}={value}")]
+    command = [sys.executable, "-m", "scrapy", "crawl", "crawl_spider", *options]
+    usual = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
+    return subprocess.Popen(command, cwd=ROOT, env=usual)
+
+
+def wait(condition: Any, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, "the crawl has ended"
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def archived_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in files(folder))
+
+
+def test_a_crawl_is_archived_as_it_was_on_the_wire_over_a_kill_9(tmp_path: Path) -> None:
+    """Nothing is missing, no record is half, and what is fetched again with the same payload is a revisit."""
+    log = parts.seed_log(settings_for(tmp_path))
+    with answering(answer_to) as address, answering(answer_to) as odd:
+        at = {kind: odd if kind == "odd" else address for kind in KINDS}
+        paths = [f"/{kind}/{n}" for n in range(40) for kind in KINDS if kind != "large" or n < 3]
+        seeds = [{"url": at[path.split("/")[1]] + path, "meta": {"url_id": path}} for path in paths]
+        produce(log, "seeds", seeds)
+        with crawler(tmp_path, CONCURRENT_REQUESTS=4, CONCURRENT_REQUESTS_PER_DOMAIN=4) as first:
+            wait(lambda: archived_bytes(tmp_path) > 30_000, first)
+            first.kill()
+        assert lag(log, "seeds", "site_spider") > 0
+        with crawler(tmp_path) as second:
+            wait(lambda: lag(log, "seeds", "site_spider") == 0, second)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(60) == 0
+    assert_valid(tmp_path)
+    responses = {
+        (one.key, urlsplit(one.headers["WARC-Target-URI"]).path): one for one in written(tmp_path, "response")
+    }
+    for path in paths:
+        assert_archived(path, responses)
+    assert {one.key for one in written(tmp_path, "metadata")} == set(paths)
+    assert_repeats(tmp_path)
+
+
+def assert_archived(path: str, responses: dict[tuple[str, str], Any]) -> None:
+    kind = path.split("/")[1]
+    if kind == "silent":  # nothing answered
+        assert (path, path) not in responses
+        return
+    found = responses[path, path]
+    head, _, body = answer_to(Asked("GET", path, {}, b"")).partition(b"\r\n\r\n")
+    if kind == "chunks":
+        head, body = head.replace(b"Transfer-", b"X-Orig-Transfer-"), b"<p>chunks"
+    if kind == "odd":
+        assert found.headers["Site-Head"] == "rebuilt"
+        assert found.payload == b"odd page"
+        assert b"X-Odd: 1\r\n" in found.block
+        return
+    assert found.payload == body
+    assert "Site-Head" not in found.headers
+    assert found.headers["WARC-IP-Address"] == "127.0.0.1"
+    if kind == "moved":
+        assert (path, "/page/there") in responses
+    assert found.block == head + b"\r\n\r\n" + body
+
+
+def assert_repeats(folder: Path) -> None:
+    requests = Counter(one.key for one in written(folder, "request"))
+    answers = Counter(one.key for kind in ("response", "revisit") for one in written(folder, kind))
+    assert requests == answers
+    for one in written(folder, "request"):
+        assert one.block.startswith(b"GET /")
+        assert f"Host: {urlsplit(one.headers['WARC-Target-URI']).netloc}\r\n".encode() in one.block
+    silent, well = (json.loads(written(folder, "metadata", key)[0].block) for key in ("/silent/1", "/page/7"))
+    assert (silent["status"], bool(silent["description"])) == (None, True)
+    assert (well["status"], "body" in well) == (200, False)

@@ -1,0 +1,292 @@
+"""The files of the WARC sink: rotated, synced, mended, indexed; checked by warcio's own checker."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gzip
+import json
+import random
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_spider import settings as defaults
+from site_spider.adapters.warc import sink as warc_sink
+from site_spider.adapters.warc.sink import WarcSink
+from site_spider.contracts.sink import Answer, Exchange, Record
+from site_spider.errors import ConfigError, SinkUnavailable
+from tests.contracts.warc_results import WarcRecord, records_of
+
+ROOT = Path(__file__).resolve().parents[3]
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def record(key: str, body: bytes = b"page") -> Record:
+    url = f"http://h.test/{key}"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(body)
+    asked = f"GET /{key} HTTP/1.1\r\nHost: h.test\r\n\r\n".encode()
+    exchange = Exchange(url, asked, head, body, 1_700_000_000.0, "192.0.2.1")
+    return Record(key, {"url": url, "status": 200, "body": "decoded"}, 100, exchanges=[exchange])
+
+
+def sink_in(folder: Path, **settings: Any) -> WarcSink:
+    ours = {name: value for name, value in vars(defaults).items() if name.startswith("SITE_")}
+    return WarcSink.from_settings({**ours, "SITE_DATA_DIR": str(folder), **settings})
+
+
+def write(folder: Path, *batches: Sequence[Record], **settings: Any) -> None:
+    """Write the batches with a sink that is opened and closed."""
+
+    async def scenario() -> None:
+        sink = sink_in(folder, **settings)
+        await sink.open()
+        for batch in batches:
+            await sink.write(batch)
+        await sink.close()
+
+    asyncio.run(scenario())
+
+
+def files(folder: Path, ending: str = "*.warc.gz*") -> list[Path]:
+    return sorted((folder / "warc").glob(ending))
+
+
+def written(folder: Path, kind: str, key: str | None = None) -> list[WarcRecord]:
+    """The records of a kind, of one result if it is named."""
+    found = [record for path in files(folder) for record in records_of(path) if record.kind == kind]
+    return [record for record in found if key is None or record.key == key]
+
+
+def keys(folder: Path, kind: str = "response") -> set[str]:
+    return {found.key for found in written(folder, kind)}
+
+
+def assert_valid(folder: Path) -> None:
+    """By the library's own checker; every file is whole and has an index that leads to its records."""
+    paths = files(folder)
+    assert paths
+    assert all(path.name.endswith(".warc.gz") for path in paths)
+    checker = Path(sys.executable).with_name("warcio")
+    checked = subprocess.run([checker, "check", *paths], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    for path in paths:
+        assert gzip.decompress(path.read_bytes())
+        assert_indexed(path)
+
+
+def assert_indexed(path: Path) -> None:
+    data = path.read_bytes()
+    lines = path.with_name(path.name.replace(".warc.gz", ".cdxj")).read_bytes().splitlines()
+    assert lines == sorted(lines)
+    found = []
+    for line in lines:
+        fields = json.loads(line.split(b" ", 2)[2])
+        assert fields["filename"] == path.name
+        begin = int(fields["offset"])
+        member = gzip.decompress(data[begin : begin + int(fields["length"])]).decode("latin-1")
+        assert f"WARC-Target-URI: {fields['url']}\r\n" in member
+        found.append(begin)
+    listed = [one for one in records_of(path) if one.kind in ("response", "revisit", "resource")]
+    assert len(set(found)) == len(found) == len(listed)
+
+
+def test_files_are_rotated_by_size(tmp_path: Path) -> None:
+    """Each stays below the limit and begins with a record that says what it is; no result is lost."""
+    dice = random.Random(1)
+    batch = [record(str(n), "".join(dice.choices(LETTERS, k=5000)).encode()) for n in range(30)]
+    write(tmp_path, batch, SITE_WARC_MAX_BYTES="20000", SITE_WARC_PREFIX="my.archive")
+    assert len(files(tmp_path)) > 5
+    assert all(path.stat().st_size <= 20_000 for path in files(tmp_path))
+    assert all(path.name.startswith("my.archive-") for path in files(tmp_path))
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "warc").iterdir())
+    for path in files(tmp_path):
+        first = records_of(path)[0]
+        assert (first.kind, first.headers["WARC-Filename"]) == ("warcinfo", path.name)
+    assert keys(tmp_path) == {str(n) for n in range(30)}
+    assert_valid(tmp_path)
+
+
+def test_the_same_payload_of_the_same_page_is_a_revisit(tmp_path: Path) -> None:
+    """Also by another process, later; another payload, another page and an empty one are in full."""
+    write(tmp_path, [record("a"), record("b"), record("empty", b"")])
+    write(tmp_path, [record("a"), record("b", b"changed"), record("empty", b"")], [record("a")])
+    (original,) = written(tmp_path, "response", "a")
+    revisits = written(tmp_path, "revisit")
+    assert [found.key for found in revisits] == ["a", "a"]
+    for revisit in revisits:
+        headers = revisit.headers
+        assert headers["WARC-Profile"].endswith("/revisit/identical-payload-digest")
+        assert headers["WARC-Refers-To"] == original.headers["WARC-Record-ID"]
+        assert headers["WARC-Refers-To-Date"] == original.headers["WARC-Date"]
+        assert headers["WARC-Payload-Digest"] == original.headers["WARC-Payload-Digest"]
+        assert (revisit.payload, original.payload) == (b"", b"page")
+    assert len(written(tmp_path, "response", "b")) == len(written(tmp_path, "response", "empty")) == 2
+    assert_valid(tmp_path)
+
+
+@pytest.mark.parametrize("trouble", ["gone", "no database", "a folder"])
+def test_without_its_memory_all_is_written_in_full(tmp_path: Path, trouble: str) -> None:
+    write(tmp_path, [record("a")])
+    memory = tmp_path / "warc" / "repeats.sqlite"
+    for path in files(tmp_path, "repeats.sqlite*"):
+        path.unlink()
+    if trouble == "a folder":
+        memory.mkdir()
+    elif trouble == "no database":
+        memory.write_bytes(b"no database " * 1000)
+    write(tmp_path, [record("a")])
+    assert len(written(tmp_path, "response", "a")) == 2
+    assert_valid(tmp_path)
+
+
+def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warc_sink, "_KNOWN", 10)
+    write(tmp_path, [record(str(n)) for n in range(30)])
+    with sqlite3.connect(tmp_path / "warc" / "repeats.sqlite") as memory:
+        assert memory.execute("SELECT count(*) FROM written").fetchone() == (10,)
+    memory.close()
+    write(tmp_path, [record("3"), record("29")])
+    assert keys(tmp_path, "revisit") == {"29"}
+
+
+def test_an_index_is_made_again_and_one_of_many_lines_is_sorted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warc_sink, "_LINES", 7)
+    write(tmp_path, *([record(f"{n * 7919 % 100}")] for n in range(40)))
+    assert_valid(tmp_path)
+    (index,) = files(tmp_path, "*.cdxj")
+    before = index.read_bytes()
+    index.unlink()
+    write(tmp_path)
+    assert index.read_bytes() == before
+
+
+@pytest.mark.parametrize("lost", [1, 7, 8, 50])
+def test_a_record_that_was_half_written_is_cut_off(tmp_path: Path, lost: int) -> None:
+    """The whole ones before it stay; a file without a whole one goes."""
+    write(tmp_path, [record("a"), record("b", b"half" * 100)])
+    (path,) = files(tmp_path)
+    whole = path.read_bytes()
+    path.with_name("crashed-2.warc.gz.open").write_bytes(whole[:-lost])
+    path.rename(path.with_name("crashed-1.warc.gz.open"))
+    path.with_name("crashed-3.warc.gz.open").write_bytes(whole[:20])
+    path.with_name("crashed-4.warc.gz.open").write_bytes(whole + bytes(4096))  # what some file systems leave
+    write(tmp_path, [])
+    assert [path.name for path in files(tmp_path)] == [f"crashed-{n}.warc.gz" for n in (1, 2, 4)]
+    first, second, fourth = ([(r.kind, r.block) for r in records_of(path)] for path in files(tmp_path))
+    assert first == fourth
+    assert second == first[:-1]
+    assert_valid(tmp_path)
+
+
+def test_what_was_acknowledged_is_on_the_disk_and_in_a_file_of_the_process(tmp_path: Path) -> None:
+    """Before the sink is closed, so that it survives a kill -9; any number of sinks share the folder."""
+
+    async def scenario() -> None:
+        first, second = sink_in(tmp_path), sink_in(tmp_path)
+        for number, sink in enumerate((first, second, first, second), 1):
+            await sink.open()
+            assert (await sink.write([record("a", b"%d" % number)]))[0].answer is Answer.ACKNOWLEDGED
+            assert len(written(tmp_path, "response", "a")) == number
+        assert [path.suffix for path in files(tmp_path)] == [".open", ".open"]
+        await first.close()
+        await second.close()
+
+    asyncio.run(scenario())
+    assert sorted(found.payload for found in written(tmp_path, "response", "a")) == [b"1", b"2", b"3", b"4"]
+    assert_valid(tmp_path)
+
+
+def full_disk(_folder: Path, patched: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    patched.setattr(warc_sink.os, "fsync", full)
+
+
+def removed_file(folder: Path, _patched: pytest.MonkeyPatch) -> None:
+    files(folder)[0].unlink()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said", "kept"),
+    [(full_disk, r"SITE_WARC_DIR.*No space left", {"a", "b"}), (removed_file, "was removed", {"b"})],
+)
+def test_a_file_that_cannot_be_written_is_an_outage_and_leaves_valid_files(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: Callable[[Path, pytest.MonkeyPatch], None],
+    said: str,
+    kept: set[str],
+) -> None:
+    """The error names the setting; the batch that is tried again later is there once."""
+
+    async def scenario() -> None:
+        sink = sink_in(tmp_path)
+        await sink.open()
+        await sink.write([record("a")])
+        with monkeypatch.context() as patched:
+            trouble(tmp_path, patched)
+            with pytest.raises(SinkUnavailable, match=said):
+                await sink.write([record("b")])
+        await sink.write([record("b")])
+        await sink.close()
+
+    asyncio.run(scenario())
+    assert keys(tmp_path) == kept
+    assert len(written(tmp_path, "response", "b")) == len(written(tmp_path, "metadata", "b")) == 1
+    assert_valid(tmp_path)
+
+
+def test_settings_are_checked(tmp_path: Path) -> None:
+    for name, value in (
+        ("SITE_WARC_MAX_BYTES", "1 GB"),
+        ("SITE_WARC_MAX_BYTES", 0),
+        ("SITE_WARC_PREFIX", "a/b"),
+        ("SITE_WARC_PREFIX", ""),
+    ):
+        with pytest.raises(ConfigError, match=name):
+            sink_in(tmp_path, **{name: value})
+    (tmp_path / "file").write_text("")
+    blocked = sink_in(tmp_path, SITE_WARC_DIR=str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="SITE_WARC_DIR"):
+        asyncio.run(blocked.open())
+    with pytest.raises(SinkUnavailable, match="SITE_WARC_DIR"):
+        asyncio.run(blocked.check())
+    assert "will be created" in asyncio.run(sink_in(tmp_path).check())
+
+
+WRITER = """
+import asyncio, sys
+from tests.adapters.warc.test_sink import Path, record, sink_in
+
+async def write():
+    sink = sink_in(Path(sys.argv[1]), SITE_WARC_MAX_BYTES=100_000)
+    await sink.open()
+    for number in range(10**9):
+        await sink.write([record(f"{number}-{i}", f"{number} {i} ".encode() * 200) for i in range(20)])
+        print(number, flush=True)
+
+asyncio.run(write())
+"""
+
+
+def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WRITER, tmp_path]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        while int(writer.stdout.readline()) < 40:
+            pass
+        writer.kill()
+        acknowledged = max(40, *map(int, writer.stdout.read().split()), 0)
+    write(tmp_path, [record("after")])
+    assert_valid(tmp_path)
+    known = {f"{number}-{i}" for number in range(acknowledged + 1) for i in range(20)} | {"after"}
+    assert keys(tmp_path) >= known
