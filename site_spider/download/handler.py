@@ -305,10 +305,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
             self._wires.keep(plan.server, wire)
         response = self._response(request, answer, wire)
         if self._archives and (job := job_of(request)) is not None:
-            is_cut = answer.ending is BodyEnd.CUT
-            job.exchanged(
-                Exchange(response.url, message, answer.head, response.body, began, str(wire.address), is_cut)
-            )
+            is_cut, place = answer.ending is BodyEnd.CUT, str(wire.address)
+            job.exchanged(Exchange(response.url, message, answer.head, response.body, began, place, is_cut))
         return response
 
     def _response(self, request: Request, answer: HttpAnswer, wire: Wire) -> Response:

@@ -29,6 +29,7 @@ from site_spider.page.decode import media_type
 from site_spider.results.document import encode
 
 PROFILE = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
+NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 LOOKED_AT_BYTES = 1_000_000  # of a record, for its line in the index: both heads
 _READ_BYTES = 65_536
 _STEP_BYTES = 1_000_000  # of what is unpacked: a body may be a thousand times as long as what is packed
@@ -111,17 +112,22 @@ def records_of(
     if record.exchanges:
         document.pop("body", None)
         document.pop("body_base64", None)
-    url = document.get("final_url") or document.get("url") or f"urn:x-url-id:{record.key}"
-    about |= {"WARC-Target-URI": uri(str(url)), "WARC-Date": _date_of(document, now)}
+    about |= {"WARC-Target-URI": _uri_of(document), "WARC-Date": _date_of(document, now)}
+    return [*made, *_of_document(document, about, made, new_id)]
+
+
+def _of_document(
+    document: dict[str, Any], about: dict[str, str], made: list[WarcRecord], new_id: NewId
+) -> list[WarcRecord]:
+    found: list[WarcRecord] = []
     if (content := _content(document)) is not None:
         truncated = {"WARC-Truncated": "length"} if document.get("body_truncated") else {}
         headers = {**about, **truncated, "Content-Type": content[0]}
-        made.append(_made("resource", headers, (content[1],), new_id))
-    if made:
-        last = made[-1] if content is not None else made[-2]  # the response, not its request
+        found.append(_made("resource", headers, (content[1],), new_id))
+    for last in [*found, *made[-2:]][:1]:  # of an exchange the response, not its request
         about["WARC-Concurrent-To"] = last.headers["WARC-Record-ID"]
     headers = {**about, "Content-Type": "application/json"}
-    return [*made, _made("metadata", headers, (encode(document),), new_id)]
+    return [*found, _made("metadata", headers, (encode(document),), new_id)]
 
 
 def _of_exchange(
@@ -149,12 +155,13 @@ def _response(
     if exchange.is_rebuilt:
         headers["Site-Head"] = "rebuilt"
     head = _CHUNKED.sub(b"X-Orig-Transfer-Encoding", exchange.head)
+    status = _STATUS.match(exchange.head)
+    if status is not None and status[1] == b"304":  # which is about the last answer that had a body
+        return _made("revisit", {**headers, "WARC-Profile": NOT_MODIFIED}, (head,), new_id)
     if before is None:
         return _made("response", headers, (head, exchange.body), new_id)
-    headers["WARC-Profile"] = PROFILE
-    headers["WARC-Refers-To"] = before.record_id
-    headers["WARC-Refers-To-Target-URI"] = headers["WARC-Target-URI"]
-    headers["WARC-Refers-To-Date"] = before.date
+    headers |= {"WARC-Profile": PROFILE, "WARC-Refers-To": before.record_id}
+    headers |= {"WARC-Refers-To-Target-URI": headers["WARC-Target-URI"], "WARC-Refers-To-Date": before.date}
     return _made("revisit", headers, (head,), new_id)
 
 
@@ -183,6 +190,10 @@ def uri(url: str) -> str:
     return quote(url, safe=_URI_SIGNS, errors="replace")
 
 
+def _uri_of(document: dict[str, Any]) -> str:
+    return uri(str(document.get("final_url") or document.get("url") or f"urn:x-url-id:{document['url_id']}"))
+
+
 def date_of(moment: float) -> str:
     """Seconds since 1970, as WARC writes dates."""
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
@@ -200,7 +211,7 @@ def _date_of(document: dict[str, Any], now: float) -> str:
 # What is whole in a file, and the index of it.
 
 
-class Member(NamedTuple):
+class PackedRecord(NamedTuple):
     """A whole record of a file."""
 
     offset: int
@@ -208,7 +219,7 @@ class Member(NamedTuple):
     beginning: bytes  # unpacked
 
 
-def members(file: BinaryIO) -> Iterator[Member]:
+def members(file: BinaryIO) -> Iterator[PackedRecord]:
     """The whole records from the beginning on, until one that is not. In bounded memory."""
     offset = position = 0
     unpacker, beginning = zlib.decompressobj(wbits=31), bytearray()
@@ -224,11 +235,11 @@ def members(file: BinaryIO) -> Iterator[Member]:
             if unpacker.eof:
                 chunk = unpacker.unused_data
                 end = position - len(chunk)
-                yield Member(offset, end - offset, bytes(beginning))
+                yield PackedRecord(offset, end - offset, bytes(beginning))
                 offset, unpacker, beginning = end, zlib.decompressobj(wbits=31), bytearray()
 
 
-def index_line(member: Member, file_name: str) -> bytes | None:
+def index_line(member: PackedRecord, file_name: str) -> bytes | None:
     """The line of a record in the CDXJ index, without its end; None for one that is not listed."""
     head, _, block = member.beginning.partition(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode("utf-8", "replace").split("\r\n")[1:])

@@ -33,7 +33,7 @@ from site_spider.adapters.files import private_folder
 from site_spider.adapters.local.database import can_never_be, create, inode_of, open_database
 from site_spider.adapters.warc.records import (
     Earlier,
-    Member,
+    PackedRecord,
     WarcRecord,
     date_of,
     index_line,
@@ -129,7 +129,7 @@ class WarcFiles:
         self._end = self._synced = 0  # bytes of it
         self._fresh: list[tuple[bytes | None, Page | None]] = []  # of what is written and not synced
         self._index = IndexLines(folder)
-        self._repeats = Repeats(folder / "repeats.sqlite")
+        self._repeats = KnownPayloads(folder / "repeats.sqlite")
 
     def prepare(self) -> None:
         """Make the folder and mend what a crash left. Raises SinkUnavailable."""
@@ -187,7 +187,7 @@ class WarcFiles:
         left = memoryview(data)
         while left:
             left = left[self._file.write(left) :]
-        member = Member(self._end, len(data), record.beginning)
+        member = PackedRecord(self._end, len(data), record.beginning)
         line = index_line(member, self._path.name.removesuffix(OPEN))
         self._fresh.append((line, page_in(record, key)))
         self._end += len(data)
@@ -201,10 +201,7 @@ class WarcFiles:
     def _begin(self) -> None:
         private_folder(self._folder)
         self._mend()
-        self._serial += 1
-        now = runtime.now(UTC)
-        place = f"{os.getpid()}~{self._host}-{runtime.token_hex(4)}"
-        name = f"{self._prefix}-{now:%Y%m%d%H%M%S%f}-{self._serial:05}-{place}{ENDING}"
+        name = self._new_name()
         self._path = self._folder / (name + OPEN)
         file = open(self._path, "xb", buffering=0, opener=_private)  # noqa: SIM115 - stays open
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -216,6 +213,11 @@ class WarcFiles:
         record = warcinfo(name, info, date_of(runtime.time()), _new_id)
         self._append(record, record.packed(), "")
         _sync_folder(self._folder)
+
+    def _new_name(self) -> str:
+        self._serial += 1
+        now, place = runtime.now(UTC), f"{os.getpid()}~{self._host}-{runtime.token_hex(4)}"
+        return f"{self._prefix}-{now:%Y%m%d%H%M%S%f}-{self._serial:05}-{place}{ENDING}"
 
     def _sync(self) -> None:
         """What was written is on the disk, and known to be."""
@@ -281,9 +283,8 @@ def mend(path: Path) -> None:
     with path.open("r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         whole = write_index(path, file)
-        if os.fstat(file.fileno()).st_size > whole:
-            file.truncate(whole)
-            logger.info("%s was left half written: %d bytes of whole records are kept", path, whole)
+        file.truncate(whole)
+        logger.info("%s was left by a crash: %d bytes of whole records are kept", path, whole)
         os.fsync(file.fileno())
         if whole:
             path.rename(path.with_suffix(""))
@@ -345,7 +346,7 @@ class IndexLines:
         self._lines, self._sorted = [], []
 
 
-class Repeats:
+class KnownPayloads:
     """The payload that was last written of each page, for all processes of this folder."""
 
     def __init__(self, path: Path) -> None:
@@ -384,15 +385,18 @@ class Repeats:
         if connection is not None:
             connection.close()
 
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is not None and inode_of(self._path) != self._inode:
+            self.close()  # somebody has removed it, with the files perhaps
+        if self._connection is None:
+            self._connection = open_database(self._path, _BUSY_SECONDS, is_durable=False)
+            create(self._connection, _SCHEMA)
+            self._inode = inode_of(self._path)
+        return self._connection
+
     def _guarded(self, action: Callable[[sqlite3.Connection], T]) -> T | None:
         try:
-            if self._connection is not None and inode_of(self._path) != self._inode:
-                self.close()  # somebody has removed it, with the files perhaps
-            if self._connection is None:
-                self._connection = open_database(self._path, _BUSY_SECONDS, is_durable=False)
-                create(self._connection, _SCHEMA)
-                self._inode = inode_of(self._path)
-            return action(self._connection)
+            return action(self._connected())
         except (sqlite3.Error, OSError) as error:
             self.close()  # gives back a transaction that was left open
             if not self._has_failed:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from warcio.archiveiterator import ArchiveIterator
 
 from site_spider.adapters.warc.records import (
-    Member,
+    PackedRecord,
     WarcRecord,
     index_line,
     members,
@@ -86,7 +86,7 @@ def test_nothing_that_a_site_or_seed_says_forges_a_record(
     assert plain == b""
 
 
-def member_kind(member: Member) -> str:
+def member_kind(member: PackedRecord) -> str:
     return member.beginning.partition(b"WARC-Type: ")[2].partition(b"\r\n")[0].decode()
 
 
@@ -144,9 +144,9 @@ def test_a_result_is_its_exchanges_and_the_rest_of_its_document() -> None:
 def test_the_index_has_pages_only() -> None:
     info = warcinfo("a.warc.gz", {"software": "x\r\nforged: y"}, "2026-01-02T03:04:05Z", ids())
     assert b"software: x forged: y\r\n" in info.block[0]
-    assert index_line(Member(0, 9, info.beginning), "a") is None
+    assert index_line(PackedRecord(0, 9, info.beginning), "a") is None
     whole = made(Record("k", {"status": 200}, 1, exchanges=[of(b"page")]))
-    lines = [index_line(Member(5, 9, one.beginning), "a.warc.gz") for one in whole]
+    lines = [index_line(PackedRecord(5, 9, one.beginning), "a.warc.gz") for one in whole]
     assert lines[1:] == [None, None]
     key, stamp, fields = (lines[0] or b"").split(b" ", 2)
     assert (key, stamp) == (b"test,h)/", b"20231114221320")
