@@ -200,9 +200,10 @@ class Results(SeedListener):
         if job is not None:
             self._completion.written(job, document)
         document = written(document, self._form.fields)
-        exchanges = job.exchanges if job is not None and url_id == job.url_id else ()
-        size_bytes = _size_bytes(document) + sum(one.size_bytes for one in exchanges)
-        record = Record(url_id, document, size_bytes, exchanges=exchanges)
+        record = Record(url_id, document, _size_bytes(document))
+        if job is not None and job.exchanges and url_id == job.url_id:
+            held = sum(one.size_bytes for one in job.exchanges)
+            record = replace(record, size_bytes=record.size_bytes + held, exchanges=job.exchanges)
         if job is not None:
             job.written = job.written or url_id == job.url_id
         self._send(_Pending(self, job, record, failed=description is not None))
