@@ -30,6 +30,11 @@ class Exchange:
     is_rebuilt: bool = False  # the heads are made of what the client tells: names may be spelled otherwise
 
     @property
+    def is_same(self) -> bool:
+        """Whether the answer says that the page is what it was."""
+        return self.head[8:13] == b" 304 "
+
+    @property
     def size_bytes(self) -> int:
         """What it holds in memory."""
         return len(self.request) + len(self.head) + len(self.body)

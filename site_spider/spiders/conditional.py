@@ -170,15 +170,13 @@ class ConditionalFetch:
     async def _compared(self, request: Request, response: Response) -> Response:
         known: Known | None = request.meta.pop(meta_keys.KNOWN_PAGE)
         job = job_of(request)
-        was_asked = any(header in request.headers for header in _HEADERS.values())
-        is_same = response.status == 304 and was_asked
+        is_same = response.status == 304 and any(name in request.headers for name in _HEADERS.values())
         if known and _is_usable(known) and 200 <= response.status < 300:
             is_same = await _hash(response.body) == known.get("body_hash")
+        is_compared = known is not None and (not known or "body_hash" in known)
+        checked = Checked(is_same, "" if is_compared else None, known or {})
         if job is not None and known and is_same and _is_earlier_attempt(known, job):
             checked = Checked(unchanged=False, changed_at=known.get("changed_at"), known=known)
-        else:
-            is_compared = known is not None and (not known or "body_hash" in known)
-            checked = Checked(is_same, "" if is_compared else None, known or {})
         request.meta[meta_keys.CHECKED] = checked
         if checked.unchanged and not request.meta.get("follow_unchanged"):
             request.callback = self._crawler.spider.unchanged  # type: ignore[union-attr]
@@ -186,16 +184,14 @@ class ConditionalFetch:
 
     def _stored_pages(self) -> StoredPages | None:
         """None when nothing can be read back: a seed's own `etag` and `last_modified` count even so."""
-        if not self._is_ready:
-            self._is_ready = True
-            settings = self._crawler.settings
-            try:
-                reader = parts.reader(settings)
-            except ConfigError as error:
-                logger.warning("if_changed of seeds has no stored documents to compare with: %s", error)
-            else:
-                start = Background.of(self._crawler).start
-                self._pages = StoredPages(reader, result_fields(settings), start)
+        if self._is_ready:
+            return self._pages
+        self._is_ready = True
+        settings, start = self._crawler.settings, Background.of(self._crawler).start
+        try:
+            self._pages = StoredPages(parts.reader(settings), result_fields(settings), start)
+        except ConfigError as error:
+            logger.warning("if_changed of seeds has no stored documents to compare with: %s", error)
         return self._pages
 
 

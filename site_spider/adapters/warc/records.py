@@ -139,7 +139,8 @@ def _of_exchange(
         common["WARC-IP-Address"] = exchange.address
     payload = digest(exchange.body)
     before = earlier(url, payload) if exchange.body and not exchange.is_cut else None
-    response = _response(exchange, {**common, "WARC-Payload-Digest": payload}, before, new_id)
+    digests = {} if exchange.is_same else {"WARC-Payload-Digest": payload}
+    response = _response(exchange, {**common, **digests}, before, new_id)
     asked = {**common, "WARC-Concurrent-To": response.headers["WARC-Record-ID"]}
     asked["Content-Type"] = "application/http;msgtype=request"
     asked["WARC-Payload-Digest"] = digest(exchange.request.partition(b"\r\n\r\n")[2])
@@ -150,13 +151,10 @@ def _response(
     exchange: Exchange, headers: dict[str, str], before: Earlier | None, new_id: NewId
 ) -> WarcRecord:
     headers["Content-Type"] = "application/http;msgtype=response"
-    if exchange.is_cut:
-        headers["WARC-Truncated"] = "disconnect"
-    if exchange.is_rebuilt:
-        headers["Site-Head"] = "rebuilt"
+    headers |= {"WARC-Truncated": "disconnect"} if exchange.is_cut else {}
+    headers |= {"Site-Head": "rebuilt"} if exchange.is_rebuilt else {}
     head = _CHUNKED.sub(b"X-Orig-Transfer-Encoding", exchange.head)
-    status = _STATUS.match(exchange.head)
-    if status is not None and status[1] == b"304":  # which is about the last answer that had a body
+    if exchange.is_same:  # which is about the last answer that had a body
         return _made("revisit", {**headers, "WARC-Profile": NOT_MODIFIED}, (head,), new_id)
     if before is None:
         return _made("response", headers, (head, exchange.body), new_id)

@@ -175,3 +175,14 @@ def test_the_index_has_pages_only() -> None:
 )
 def test_keys_of_the_index(url: str, key: str) -> None:
     assert surt(url) == key
+
+
+def test_a_page_that_is_what_it_was_is_a_visit_without_a_payload() -> None:
+    head = b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n"
+    exchange = Exchange("http://h.test/", ASKED, head, b"", 1.5)
+    whole = made(Record("k", {"url": "http://h.test/", "unchanged": True}, 1, exchanges=[exchange]))
+    (kind, headers, _), *others = read(b"".join(one.packed() for one in whole))
+    assert [kind, *(other for other, *_ in others)] == ["revisit", "request", "metadata"]
+    assert headers["WARC-Profile"].endswith("/server-not-modified")
+    assert "WARC-Payload-Digest" not in headers
+    assert whole[0].block == (head,)
