@@ -1,4 +1,4 @@
-"""The suite of sinks over the WARC sink, which takes no items and has no fields of producers."""
+"""The suite of sinks over the WARC sink, which takes no items has no fields of producers and no reader."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.contracts.warc_results import WarcResults
 _SHARED = {
     "test_a_producers_value_is_not_replaced_by_null",
     "test_a_value_that_we_wrote_over_a_producers_is_ours",
+    "test_what_is_known_of_many_documents_is_one_question",  # an archive is no store to look pages up in
 }
 globals().update(
     {name: test for name, test in vars(suite).items() if name.startswith("test_") and name not in _SHARED}

@@ -149,7 +149,7 @@ def test_rule_4_doing_a_seed_twice_leaves_the_same_documents(tmp_path: Path) -> 
     seed = {"url": "http://h.test/again", "meta": {"url_id": "again", "extra": [1]}}
     first = crawl(tmp_path, [seed]).documents
     second = crawl(tmp_path, [seed]).documents
-    times = {"fetched_at", "latency_ms"}
+    times = {"fetched_at", "checked_at", "latency_ms"}
     assert [{k: v for k, v in d.items() if k not in times} for d in first.values()] == [
         {k: v for k, v in d.items() if k not in times} for d in second.values()
     ]
