@@ -149,6 +149,9 @@ SITE_SOURCES_DIR = "resources/sources"  # YAML files, one a source; changed ones
 # --- Results -----------------------------------------------------------------------------
 SITE_SINKS = "local"  # comma list of names in SITE_SINK_CLASSES or dotted paths; all must acknowledge
 SITE_RESULT_FIELDS = ""  # a comma list, or JSON with other names ({"task_id": "job"}); empty: all
+SITE_TEXT = "off"  # plain: text, title and language of pages; main: text without navigation
+SITE_NOINDEX = "keep"  # drop_body: a page that says noindex keeps no body and no text
+SITE_CANONICAL = "note"  # merge: a link with the text of its canonical page is one document with it
 SITE_BODY_MAX_BYTES = 10_000_000  # kept of a body, in UTF-8; the rest is cut. 0: no limit
 SITE_KEEP_BINARY = False  # true keeps binary content as well, in body_base64
 SITE_SINK_FLUSH_SECONDS = 1.0  # age of a result at which its batch is sent

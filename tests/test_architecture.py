@@ -59,6 +59,7 @@ SET_FROM_OUTSIDE = {
     "tasks/moving.py": {"root": _RECORDS, "job": _RECORDS},
     "service/parts.py": {"self._crawler.spider": "our commands read the exit code from the spider"},
     "service/environment.py": {"record": "logging formats a record of which parts are replaced"},
+    "spiders/page_text.py": {"result": _RESULT},
     "spiders/crawl_spider.py": {"result": _RESULT, "job": _RECORDS},
     "spiders/conditional.py": {"result": _RESULT, "request": _REQUEST},
     "runtime.py": {"threading": _HOOK},

@@ -81,6 +81,19 @@ class Result:
     checked_at: str | None = None  # when it was last asked for and answered
     unchanged: bool = False  # True: it was asked for again and is what it was
     meta: dict[str, Any] = field(default_factory=dict)  # extra fields of the seed's meta
+    # Written when one of them has a value, and of every page with SITE_TEXT (see PAGE_FIELDS).
+    title: str | None = None
+    text: str | None = None  # without mark-up
+    language: str | None = None  # ISO 639
+    canonical: str | None = None  # URL that the page names as its own
+    meta_description: str | None = None
+    published_at: str | None = None  # ISO 8601, UTC
+    links_out: int | None = None  # distinct links, as written
+    text_hash: str | None = None
+    robots_meta: str | None = None  # directives of meta robots and X-Robots-Tag
+    duplicate_of: str | None = None  # url_id of the first page of the host with this text
+    additional_urls: list[str] | None = None  # pages that this one is the canonical of
+    page_notes: str | None = None  # what could not be read, or is not as the page says
 
     def document(self) -> dict[str, Any]:
         """The document as it is stored, without `url_id`'s own key being lost: it stays a field.
@@ -93,12 +106,19 @@ class Result:
         found = dict(zip(_NAMES, _values(self), strict=True))
         if not self.meta:
             del found["meta"]
+        if (of_page := _page_values(self)) != _NO_VALUES:
+            found.update(zip(PAGE_FIELDS, of_page, strict=True))
         return found
 
 
-_NAMES = tuple(field.name for field in fields(Result))
-_values = attrgetter(*_NAMES)
 _OF_UNCHANGED = ("url_id", "url", "etag", "last_modified", "checked_at", "unchanged")
+PAGE_FIELDS: Final = (
+    "title", "text", "language", "canonical", "meta_description", "published_at", "links_out", "text_hash",
+    "robots_meta", "duplicate_of", "additional_urls", "page_notes",
+)  # fmt: skip
+_NO_VALUES = (None,) * len(PAGE_FIELDS)
+_NAMES = tuple(field.name for field in fields(Result) if field.name not in PAGE_FIELDS)
+_values, _page_values = attrgetter(*_NAMES), attrgetter(*PAGE_FIELDS)
 
 
 _any = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode

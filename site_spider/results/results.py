@@ -25,7 +25,7 @@ from site_spider.outage import Outage
 from site_spider.page.url import host_of, site_of
 from site_spider.results.commits import Commits
 from site_spider.results.delivery import Delivery
-from site_spider.results.document import Fields, Result, refusal_of, written
+from site_spider.results.document import Fields, Result, is_marked, refusal_of, written
 from site_spider.results.failures import failure_name
 from site_spider.seed.seed import object_bytes
 from site_spider.text import escaped
@@ -145,6 +145,7 @@ class DocumentForm(NamedTuple):
     fields: Fields = MappingProxyType({})
     spider: str | None = None
     describe: Callable[[Result, Any], None] | None = None
+    nulls: Mapping[str, None] = MappingProxyType({})  # fields that every result has, if only as null
 
 
 _PLAIN = DocumentForm()
@@ -196,6 +197,8 @@ class Results(SeedListener):
         ):  # nothing was fetched, or somebody made it who does not say
             now = runtime.now(UTC).isoformat(timespec="milliseconds")
             document = {**document, "fetched_at": now, "spider": document.get("spider") or self._form.spider}
+        if self._form.nulls and is_marked(document):
+            document = {**self._form.nulls, **document}
         self._tally.page(document, job, is_again=is_again)
         if job is not None:
             self._completion.written(job, document)

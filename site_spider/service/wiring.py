@@ -44,7 +44,7 @@ from site_spider.observe.metrics.readings import Measurements
 from site_spider.observe.snapshot import Counted, Watched, rss_bytes
 from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
 from site_spider.results.delivery import Delivery
-from site_spider.results.document import result_fields
+from site_spider.results.document import PAGE_FIELDS, result_fields
 from site_spider.results.exactly_once import CommitLimits, ExactlyOnce
 from site_spider.results.failures import Mishaps
 from site_spider.results.pipeline import Callbacks
@@ -115,7 +115,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     else:
         commits = OffsetCommits(completion, producer, member, tell)
     counted = Counted.new()
-    form = DocumentForm(result_fields(settings), spider.name, getattr(spider, "describe_answer", None))
+    nulls = dict.fromkeys(PAGE_FIELDS) if getattr(spider, "page_texts", None) is not None else {}
+    form = DocumentForm(result_fields(settings), spider.name, getattr(spider, "describe_answer", None), nulls)
     told = counted.pages, urgency, form
     results = Results(of_results, of_items, commits, completion, dead_letters, *told)
 

@@ -7,6 +7,7 @@ CPU time or of memory, that page fails and the next one gets a new process.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import resource
@@ -15,13 +16,17 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from types import ModuleType
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
 from site_spider.errors import SiteSpiderError
-from site_spider.page.decode import BodyLimits
+from site_spider.page.decode import BodyLimits, is_html
+from site_spider.page.directives import directives
 from site_spider.page.links import read_text
+from site_spider.page.markup import tags, unescape
 from site_spider.sources.extraction import MAX_PAGE_CHARS, Extracted, FoundLink, SourcePage, extract
 from site_spider.sources.model import Source
 
@@ -30,6 +35,9 @@ from site_spider.sources.model import Source
 
 
 MAX_FRAME_BYTES: Final = 64_000_000
+MAX_TEXT_BYTES: Final = 4_000_000  # of a page that its text is read from
+_MAX_METAS: Final = 100  # with directives for robots
+_Found = TypeVar("_Found")
 SIZES: Final = struct.Struct("!II")  # bytes of the JSON, and behind it
 
 
@@ -115,16 +123,20 @@ class _Worker:
         if self._known.get(source.name) is not source:
             head["source"] = source.model_dump(mode="json", by_alias=True, exclude_unset=True)
             self._known[source.name] = source
-        body = page.body[:_MAX_BODY_BYTES]
+        answer = await self.ask(head, page.body[:_MAX_BODY_BYTES])
+        links = [FoundLink(*link) for link in answer["links"]]
+        return Extracted(answer["items"], links, answer["notes"], answer["lost"])
+
+    async def ask(self, head: dict[str, Any], body: bytes) -> dict[str, Any]:
+        """What the process answers to a frame."""
         self._writer.write(frame(head, body))
         self._writer.write(body)
         await self._writer.drain()
         said_bytes, _ = SIZES.unpack(await self._reader.readexactly(SIZES.size))
         if said_bytes > MAX_FRAME_BYTES:
             raise ConnectionError
-        answer = json.loads(await self._reader.readexactly(said_bytes))
-        links = [FoundLink(*link) for link in answer["links"]]
-        return Extracted(answer["items"], links, answer["notes"], answer["lost"])
+        answer: dict[str, Any] = json.loads(await self._reader.readexactly(said_bytes))
+        return answer
 
     async def end(self) -> int:
         """Returns how it ended."""
@@ -162,21 +174,35 @@ class Extractor:
 
     async def extract(self, source: Source, page: PageBody) -> Extracted:
         """What a source finds in a page. Raises NotExtracted."""
+        said = f"the source {source.name} could not be applied"
+        return await self._in_turn(said, lambda process: process.extract(source, page, self._cpu_seconds))
+
+    async def read(self, page: PageBody, mode: str) -> dict[str, Any]:
+        """Fields of a result (page/text.py); `mode` is plain, main or robots. Raises NotExtracted."""
+        body = page.body[:MAX_TEXT_BYTES]
+        head = {
+            "read": mode,
+            "seconds": self._cpu_seconds,
+            "url": page.url,
+            "content_type": page.content_type,
+        }
+        answer = await self._in_turn("its text could not be read", lambda process: process.ask(head, body))
+        if "failed" in answer:
+            raise NotExtracted(answer["failed"])
+        return answer
+
+    async def _in_turn(self, said: str, work: Callable[[_Worker], Awaitable[_Found]]) -> _Found:
         async with self._turn:
             try:
-                return await self._extracted(source, page)
+                if self._process is None:
+                    self._process = await _Worker.start()
+                async with asyncio.timeout(_WALL_SECONDS):
+                    return await work(self._process)
             except (OSError, EOFError, TimeoutError, ValueError, RecursionError) as error:
-                why = self._reason(await self._end())
-                raise NotExtracted(f"the source {source.name} could not be applied: {why}") from error
+                raise NotExtracted(f"{said}: {self._reason(await self._end())}") from error
             except BaseException:  # cancelled: an answer under way would be the next page's
                 await asyncio.shield(self._end())
                 raise
-
-    async def _extracted(self, source: Source, page: PageBody) -> Extracted:
-        if self._process is None:
-            self._process = await _Worker.start()
-        async with asyncio.timeout(_WALL_SECONDS):
-            return await self._process.extract(source, page, self._cpu_seconds)
 
     def _reason(self, status: int | None) -> str:
         if status == -signal.SIGPROF:
@@ -215,7 +241,7 @@ def serve(connection: socket.socket) -> None:
             if "source" in head:
                 sources[head["name"]] = Source.model_validate(head["source"], strict=False)
             signal.setitimer(signal.ITIMER_PROF, head["seconds"])
-            answer = _answered(head, body, sources[head["name"]])
+            answer = _read(head, body) if "read" in head else _answered(head, body, sources[head["name"]])
             signal.setitimer(signal.ITIMER_PROF, 0)
             write_frame(connection, answer)
 
@@ -235,6 +261,33 @@ def _answer(head: dict[str, Any], body: bytes, source: Source) -> dict[str, Any]
     page = SourcePage(head["url"], text, encoding, follow_nofollow=head["follow_nofollow"])
     found = extract(source, page, wants_links=head["wants_links"])
     return {"items": found.items, "links": found.links, "notes": found.notes, "lost": found.lost}
+
+
+def _read(head: dict[str, Any], body: bytes) -> dict[str, Any]:
+    """The fields of a result that a page's text is read for, with `robots`: its own directives."""
+    try:
+        text, _ = _decoded(body, head["content_type"])
+        if not is_html(body, head["content_type"]):
+            return {} if head["read"] == "robots" else {"robots": [], **_texts().read_text(text)}
+        said = [tag[1].get("content", "") for tag in tags(text) if tag is not None and _is_for_robots(*tag)]
+        robots = directives(map(unescape, said[:_MAX_METAS]))
+        if head["read"] == "robots":
+            return {"robots": robots}
+        fields: dict[str, Any] = _texts().read_html(text, head["url"], main_only=head["read"] == "main")
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a page ends nothing but itself
+        return {"failed": f"its text could not be read: {type(error).__name__}: {str(error)[:200]!a}"}
+    return {"robots": robots, **fields}
+
+
+def _is_for_robots(name: str, attributes: Mapping[str, str]) -> bool:
+    return name == "meta" and attributes.get("name", "").strip().lower() == "robots"
+
+
+def _texts() -> ModuleType:
+    """Imported here alone: sources need no Resiliparse, and no other process has it."""
+    return importlib.import_module("site_spider.page.text")
 
 
 def _decoded(body: bytes, content_type: str | None) -> tuple[str, str]:

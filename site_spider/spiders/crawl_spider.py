@@ -49,6 +49,7 @@ from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.spiders.conditional import describe_check
+from site_spider.spiders.page_text import PageTexts, forbids_following
 from site_spider.spiders.sitemaps import (
     ROBOTS,
     SitemapRules,
@@ -214,6 +215,7 @@ class SeedSpider(Spider):
             options.boolean(crawler.settings, "SITE_KEEP_BINARY"),
         )
         spider.sitemaps = SitemapRules.read(crawler.settings)
+        spider.page_texts = PageTexts.read(crawler.settings)
         return spider
 
     link_scope = "host"
@@ -221,6 +223,7 @@ class SeedSpider(Spider):
     depth_limit = 0
     body_limits = BodyLimits()
     sitemaps = SitemapRules()
+    page_texts: PageTexts | None = None  # with SITE_TEXT or SITE_NOINDEX
 
     async def start(self) -> AsyncIterator[Any]:
         """Nothing of its own: requests come from the seed log."""
@@ -249,6 +252,8 @@ class SeedSpider(Spider):
         page = await self._read(response, wants_links=wants_links and follows_all)
         result = self._result(response.request, job)
         describe_response(result, response, page)
+        if self.page_texts is not None and not await self._read_text(response, result, job):
+            wants_links, page = False, page._replace(links=())
         anchor = _anchor_host(response, job)
         requests = await self._follow_found(page.links, anchor, job) if page.links else []
         if wants_links and follows_all and self.sitemaps.are_read:
@@ -265,9 +270,28 @@ class SeedSpider(Spider):
         if is_robots(listed_in(response.request, job)):
             is_wanted = self.sitemaps.keeps_robots
         if is_wanted or job is None:
-            return [result, *items, *requests]
+            return [self._merged(result, job, anchor), *items, *requests]
         job.page = Job.NO_DOCUMENT
         return [*items, *requests]
+
+    async def _read_text(self, response: Response, result: Result, job: Job | None) -> bool:
+        """Fill in what a page says of itself; whether its links may be followed."""
+        assert self.page_texts is not None
+        scope = None if job is None else job.page_scope
+        await self.page_texts.fill(result, response, part_of(self.crawler, Extractor), scope)
+        rules = rules_of(self.crawler, job)
+        return result.duplicate_of is None or rules is None or rules.task.follow_duplicates
+
+    def _merged(self, result: Result, job: Job | None, anchor: str) -> Result:
+        """The result as it is stored: that of the canonical page, with SITE_CANONICAL=merge."""
+        if self.page_texts is None or job is None or result.description is not None:
+            return result
+        is_near = bool(in_scope(self._scope_of(job), anchor, [result.canonical or ""]))
+        merged = self.page_texts.merged(result, job, is_in_scope=is_near)
+        if merged is None:
+            return result
+        job.page = Job.NO_DOCUMENT  # of its own
+        return merged
 
     def _source_of(self, response: Response, job: Job | None) -> Source | None:
         folder = self._sources
@@ -330,6 +354,8 @@ class SeedSpider(Spider):
         await self._turn(response)
         result = self._result(response.request, job)
         describe_response(result, response, await self._read(response, wants_links=False))
+        if self.page_texts is not None:
+            await self._read_text(response, result, job)
         _anchor_host(response, job)
         return result
 
@@ -369,6 +395,8 @@ class SeedSpider(Spider):
         if isinstance(response, Response):
             await self._turn(response)
             describe_response(result, response, await self._read(response, wants_links=False))
+            if self.page_texts is not None:
+                await self._read_text(response, result, job_of(request))
         if not isinstance(failure.value, HttpError):
             result.description = described
         return result
@@ -382,6 +410,8 @@ class SeedSpider(Spider):
         kind = content_type_of(response)
         steps = read_page(response.body, kind, response.url, wants_links=False, limits=limits)
         describe_response(result, response, run_through(steps))
+        if self.page_texts is not None:
+            self.page_texts.fill_failed(result, response)
 
     @gives_page_result
     async def unchanged(self, response: Response) -> list[Result]:
@@ -482,6 +512,8 @@ class SeedSpider(Spider):
         if depth and is_file_below(listed_in(response.request, job)):
             depth -= 1  # what it names is as deep as itself
         if not 200 <= response.status < 300:
+            return False
+        if not self.follow_nofollow and forbids_following(response):
             return False
         if rules is not None and rules.depth is not None:
             if depth >= rules.depth:

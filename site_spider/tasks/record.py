@@ -124,6 +124,7 @@ class Task(Part):
     source: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")] | None = Field(
         None, description="the source of its seeds, if they name none"
     )
+    follow_duplicates: bool = Field(True, description="false: links of a page with `duplicate_of` are left")
     webhook: Annotated[str, AfterValidator(_url)] | None = Field(None, description="is told of its end")
 
     def value(self) -> bytes:

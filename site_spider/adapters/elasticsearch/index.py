@@ -17,14 +17,17 @@ from typing import Any, Final
 from elasticsearch import ApiError
 
 from site_spider.adapters.elasticsearch.client import UnexpectedResponse, explained, version_of
+from site_spider.results.document import PAGE_FIELDS
 
 TEXT: Final = "body_text"  # the text of `body`, where the server cannot make it
 _BODY: Final = "body"
-_ANALYZER: Final = "page_text"
+_ANALYZERS: Final = ("page_text", "plain_text")
 _REFUSALS: Final = ("char_filter", "failed to find filter")
 # by a query that names no field
 _SEARCHED: Final = [
     TEXT,
+    "title",
+    "text",
     "description",
     "url",
     "url_id",
@@ -97,7 +100,7 @@ def _templates(answer: object) -> Sequence[object]:
 
 def _forget_analyzer(mapping: Any) -> None:
     if isinstance(mapping, dict):
-        if mapping.get("analyzer") == _ANALYZER:
+        if mapping.get("analyzer") in _ANALYZERS:
             del mapping["analyzer"]
         for inner in mapping.values():
             _forget_analyzer(inner)
@@ -118,19 +121,28 @@ def _forget_analyzer(mapping: Any) -> None:
 
 
 _CLOSED = {"false", "strict"}  # values of `dynamic` with which no field is made
-LATER = ("absent", "reason", "registered_domain", TEXT)  # fields that earlier versions did not write
+LATER = (
+    *("etag", "last_modified", "body_hash", "changed_at", "checked_at", "unchanged"),
+    "absent",
+    "reason",
+    "registered_domain",
+    TEXT,
+    *PAGE_FIELDS,
+)  # fields that earlier versions did not write
 _NOT_MAPPED = re.compile(r"strict_dynamic_mapping_exception.*?introduction of \[(\w+)\] within \[_doc\]")
 
 
 def added_fields(answer: object, wanted: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The later fields that each index, in an answer about mappings, lacks, as `wanted` maps them.
 
-    An index whose mapping ignores unknown fields stays as it is.
+    An index that is there gets no new analyzers: new texts have the one that it has for all. One whose
+    mapping ignores unknown fields stays as it is.
     """
     for index, mappings in _mappings(answer):
         properties = mappings.get("properties")
         known = properties if isinstance(properties, Mapping) else {}
-        added = {name: wanted[name] for name in LATER if name in wanted and name not in known}
+        added = {name: copy.deepcopy(wanted[name]) for name in LATER if name in wanted and name not in known}
+        _forget_analyzer(added)
         if added and str(mappings.get("dynamic")).lower() != "false":
             yield index, added
 

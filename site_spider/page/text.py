@@ -1,0 +1,141 @@
+"""Reads text, title, language and what else a page says of itself, by Resiliparse.
+
+For the process that extracts alone (sources/extractor.py): Resiliparse lets no other thread run, and takes
+minutes for pages made to be slow: 30,000 attributes of an element, 200,000 elements in each other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from datetime import UTC
+from typing import Any, Final
+
+from resiliparse.extract.html2text import extract_plain_text
+from resiliparse.parse.html import DocumentNode, HTMLTree
+from resiliparse.parse.lang import detect_fast
+
+from site_spider.page.directives import absolute, text_hash
+from site_spider.page.links import LinkBase
+from site_spider.page.sitemap import parse_lastmod
+
+MAX_TEXT_CHARS: Final = 200_000  # of `text`; Kafka takes messages of 1 MB
+_MAX_TITLE_CHARS, _MAX_DESCRIPTION_CHARS = 1_000, 2_000
+_LANGUAGE_CHARS, _FEWEST_CHARS = 20_000, 50  # that a language is told from
+_MAX_SCRIPTS, _MAX_NODES = 20, 1_000  # looked at for a date, or a canonical URL
+_PRIMARY = re.compile(r"\s*([a-zA-Z]{2,3})(?=[-_\s]|$)")
+_SAID_IN = 'script[type="application/ld+json"]'
+
+
+def read_text(text: str) -> dict[str, Any]:
+    """Of a page without mark-up."""
+    return _of_text(text, None)
+
+
+def read_html(text: str, url: str, *, main_only: bool) -> dict[str, Any]:
+    """Fields of a result; `main_only` leaves out navigation and the like, where it can tell."""
+    tree = HTMLTree.parse(text)
+    document = tree.document
+    assert document is not None  # of a tree that was parsed
+    page = (extract_plain_text(tree, main_content=True, list_bullets=False) or "") if main_only else ""
+    if not page.strip():
+        page = extract_plain_text(tree, list_bullets=False) or ""
+    root = document.query_selector("html")
+    hrefs = {node.getattr("href") or "" for node in document.query_selector_all("a[href]")}
+    return {
+        "title": _cut(tree.title or "", _MAX_TITLE_CHARS),
+        **_of_text(page, root.getattr("lang") if root is not None else None),
+        "canonical": _canonical(document, url),
+        "meta_description": _meta_description(document),
+        "published_at": _published(document),
+        "links_out": len(hrefs),
+    }
+
+
+def _of_text(text: str, declared: str | None) -> dict[str, Any]:
+    text = text.replace("\0", "").strip()
+    notes = []
+    if len(text) > MAX_TEXT_CHARS:
+        notes.append(f"text: the first {MAX_TEXT_CHARS} of {len(text)} characters")
+    return {
+        "text": text[:MAX_TEXT_CHARS] or None,
+        "language": _language(text, declared),
+        "text_hash": text_hash(text),
+        "notes": notes,
+    }
+
+
+def _language(text: str, declared: str | None) -> str | None:
+    """As the text reads; of a text that is short or none, as the page says."""
+    sample = unicodedata.normalize("NFC", text[:_LANGUAGE_CHARS])
+    if len(sample) >= _FEWEST_CHARS and (found := detect_fast(sample)[0]) != "unknown":
+        return str(found)
+    primary = _PRIMARY.match(declared or "")
+    return primary[1].lower() if primary else None
+
+
+def _cut(text: str, most: int) -> str | None:
+    return " ".join(text[: 4 * most].replace("\0", "").split())[:most] or None
+
+
+def _meta_description(document: DocumentNode) -> str | None:
+    for selector in ('meta[name="description" i]', 'meta[property="og:description"]'):
+        node = document.query_selector(selector)
+        if node is not None and (found := _cut(node.getattr("content") or "", _MAX_DESCRIPTION_CHARS)):
+            return found
+    return None
+
+
+def _canonical(document: DocumentNode, url: str) -> str | None:
+    base = LinkBase.parse(url, "utf-8")
+    node = document.query_selector("base[href]")
+    if node is not None and (based := absolute(node.getattr("href") or "", base)):
+        base = LinkBase.parse(based, "utf-8")
+    for link in document.query_selector_all("link[rel][href]")[:_MAX_NODES]:
+        if "canonical" in (link.getattr("rel") or "").lower().split():
+            return absolute(link.getattr("href") or "", base)
+    return None
+
+
+def _published(document: DocumentNode) -> str | None:
+    """The first date that the page says it by, in ISO 8601 and UTC."""
+    for written in _dates(document):
+        try:
+            found = parse_lastmod(written.strip()[:100])
+            if found is not None:
+                return found.astimezone(UTC).isoformat()
+        except (OverflowError, ValueError, TypeError):
+            continue
+    return None
+
+
+def _dates(document: DocumentNode) -> Iterator[str]:
+    for selector in ('meta[property="article:published_time"]', 'meta[itemprop="datePublished"]'):
+        node = document.query_selector(selector)
+        if node is not None:
+            yield node.getattr("content") or ""
+    for script in document.query_selector_all(_SAID_IN)[:_MAX_SCRIPTS]:
+        yield from _dates_of_json(script.text or "")
+    node = document.query_selector("time[datetime]")
+    if node is not None:
+        yield node.getattr("datetime") or ""
+
+
+def _dates_of_json(text: str) -> Iterator[str]:
+    """`datePublished`, wherever it stands in an object of JSON-LD."""
+    try:
+        waiting = [json.loads(text)]
+    except (ValueError, RecursionError):
+        return
+    for _ in range(_MAX_NODES):
+        if not waiting:
+            return
+        one = waiting.pop(0)
+        if isinstance(one, dict):
+            if isinstance(date := one.get("datePublished"), str):
+                yield date
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one[:_MAX_NODES]

@@ -1,0 +1,189 @@
+"""Crawls whose results say what pages say of themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.http import Response
+
+from site_spider.errors import ConfigError
+from site_spider.results.document import PAGE_FIELDS
+from site_spider.spiders.page_text import PageTexts
+from tests.in_process.engine import ANSWERS, Crawled, crawl, page, settings_for
+
+HOST = "http://a.test"
+WORDS = "The harbour of the town lies behind a long wall, and ships come in every morning with fish. "
+
+
+@pytest.fixture(autouse=True)
+def _site() -> Any:
+    ANSWERS.clear()
+    yield
+    ANSWERS.clear()
+
+
+def serve(path: str, body: str | bytes, **headers: str) -> None:
+    def answer(request: Request) -> Response:
+        fields = {"Content-Type": "text/html; charset=utf-8"}
+        fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+        return Response(request.url, headers=fields, body=body.encode() if isinstance(body, str) else body)
+
+    ANSWERS[path] = answer
+
+
+def run(folder: Path, *seeds: dict[str, Any], **settings: Any) -> Crawled:
+    """With a real child process."""
+    return crawl(folder, seeds, run=asyncio.run, **{"SITE_TEXT": "plain", **settings})
+
+
+def seed(path: str, **meta: Any) -> dict[str, Any]:
+    return {"url": HOST + path, "meta": {"task_id": "t", **meta}}
+
+
+def by_path(crawled: Crawled) -> dict[str, dict[str, Any]]:
+    assert crawled.lag == 0
+    return {document["url"].removeprefix(HOST): document for document in crawled.documents.values()}
+
+
+def test_a_page_has_its_text_and_a_failure_has_none(tmp_path: Path) -> None:
+    serve(
+        "/a", f"<html><title> Har\nbour </title><nav>Menu</nav><p>{WORDS}<a href=/404>x</a><a href=/404>y</a>"
+    )
+    ANSWERS["/404"] = lambda request: page(request, WORDS, status=404)
+    found = by_path(run(tmp_path, seed("/a")))
+    one = found["/a"]
+    assert (one["title"], one["language"], one["links_out"], one["page_notes"]) == ("Har bour", "en", 1, None)
+    assert WORDS.strip() in one["text"]
+    assert {name: found["/404"][name] for name in PAGE_FIELDS} == dict.fromkeys(PAGE_FIELDS)
+
+
+def test_off_a_document_has_none_of_the_fields(tmp_path: Path) -> None:
+    serve("/a", "<title>x</title>")
+    found = by_path(crawl(tmp_path, [seed("/a")]))
+    assert found["/a"].keys().isdisjoint(PAGE_FIELDS)
+
+
+def test_spilled_links_and_seeds_of_other_tiers_have_their_text(tmp_path: Path) -> None:
+    serve("/a", "<a href=/b>b</a>")
+    serve("/b", f"<title>b</title>{WORDS}")
+    settings = {"SITE_LINKS_TO": "kafka", "SITE_SEED_TOPICS": "urgent:8,seeds:4"}
+    found = by_path(run(tmp_path, seed("/a"), **settings))
+    assert found["/b"]["title"] == "b"
+
+
+HOSTILE = {
+    "nested": b"<div>" * 200_000 + b"x",
+    "attributes": b"<title>x</title><p " + b" ".join(b"a%d=1" % n for n in range(100_000)) + b">x",
+    "nuls": b"<title>a\0b</title><p>\0\0x" + b"\0" * 1_000,
+    "broken": b"<title>\xff\xfe\xed\xa0\x80</title><p>\xc3(",
+    "title": b"<title>" + b"t" * 3_000_000,
+    "dates": b'<time datetime="9999-12-31T23:59:59-14:00">x</time><script type="application/ld+json">'
+    + b"[" * 100_000
+    + b"</script>",
+    "canonical": b"<link rel=canonical href='http://[::1'><base href='//'>x",
+}
+
+
+def test_pages_that_are_made_to_be_slow_or_odd_have_a_result(tmp_path: Path) -> None:
+    for name, body in HOSTILE.items():
+        serve(f"/{name}", body, X_Robots_Tag="noarchive")
+    serve("/good", f"<title>good</title>{WORDS}")
+    found = by_path(run(tmp_path, *(seed(f"/{name}") for name in (*HOSTILE, "good"))))
+    assert found.keys() == {f"/{name}" for name in (*HOSTILE, "good")}
+    assert {document["description"] for document in found.values()} == {None}
+    assert "more than 2 s of CPU" in found["/attributes"]["page_notes"]
+    assert found["/attributes"]["text"] is None
+    assert {found[f"/{name}"]["robots_meta"] for name in HOSTILE} == {"noarchive"}
+    assert "\0" not in found["/nuls"]["text"]
+    assert len(found["/title"]["title"]) == 1_000
+    assert found["/good"]["title"] == "good"
+
+
+@pytest.mark.parametrize("text", ["off", "plain"])
+def test_a_noindex_page_keeps_no_body(tmp_path: Path, text: str) -> None:
+    serve("/meta", f"<meta name=Robots content='NoIndex'>{WORDS}<a href=/next>")
+    serve("/header", WORDS, X_Robots_Tag="none")
+    serve("/other", WORDS, X_Robots_Tag="googlebot: noindex")
+    serve("/slow", b"<meta name=robots content=noindex>" + HOSTILE["attributes"])
+    seeds = (seed(path) for path in ("/meta", "/header", "/other", "/slow"))
+    found = by_path(run(tmp_path, *seeds, SITE_TEXT=text, SITE_NOINDEX="drop_body"))
+    assert {path for path, document in found.items() if document["body"] is None} == {
+        "/meta",
+        "/header",
+        "/slow",
+    }
+    assert found["/meta"]["text"] is None
+    assert found["/meta"]["robots_meta"] == "noindex"
+    assert "/next" in found
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_nofollow_in_the_header_is_obeyed(tmp_path: Path, follows: bool) -> None:
+    serve("/a", "<a href=/b>b</a>", X_Robots_Tag="noarchive, nofollow")
+    serve("/c", "<a href=/d>d</a>", X_Robots_Tag="otherbot: nofollow")
+    found = by_path(crawl(tmp_path, [seed("/a"), seed("/c")], SITE_FOLLOW_NOFOLLOW=follows))
+    assert found.keys() == {"/a", "/c", "/d"} | ({"/b"} if follows else set())
+
+
+def test_the_second_page_with_a_text_is_a_duplicate(tmp_path: Path) -> None:
+    serve("/a", f"<p>{WORDS}<a href=/b>next</a>")
+    serve("/b", f"<div>{WORDS}  <a href=/c>next</a></div>")
+    found = by_path(run(tmp_path, seed("/a")))
+    assert found["/b"]["duplicate_of"] == found["/a"]["url_id"]
+    assert found["/a"]["duplicate_of"] is None
+    assert "/c" in found
+
+
+CANONICAL = f"<link rel=canonical href=/a>{WORDS}"
+
+
+def test_links_with_the_text_of_their_canonical_page_are_one_document(tmp_path: Path) -> None:
+    serve("/a", f"{CANONICAL}<a href=/b></a><a href=/c></a><a href=/lie></a>")
+    serve("/b", CANONICAL)
+    serve("/c", WORDS, Link='</x>; rel=next, <http://a.test/a>; rel="canonical"')
+    serve("/lie", "<link rel=canonical href=/a>Something else")
+    for _ in range(2):
+        crawled = run(tmp_path / "one", seed("/a"), SITE_CANONICAL="merge", CONCURRENT_REQUESTS=1)
+        found = by_path(crawled)
+        assert found.keys() == {"/a", "/lie"}
+        assert sorted(found["/a"]["additional_urls"]) == [f"{HOST}/b", f"{HOST}/c"]
+        assert (found["/a"]["depth"], found["/a"]["status"]) == (0, 200)
+        assert found["/lie"]["page_notes"] == "canonical not merged: its text is another"
+
+
+def test_seeds_loops_and_what_is_not_there_stay_documents_of_their_own(tmp_path: Path) -> None:
+    serve("/a", CANONICAL + "<a href=/x></a><a href=/gone></a><a href=/far></a>")
+    serve("/b", CANONICAL)
+    serve("/x", f"<link rel=canonical href=/y>x {WORDS}<a href=/y></a>")
+    serve("/y", f"<link rel=canonical href=/x>x {WORDS}")
+    serve("/gone", f"<link rel=canonical href=/404>{WORDS}")
+    serve("/far", f"<link rel=canonical href=http://other.test/>{WORDS}")
+    seeds = (seed("/a"), seed("/b"))
+    found = by_path(run(tmp_path, *seeds, SITE_CANONICAL="merge", CONCURRENT_REQUESTS=1))
+    assert found.keys() == {"/a", "/b", "/x", "/y", "/gone", "/far"}
+    notes = {path: document["page_notes"] for path, document in found.items()}
+    assert notes["/b"] in (
+        "canonical not merged: this page is a seed's",
+        "canonical not merged: it was not fetched well here before this page",
+    )
+    assert notes["/y"] == "canonical not merged: the two name each other"
+    assert "not fetched well" in notes["/gone"]
+    assert "outside of the link scope" in notes["/far"]
+
+
+def test_a_link_that_was_spilled_is_merged_and_its_seed_is_complete(tmp_path: Path) -> None:
+    serve("/a", f"{CANONICAL}<a href=/b></a>")
+    serve("/b", CANONICAL)
+    crawled = run(tmp_path, seed("/a"), SITE_CANONICAL="merge", SITE_LINKS_TO="kafka")
+    assert by_path(crawled).keys() == {"/a"}
+    assert crawled.dead_letters == []
+
+
+def test_merging_without_texts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="SITE_TEXT"):
+        PageTexts.read(settings_for(tmp_path, SITE_CANONICAL="merge"))
+    assert PageTexts.read(settings_for(tmp_path)) is None
