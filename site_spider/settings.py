@@ -207,6 +207,7 @@ SITE_FRONTIER_SOCKET = True  # lets `scrapy frontier` of the same user ask what 
 SITE_METRICS_ADDRESS = ""  # host:port of process 1; process N of crawl_spider.sh has port + N - 1. Empty: off
 SITE_MEMORY_SOFT_BYTES = 0  # of resident memory, above which no seeds are polled; 0: no limit
 SITE_STOP_GRACE_SECONDS = 30  # how long a graceful stop may take
+SITE_IDLE_CLOSE_SECONDS = 0  # without a seed, after which a process ends with 0; 0: never
 SITE_REVOKE_GRACE_SECONDS = 3  # for downloads of revoked partitions; the rest is repeated
 SITE_STARTUP_WAIT_SECONDS = 30  # for each server that does not answer at the start
 

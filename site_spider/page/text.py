@@ -42,15 +42,13 @@ def read_html(text: str, url: str, *, main_only: bool) -> dict[str, Any]:
     page = (extract_plain_text(tree, main_content=True, list_bullets=False) or "") if main_only else ""
     if not page.strip():
         page = extract_plain_text(tree, list_bullets=False) or ""
-    root = document.query_selector("html")
-    hrefs = {node.getattr("href") or "" for node in document.query_selector_all("a[href]")}
     return {
         "title": _cut(tree.title or "", _MAX_TITLE_CHARS),
-        **_of_text(page, root.getattr("lang") if root is not None else None),
+        **_of_text(page, _declared_language(document)),
         "canonical": _canonical(document, url),
         "meta_description": _meta_description(document),
         "published_at": _published(document),
-        "links_out": len(hrefs),
+        "links_out": len({node.getattr("href") for node in document.query_selector_all("a[href]")}),
     }
 
 
@@ -65,6 +63,11 @@ def _of_text(text: str, declared: str | None) -> dict[str, Any]:
         "text_hash": text_hash(text),
         "notes": notes,
     }
+
+
+def _declared_language(document: DocumentNode) -> str | None:
+    root = document.query_selector("html")
+    return None if root is None else root.getattr("lang")
 
 
 def _language(text: str, declared: str | None) -> str | None:

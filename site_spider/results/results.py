@@ -323,8 +323,7 @@ def describe_job(result: Result, job: Job) -> None:
     result.depth = job.depth
     result.method = job.method
     seed = job.root.seed
-    result.task_id = seed.task_id
-    result.meta = seed.extra
+    result.task_id, result.meta = seed.task_id, seed.extra
     if job.parent is None:
         result.parent_url_id = seed.parent_url_id
         result.seed_url_id = seed.seed_url_id

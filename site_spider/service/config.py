@@ -52,6 +52,7 @@ class ServiceSettings:
     memory_soft_bytes: int  # 0: no limit
     startup_wait_seconds: float
     stop_grace_seconds: float
+    idle_close_seconds: float  # 0: never
     revoke_grace_seconds: float
     callback_timeout_seconds: float
     exactly_once: bool
@@ -88,6 +89,7 @@ class ServiceSettings:
             memory_soft_bytes=options.integer(settings, "SITE_MEMORY_SOFT_BYTES"),
             startup_wait_seconds=options.seconds(settings, "SITE_STARTUP_WAIT_SECONDS"),
             stop_grace_seconds=options.seconds(settings, "SITE_STOP_GRACE_SECONDS"),
+            idle_close_seconds=options.seconds(settings, "SITE_IDLE_CLOSE_SECONDS"),
             revoke_grace_seconds=options.seconds(settings, "SITE_REVOKE_GRACE_SECONDS"),
             callback_timeout_seconds=options.seconds(
                 settings, "SITE_CALLBACK_TIMEOUT_SECONDS", minimum=0.001

@@ -45,6 +45,7 @@ from site_spider.results.results import Results, Sinks
 from site_spider.secrets import Redaction, secrets_of
 from site_spider.service import exit_code
 from site_spider.service.config import KAFKA, STATS_TO, ServiceSettings, guard_of
+from site_spider.service.stop import IdleClose
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
 from site_spider.tasks import webhook
@@ -110,11 +111,16 @@ class Ending:
             logger.error("The crawl cannot go on: %s", error)
         if self._closing is None:
             self._set_exit_code(code)
-            self._closing = self.background.start(self._close(), "closing")
+        self.close("failed")
 
-    async def _close(self) -> None:
+    def close(self, reason: str) -> None:
+        """Close the crawl in order; what goes wrong then ends the process."""
+        if self._closing is None:
+            self._closing = self.background.start(self._close(reason), "closing")
+
+    async def _close(self, reason: str) -> None:
         try:
-            await self._crawler.engine.close_spider_async(reason="failed")
+            await self._crawler.engine.close_spider_async(reason=reason)
         except Exception:
             logger.exception("The crawl could not be closed in order")
             self._leave_at_once()
@@ -219,6 +225,18 @@ class Parts:
     tasks: Tasks
     ends: TaskEnds
     mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
+
+
+def build_idle(parts: Parts) -> IdleClose:
+    """What looks whether there is anything to do. An outage, a full memory or a full sink is no rest."""
+    ledger, tells = parts.completion.ledger, parts.ends.is_counting
+
+    def is_busy() -> bool:
+        waits = ledger.in_flight or len(parts.room) or parts.intake.is_away or tells()
+        return bool(waits) or not parts.back_pressure.may_poll()
+
+    counts = lambda: tuple(ledger.outcomes.values())  # noqa: E731
+    return IdleClose(parts.config.idle_close_seconds, counts, is_busy, lambda: bool(ledger.partitions()))
 
 
 @dataclass(frozen=True, slots=True)

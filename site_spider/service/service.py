@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -37,8 +38,8 @@ from site_spider.service.check import check_rights
 from site_spider.service.config import ServiceSettings
 from site_spider.service.log_lines import is_first_process, processes_of
 from site_spider.service.metrics import ProcessMetrics
-from site_spider.service.parts import Ending, Parts, Stores
-from site_spider.service.stop import Stop, Watchdog
+from site_spider.service.parts import Ending, Parts, Stores, build_idle
+from site_spider.service.stop import IDLE, IdleClose, Stop, Watchdog, tell_supervisor
 from site_spider.service.wiring import build
 from site_spider.sources.library import SourceFolder
 from site_spider.text import up_to
@@ -293,6 +294,7 @@ class SeedService:
         parts.ends.start()
         parts.intake.start()
         looks = (
+            partial(self._close_if_idle, build_idle(parts)),
             parts.seeds.look,
             parts.bodies.look,
             parts.back_pressure.look,
@@ -309,6 +311,17 @@ class SeedService:
         self._ticker = background.start(ticking, "ticker")
         self._following = background.start(self._sources.follow(), "sources")
         self._metrics.show(parts)
+
+    def _close_if_idle(self, idle: IdleClose) -> None:
+        stop, seconds = self._stop, self.parts.config.idle_close_seconds
+        assert stop is not None
+        if stop.has_begun or not idle.is_over(asyncio.get_running_loop().time()):
+            return
+        logger.info("No seed for SITE_IDLE_CLOSE_SECONDS=%g: the crawl ends", seconds)
+        stop.begin()
+        if stop.owns_process:
+            tell_supervisor(IDLE)
+        self._ending.close("idle")
 
     # --- closing: the engine calls _drain, the scheduler _close, and the signal _spider_closed ------
 

@@ -9,6 +9,7 @@ was not committed is repeated.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -16,7 +17,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from scrapy.crawler import CrawlerProcessBase
 
@@ -110,6 +111,49 @@ class Stop:
             logging.shutdown()
         finally:
             os._exit(code)
+
+
+# --- idle ------------------------------------------------------------------------------------------------
+# Ends a process that has had no seed for so long.
+
+
+TELLS: Final = "CRAWL_SPIDER_TELLS"  # a file descriptor, by which the supervisor hears why a process ends
+IDLE: Final = b"idle"
+_JOIN_SECONDS = 60.0  # more without a partition: the group may not have handed out any yet
+
+
+class IdleClose:
+    """Looks whether there is anything to do. On the event loop's thread only."""
+
+    def __init__(
+        self,
+        limit_seconds: float,
+        counts: Callable[[], tuple[object, ...]],
+        is_busy: Callable[[], bool],
+        has_partitions: Callable[[], bool],
+    ) -> None:
+        self._limit_seconds = limit_seconds  # 0: for ever
+        self._counts = counts  # differ when a seed has come or ended
+        self._is_busy = is_busy
+        self._has_partitions = has_partitions
+        self._before: tuple[object, ...] = ()
+        self._since = 0.0
+
+    def is_over(self, now: float) -> bool:
+        """Whether nothing was to be done for the whole time; `now` in seconds of any clock."""
+        if not self._limit_seconds:
+            return False
+        counts = self._counts()
+        if self._is_busy() or counts != self._before:
+            self._before, self._since = counts, now
+        spare_seconds = 0.0 if self._has_partitions() else _JOIN_SECONDS
+        return now - self._since >= self._limit_seconds + spare_seconds
+
+
+def tell_supervisor(said: bytes) -> None:
+    """Where one has started this process."""
+    with contextlib.suppress(OSError, ValueError):
+        os.write(int(os.environ.get(TELLS, "")), said)
 
 
 # --- watchdog --------------------------------------------------------------------------------------------

@@ -86,6 +86,7 @@ class _Slot:
     starts: int = 0
     failures: int = 0
     is_leaving: bool = False
+    tells: int | None = None  # the end of a pipe by which the process says why it ends
     endings: Counter[int] = field(default_factory=Counter)  # how often one was started again, by exit code
 
 
@@ -162,17 +163,22 @@ class Supervisor:
         slot.began, slot.begins_at, slot.is_leaving = time.monotonic(), None, False
         slot.starts += 1
         command = self._plan.crawler if slot.number else self._plan.watcher
+        slot.tells, its_end = os.pipe()
+        os.set_blocking(slot.tells, False)
         try:
             slot.process = subprocess.Popen(  # noqa: S603 - what it was told to run
                 command,
                 stdin=subprocess.DEVNULL,
-                env=self._environment(slot),
+                env=self._environment(slot) | {"CRAWL_SPIDER_TELLS": str(its_end)},
+                pass_fds=(its_end,),
                 start_new_session=True,
                 preexec_fn=self._prepare_child,  # noqa: PLW1509 - there is one thread
             )
         except (OSError, subprocess.SubprocessError) as error:
             self._say(f"{command[0]} cannot be started: {error}")
             self._ended(slot, FAILED)
+        finally:
+            os.close(its_end)
 
     def _environment(self, slot: _Slot) -> dict[str, str]:
         own = {
@@ -231,6 +237,7 @@ class Supervisor:
 
     def _ended(self, slot: _Slot, code: int) -> None:
         slot.process = None
+        is_idle = code == 0 and _told(slot) == b"idle"
         if self._is_stopping:
             # found to be done while a crawler was still finding out that it cannot work
             if slot.number and self._exit_code == 0 and code in (CONFIG, USAGE):
@@ -241,6 +248,9 @@ class Supervisor:
             self._start(slot)
         elif slot.number == 0:
             self._watcher_ended(slot, code)
+        elif is_idle:
+            self._has_worked = True
+            self._say(f"process {slot.number} has ended: there was no seed for SITE_IDLE_CLOSE_SECONDS")
         else:
             self._crawler_ended(slot, code)
 
@@ -287,6 +297,19 @@ class Supervisor:
 
     def _say(self, message: str) -> None:
         print(f"{self._plan.name}: {message}", file=sys.stderr, flush=True)
+
+
+def _told(slot: _Slot) -> bytes:
+    """What a process that has ended has said."""
+    tells, slot.tells = slot.tells, None
+    if tells is None:
+        return b""
+    try:
+        return os.read(tells, 64)
+    except BlockingIOError:  # a process that it had started lives on
+        return b""
+    finally:
+        os.close(tells)
 
 
 def _ending(code: int) -> str:

@@ -61,12 +61,9 @@ class StoredPages:
 
     async def of(self, url_id: str) -> Known | None:
         """The facts; None when the store does not answer in time."""
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._away_until:
+        if (loop := asyncio.get_running_loop()).time() < self._away_until:
             return None
-        answer = self._asked.get(url_id)
-        if answer is None:
-            answer = self._asked[url_id] = loop.create_future()
+        answer = self._asked.setdefault(url_id, loop.create_future())
         if not self._is_asking:
             self._is_asking = True
             self._start(self._ask(), "look-up of stored pages")

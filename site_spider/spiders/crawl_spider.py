@@ -511,9 +511,7 @@ class SeedSpider(Spider):
         depth, rules = response.meta.get("depth", 0), rules_of(self.crawler, job)
         if depth and is_file_below(listed_in(response.request, job)):
             depth -= 1  # what it names is as deep as itself
-        if not 200 <= response.status < 300:
-            return False
-        if not self.follow_nofollow and forbids_following(response):
+        if not 200 <= response.status < 300 or (not self.follow_nofollow and forbids_following(response)):
             return False
         if rules is not None and rules.depth is not None:
             if depth >= rules.depth:

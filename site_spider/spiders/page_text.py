@@ -32,15 +32,16 @@ _OF_CANONICAL = (
     "url_id", "url", "final_url", "host", "registered_domain", "method", "task_id", "depth", "parent_url_id",
     "seed_url_id", "meta", "canonical", "duplicate_of",
 )  # fmt: skip
+_READ = (
+    "title", "text", "language", "text_hash", "meta_description", "published_at", "links_out", "canonical",
+)  # fmt: skip
 _ROBOTS = "X-Robots-Tag"
 _identity = attrgetter(*_OF_CANONICAL)
 
 
 def forbids_following(response: Response) -> bool:
     """Whether the header X-Robots-Tag says so."""
-    return "X-Robots-Tag" in response.headers and forbids(
-        directives(_header(response, "X-Robots-Tag")), "nofollow"
-    )
+    return _ROBOTS in response.headers and forbids(directives(_header(response, _ROBOTS)), "nofollow")
 
 
 def _header(response: Response, name: str) -> list[str]:
@@ -55,6 +56,13 @@ class _KnownPage(NamedTuple):
     robots: str | None
     canonical: str | None
     urls: list[str]  # of the pages merged into it
+
+    def with_page(self, result: Result) -> Result:
+        """Its document with the content of a page that names it as the canonical one."""
+        if result.url and result.url not in self.urls and len(self.urls) < _MOST_URLS:
+            self.urls.append(result.url)
+        identity = dict(zip(_OF_CANONICAL, self.identity, strict=True))
+        return replace(result, **identity, additional_urls=list(self.urls))
 
 
 class PageTexts:
@@ -86,24 +94,12 @@ class PageTexts:
     ) -> None:
         """Fill in what the page says of itself; `scope` is within what it is compared with others."""
         fields, notes = await self._read(response, extractor)
-        robots = list(
-            dict.fromkeys(directives(_header(response, "X-Robots-Tag")) + (fields.get("robots") or []))
-        )
-        result.robots_meta = ", ".join(robots)[:_LONGEST] or None
-        result.title, result.text = fields.get("title"), fields.get("text")
-        result.language, result.text_hash = fields.get("language"), fields.get("text_hash")
-        result.meta_description = fields.get("meta_description")
-        result.published_at, result.links_out = fields.get("published_at"), fields.get("links_out")
-        result.canonical = fields.get("canonical") or canonical_of_header(
-            _header(response, "Link"), response.url
-        )
-        if result.text_hash is not None:
-            key = (scope, result.host, result.text_hash)
-            first = self._first.get(key)
-            if first is None:
-                self._first[key] = result.url_id
-            elif first != result.url_id:
-                result.duplicate_of = first
+        robots = [*directives(_header(response, _ROBOTS)), *(fields.get("robots") or [])]
+        result.robots_meta = ", ".join(dict.fromkeys(robots))[:_LONGEST] or None
+        for name in _READ:
+            setattr(result, name, fields.get(name))
+        result.canonical = result.canonical or canonical_of_header(_header(response, "Link"), response.url)
+        result.duplicate_of = self._first_with(result, scope)
         if self._drops_noindex and (forbids(robots, "noindex") or fields.get("robots", []) is None):
             notes += _without_body(result)
         result.page_notes = "; ".join(notes)[:_LONGEST] or None
@@ -132,13 +128,10 @@ class PageTexts:
         if not is_well or not (is_html(response.body, kind) or media_type(kind) == "text/plain"):
             return {}, []
         assert extractor is not None
-        page = PageBody(response.url, response.body, kind)
-        notes = []
+        page, notes = PageBody(response.url, response.body, kind), []
         if len(response.body) > MAX_TEXT_BYTES and self._mode != "robots":
             notes.append(f"text: of the first {MAX_TEXT_BYTES} of {len(response.body)} bytes")
-        for mode in dict.fromkeys(
-            (self._mode, "robots")
-        ):  # which takes linear time, so no page can be too slow
+        for mode in dict.fromkeys((self._mode, "robots")):  # in linear time, so no page can be too slow
             try:
                 fields = await extractor.read(page, mode)
             except NotExtracted as error:
@@ -155,12 +148,7 @@ class PageTexts:
         Only a link is merged, and only when nothing of it is lost: its text is that of the canonical page,
         which was fetched well here before. A seed has a document under its own `url_id` always.
         """
-        if (
-            not self._merges
-            or result.method != "GET"
-            or result.status is None
-            or not 200 <= result.status < 300
-        ):
+        if not self._merges or result.method != "GET" or not 200 <= (result.status or 0) < 300:
             return None
         own = {id_of_page(url, job.page_scope) for url in (result.url, result.final_url) if url}
         named = result.canonical and id_of_page(result.canonical, job.page_scope)
@@ -170,10 +158,7 @@ class PageTexts:
         if points_to and not reason and is_page_of_seed(job):
             reason = "this page is a seed's"
         if known is not None and not reason:
-            if result.url and result.url not in known.urls and len(known.urls) < _MOST_URLS:
-                known.urls.append(result.url)
-            identity = dict(zip(_OF_CANONICAL, known.identity, strict=True))
-            return replace(result, **identity, additional_urls=list(known.urls))
+            return known.with_page(result)
         self._remember(result, own, points_to)
         if reason:
             note = f"canonical not merged: {reason}"

@@ -139,8 +139,7 @@ def _of_exchange(
         common["WARC-IP-Address"] = exchange.address
     payload = digest(exchange.body)
     before = earlier(url, payload) if exchange.body and not exchange.is_cut else None
-    digests = {} if exchange.is_same else {"WARC-Payload-Digest": payload}
-    response = _response(exchange, {**common, **digests}, before, new_id)
+    response = _response(exchange, {**common, "WARC-Payload-Digest": payload}, before, new_id)
     asked = {**common, "WARC-Concurrent-To": response.headers["WARC-Record-ID"]}
     asked["Content-Type"] = "application/http;msgtype=request"
     asked["WARC-Payload-Digest"] = digest(exchange.request.partition(b"\r\n\r\n")[2])
@@ -154,8 +153,9 @@ def _response(
     headers |= {"WARC-Truncated": "disconnect"} if exchange.is_cut else {}
     headers |= {"Site-Head": "rebuilt"} if exchange.is_rebuilt else {}
     head = _CHUNKED.sub(b"X-Orig-Transfer-Encoding", exchange.head)
-    if exchange.is_same:  # which is about the last answer that had a body
-        return _made("revisit", {**headers, "WARC-Profile": NOT_MODIFIED}, (head,), new_id)
+    if exchange.is_same:  # which is about the last answer that had a body, so it has no payload
+        about = {name: said for name, said in headers.items() if name != "WARC-Payload-Digest"}
+        return _made("revisit", {**about, "WARC-Profile": NOT_MODIFIED}, (head,), new_id)
     if before is None:
         return _made("response", headers, (head, exchange.body), new_id)
     headers |= {"WARC-Profile": PROFILE, "WARC-Refers-To": before.record_id}

@@ -1,0 +1,137 @@
+"""Processes that end when there has been no seed for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.crawler import Crawler
+from scrapy.settings import Settings
+
+from site_spider.errors import ConfigError
+from site_spider.service import config as parts
+from site_spider.service import supervisor
+from site_spider.service.config import ServiceSettings
+from site_spider.service.stop import IdleClose
+from tests.in_process.engine import crawl, produce, settings_for
+
+SEED = {"url": "http://a.test/", "meta": {"NotExtract": True}}
+
+
+def made(
+    busy: Callable[[], bool] = lambda: False, *, limit: float = 10, partitions: bool = True
+) -> tuple[IdleClose, list[int]]:
+    counts = [0]
+    return IdleClose(limit, lambda: (counts[0],), busy, lambda: partitions), counts
+
+
+def test_nothing_to_do_for_the_whole_time_is_over() -> None:
+    idle, counts = made()
+    assert [idle.is_over(now) for now in (100, 109.9, 110)] == [False, False, True]
+    counts[0] += 1  # a seed came and ended between two looks
+    assert [idle.is_over(now) for now in (111, 120.9, 121)] == [False, False, True]
+
+
+def test_what_is_under_way_is_not_idle_and_0_is_for_ever() -> None:
+    busy = [True]
+    idle, _ = made(lambda: busy[0])
+    assert not idle.is_over(0)
+    assert not idle.is_over(1_000)
+    busy[0] = False
+    assert [idle.is_over(now) for now in (1_001, 1_009.9, 1_010)] == [False, False, True]
+    assert not made(limit=0)[0].is_over(1e9)
+
+
+def test_a_process_without_a_partition_waits_for_the_group_first() -> None:
+    idle, _ = made(partitions=False)
+    assert [idle.is_over(now) for now in (1, 11, 70, 71.1)] == [False, False, False, True]
+
+
+def test_a_crawl_ends_by_itself_when_its_seeds_are_done(tmp_path: Path) -> None:
+    found = crawl(tmp_path, [SEED] * 3, until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=2)
+    assert (found.exit_code, found.lag, found.seeds["completed"]) == (0, 0, 3)
+    assert found.stats["finish_reason"] == "idle"
+
+
+@pytest.mark.parametrize("wait_seconds", [1.7, 1.9, 2.0, 2.1, 2.3])
+def test_a_seed_that_comes_as_it_closes_is_crawled_or_stays(tmp_path: Path, wait_seconds: float) -> None:
+    settings = settings_for(tmp_path, SITE_IDLE_CLOSE_SECONDS=2)
+    log = parts.seed_log(settings)
+    opened: list[float] = []
+
+    def produce_late(_crawler: Crawler) -> bool:
+        now = asyncio.get_running_loop().time()
+        opened.append(now)
+        if now - opened[0] >= wait_seconds:
+            opened[0] = inf
+            produce(log, "seeds", [SEED])
+        return False
+
+    found = crawl(tmp_path, [], until=produce_late, SITE_IDLE_CLOSE_SECONDS=2)
+    log.close()
+    assert found.exit_code == 0
+    assert found.lag + len(found.documents) == 1
+    assert found.seeds.get("in_flight", 0) == 0
+
+
+def test_a_wrong_setting_is_named(tmp_path: Path) -> None:
+    for wrong in ("soon", -1):
+        with pytest.raises(ConfigError, match="SITE_IDLE_CLOSE_SECONDS"):
+            ServiceSettings.read(settings_for(tmp_path, SITE_IDLE_CLOSE_SECONDS=wrong))
+
+
+def supervise(
+    *program: str, processes: int = 1, options: tuple[str, ...] = (), **more: Any
+) -> subprocess.CompletedProcess[str]:
+    words = [f"--program={word}" for word in program]
+    return subprocess.run(
+        [sys.executable, supervisor.__file__, *words, f"--processes={processes}", "--", *options],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        **more,
+    )
+
+
+def test_the_supervisor_does_not_start_it_again(tmp_path: Path) -> None:
+    """But one that ends without a reason, or says so and fails."""
+    program = f"""
+import os, pathlib
+path = pathlib.Path({str(tmp_path)!r}) / os.environ["CRAWL_SPIDER_SLOT"]
+with path.open("a") as file:
+    file.write("x")
+starts = path.stat().st_size
+if starts == 2:
+    os.write(int(os.environ["CRAWL_SPIDER_TELLS"]), b"idle")
+    raise SystemExit(1)
+if starts == 3:
+    os.write(int(os.environ["CRAWL_SPIDER_TELLS"]), b"idle")
+"""
+    done = supervise(sys.executable, "-c", program, processes=2)
+    assert done.returncode == 0, done.stderr
+    assert [(tmp_path / slot).read_text() for slot in "12"] == ["xxx", "xxx"]
+    assert done.stderr.count("there was no seed for SITE_IDLE_CLOSE_SECONDS") == 2
+
+
+def test_a_real_process_crawls_what_is_there_and_is_done(tmp_path: Path) -> None:
+    settings: Settings = settings_for(tmp_path)
+    log = parts.seed_log(settings)
+    produce(log, "seeds", [{"url": "http://127.0.0.1:9/", "meta": {"url_id": "1"}}])
+    log.close()
+    own = {"SITE_DATA_DIR": str(tmp_path), "SITE_KAFKA_BROKERS": "", "SITE_IDLE_CLOSE_SECONDS": "1"}
+    more = {"RETRY_TIMES": "0", "SITE_SINKS": "local", "SITE_ALLOW_PRIVATE_HOSTS": "true"}
+    done = supervise(sys.executable, "-m", "scrapy", env={**os.environ, **own, **more})
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "No seed for SITE_IDLE_CLOSE_SECONDS=1" in done.stderr
+    reader = parts.reader(settings)
+    assert "ConnectionRefused" in json.dumps(reader.get("1"))
+    reader.close()
