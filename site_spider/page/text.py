@@ -29,27 +29,29 @@ _PRIMARY = re.compile(r"\s*([a-zA-Z]{2,3})(?=[-_\s]|$)")
 _SAID_IN = 'script[type="application/ld+json"]'
 
 
-def read_text(text: str) -> dict[str, Any]:
-    """Of a page without mark-up."""
-    return _of_text(text, None)
+def read_page(text: str, url: str | None, *, main_only: bool = False) -> dict[str, Any]:
+    """Fields of a result, and notes; `url` is None for a page without mark-up."""
+    return _of_text(text, None) if url is None else _read_html(text, url, main_only=main_only)
 
 
-def read_html(text: str, url: str, *, main_only: bool) -> dict[str, Any]:
-    """Fields of a result; `main_only` leaves out navigation and the like, where it can tell."""
+def _read_html(text: str, url: str, *, main_only: bool) -> dict[str, Any]:
     tree = HTMLTree.parse(text)
     document = tree.document
     assert document is not None  # of a tree that was parsed
-    page = (extract_plain_text(tree, main_content=True, list_bullets=False) or "") if main_only else ""
-    if not page.strip():
-        page = extract_plain_text(tree, list_bullets=False) or ""
     return {
         "title": _cut(tree.title or "", _MAX_TITLE_CHARS),
-        **_of_text(page, _declared_language(document)),
+        **_of_text(_plain(tree, main_only=main_only), _declared_language(document)),
         "canonical": _canonical(document, url),
         "meta_description": _meta_description(document),
         "published_at": _published(document),
         "links_out": len({node.getattr("href") for node in document.query_selector_all("a[href]")}),
     }
+
+
+def _plain(tree: HTMLTree, *, main_only: bool) -> str:
+    """Its text, without navigation and the like where that can be told."""
+    main = extract_plain_text(tree, main_content=True, list_bullets=False) if main_only else ""
+    return main if main and not main.isspace() else extract_plain_text(tree, list_bullets=False) or ""
 
 
 def _of_text(text: str, declared: str | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
@@ -185,6 +186,8 @@ class Extractor:
             "url": page.url,
             "content_type": page.content_type,
         }
+        size = len(page.body)
+        head["notes"] = [f"text: of the first {len(body)} of {size} bytes"] if size > len(body) else []
         answer = await self._in_turn("its text could not be read", lambda process: process.ask(head, body))
         if "failed" in answer:
             raise NotExtracted(answer["failed"])
@@ -266,18 +269,23 @@ def _read(head: dict[str, Any], body: bytes) -> dict[str, Any]:
     """The fields of a result that a page's text is read for, with `robots`: its own directives."""
     try:
         text, _ = _decoded(body, head["content_type"])
-        if not is_html(body, head["content_type"]):
-            return {} if head["read"] == "robots" else {"robots": [], **_texts().read_text(text)}
-        said = [tag[1].get("content", "") for tag in tags(text) if tag is not None and _is_for_robots(*tag)]
-        robots = directives(map(unescape, said[:_MAX_METAS]))
-        if head["read"] == "robots":
-            return {"robots": robots}
-        fields: dict[str, Any] = _texts().read_html(text, head["url"], main_only=head["read"] == "main")
+        is_page = is_html(body, head["content_type"])
+        answer: dict[str, Any] = {"robots": _robots(text) if is_page else []}
+        if head["read"] != "robots":
+            answer |= _texts().read_page(
+                text, head["url"] if is_page else None, main_only=head["read"] == "main"
+            )
+            answer["notes"] += head["notes"]
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - a page ends nothing but itself
         return {"failed": f"its text could not be read: {type(error).__name__}: {str(error)[:200]!a}"}
-    return {"robots": robots, **fields}
+    return answer
+
+
+def _robots(text: str) -> list[str]:
+    said = (tag[1].get("content", "") for tag in tags(text) if tag is not None and _is_for_robots(*tag))
+    return directives(map(unescape, islice(said, _MAX_METAS)))
 
 
 def _is_for_robots(name: str, attributes: Mapping[str, str]) -> bool:

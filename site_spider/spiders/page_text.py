@@ -7,6 +7,7 @@ A page is read by the process that extracts (sources/extractor.py). What cannot 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple, Self
@@ -21,11 +22,11 @@ from site_spider.ledger.completion import Job, id_of_page
 from site_spider.page.decode import is_html, media_type
 from site_spider.page.directives import canonical_of_header, directives, forbids
 from site_spider.results.document import Result
-from site_spider.sources.extractor import MAX_TEXT_BYTES, Extractor, NotExtracted, PageBody
+from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.spiders.sitemaps import is_page_of_seed
 
 _MOST_TEXTS = 50_000  # that a duplicate is told by, of all hosts: about 15 MB
-_MOST_PAGES = 20_000  # that canonical URLs are compared with: about 20 MB
+_MOST_PAGES = 10_000  # that canonical URLs are compared with: about 20 MB
 _MOST_URLS = 100  # of one document
 _LONGEST = 1_000  # characters of notes and directives
 _OF_CANONICAL = (
@@ -56,6 +57,7 @@ class _KnownPage(NamedTuple):
     robots: str | None
     canonical: str | None
     urls: list[str]  # of the pages merged into it
+    job: Job  # says whether its document went to the sinks, and well
 
     def with_page(self, result: Result) -> Result:
         """Its document with the content of a page that names it as the canonical one."""
@@ -94,13 +96,12 @@ class PageTexts:
     ) -> None:
         """Fill in what the page says of itself; `scope` is within what it is compared with others."""
         fields, notes = await self._read(response, extractor)
-        robots = [*directives(_header(response, _ROBOTS)), *(fields.get("robots") or [])]
-        result.robots_meta = ", ".join(dict.fromkeys(robots))[:_LONGEST] or None
-        for name in _READ:
-            setattr(result, name, fields.get(name))
-        result.canonical = result.canonical or canonical_of_header(_header(response, "Link"), response.url)
+        read = fields.pop("robots", [])
+        robots = list(dict.fromkeys([*directives(_header(response, _ROBOTS)), *(read or [])]))
+        result.robots_meta = ", ".join(robots)[:_LONGEST] or None
+        _fill_in(result, response, fields)
         result.duplicate_of = self._first_with(result, scope)
-        if self._drops_noindex and (forbids(robots, "noindex") or fields.get("robots", []) is None):
+        if self._drops_noindex and (read is None or forbids(robots, "noindex")):
             notes += _without_body(result)
         result.page_notes = "; ".join(notes)[:_LONGEST] or None
 
@@ -124,20 +125,17 @@ class PageTexts:
     ) -> tuple[dict[str, Any], list[str]]:
         """Fields and notes; `robots` is None where it could not be read."""
         kind = _content_type(response)
-        is_well = 200 <= response.status < 300 and response.body and extractor is not None
-        if not is_well or not (is_html(response.body, kind) or media_type(kind) == "text/plain"):
+        is_read = is_html(response.body, kind) or media_type(kind) == "text/plain"
+        if extractor is None or not (200 <= response.status < 300 and response.body and is_read):
             return {}, []
-        assert extractor is not None
-        page, notes = PageBody(response.url, response.body, kind), []
-        if len(response.body) > MAX_TEXT_BYTES and self._mode != "robots":
-            notes.append(f"text: of the first {MAX_TEXT_BYTES} of {len(response.body)} bytes")
-        for mode in dict.fromkeys((self._mode, "robots")):  # in linear time, so no page can be too slow
+        notes = []
+        for mode in dict.fromkeys((self._mode, "robots")):  # robots takes linear time: no page is too slow
             try:
-                fields = await extractor.read(page, mode)
+                fields = await extractor.read(PageBody(response.url, response.body, kind), mode)
             except NotExtracted as error:
                 notes.append(str(error))
             else:
-                return fields, notes + fields.get("notes", [])
+                return fields, notes + fields.pop("notes", [])
         return {"robots": None}, notes
 
     # --- canonical URLs ---------------------------------------------------------------------------
@@ -154,36 +152,51 @@ class PageTexts:
         named = result.canonical and id_of_page(result.canonical, job.page_scope)
         points_to = named if named and named not in own else None
         known = self._pages.get(points_to) if points_to else None
-        reason = "" if points_to is None else _why_not(result, known, own, is_in_scope=is_in_scope)
-        if points_to and not reason and is_page_of_seed(job):
-            reason = "this page is a seed's"
+        reason = _why_not(result, known, own, job) if is_in_scope else "it is outside of the link scope"
         if known is not None and not reason:
-            return known.with_page(result)
-        self._remember(result, own, points_to)
-        if reason:
+            return _as_canonical(result, known)
+        self._remember(result, own, points_to, job)
+        if points_to:
             note = f"canonical not merged: {reason}"
             result.page_notes = f"{result.page_notes}; {note}" if result.page_notes else note
         return None
 
-    def _remember(self, result: Result, own: set[str], points_to: str | None) -> None:
+    def _remember(self, result: Result, own: set[str], points_to: str | None, job: Job) -> None:
         earlier = next((known for one in own if (known := self._pages.get(one)) is not None), None)
         urls = [] if earlier is None else earlier.urls
-        known = _KnownPage(_identity(result), result.text_hash, result.robots_meta, points_to, urls)
+        known = _KnownPage(_identity(result), result.text_hash, result.robots_meta, points_to, urls, job)
         for one in own:
             self._pages[one] = known
         result.additional_urls = list(urls) or None
 
 
-def _why_not(result: Result, known: _KnownPage | None, own: set[str], *, is_in_scope: bool) -> str:
-    if not is_in_scope:
-        return "it is outside of the link scope"
-    if known is None:
+def _why_not(result: Result, known: _KnownPage | None, own: set[str], job: Job) -> str:
+    if known is None or not known.job.written or known.job.error is not None:
         return "it was not fetched well here before this page"
     if known.canonical is not None:
         return "the two name each other" if known.canonical in own else "it names another page itself"
     if result.text_hash is None or known.text_hash != result.text_hash:
         return "its text is another"
-    return "" if known.robots == result.robots_meta else "its directives for robots are others"
+    if known.robots != result.robots_meta:
+        return "its directives for robots are others"
+    return "this page is a seed's" if is_page_of_seed(job) else ""
+
+
+def _as_canonical(result: Result, known: _KnownPage) -> Result:
+    if result.url and result.url not in known.urls and len(known.urls) < _MOST_URLS:
+        known.urls.append(result.url)
+    identity = dict(zip(_OF_CANONICAL, known.identity, strict=True))
+    return replace(result, **identity, additional_urls=list(known.urls))
+
+
+def _fill_in(result: Result, response: Response, fields: Mapping[str, Any]) -> None:
+    result.title, result.text = fields.get("title"), fields.get("text")
+    result.language, result.text_hash = fields.get("language"), fields.get("text_hash")
+    result.meta_description = fields.get("meta_description")
+    result.published_at, result.links_out = fields.get("published_at"), fields.get("links_out")
+    result.canonical = fields.get("canonical")
+    if result.canonical is None and 200 <= response.status < 300:
+        result.canonical = canonical_of_header(_header(response, "Link"), response.url)
 
 
 def _without_body(result: Result) -> list[str]:

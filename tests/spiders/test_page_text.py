@@ -14,6 +14,7 @@ from site_spider.errors import ConfigError
 from site_spider.results.document import PAGE_FIELDS
 from site_spider.spiders.page_text import PageTexts
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page, settings_for
+from tests.tasks.test_control import declare
 
 HOST = "http://a.test"
 WORDS = "The harbour of the town lies behind a long wall, and ships come in every morning with fish. "
@@ -129,13 +130,15 @@ def test_nofollow_in_the_header_is_obeyed(tmp_path: Path, follows: bool) -> None
     assert found.keys() == {"/a", "/c", "/d"} | ({"/b"} if follows else set())
 
 
-def test_the_second_page_with_a_text_is_a_duplicate(tmp_path: Path) -> None:
+@pytest.mark.parametrize("follows", [False, True])
+def test_the_second_page_with_a_text_is_a_duplicate(tmp_path: Path, follows: bool) -> None:
+    declare(tmp_path, follow_duplicates=follows)
     serve("/a", f"<p>{WORDS}<a href=/b>next</a>")
     serve("/b", f"<div>{WORDS}  <a href=/c>next</a></div>")
     found = by_path(run(tmp_path, seed("/a")))
     assert found["/b"]["duplicate_of"] == found["/a"]["url_id"]
     assert found["/a"]["duplicate_of"] is None
-    assert "/c" in found
+    assert ("/c" in found) is follows
 
 
 CANONICAL = f"<link rel=canonical href=/a>{WORDS}"

@@ -49,7 +49,7 @@ class Pages(BaseHTTPRequestHandler):
         body = (
             b"User-agent: *\nDisallow: /private"
             if self.path == "/robots.txt"
-            else f"<p>Café {links}".encode()
+            else f"<html lang=fr><p>Café {links}".encode()
         )
         self.send_response(status)
         self.send_header("Location", "/a")

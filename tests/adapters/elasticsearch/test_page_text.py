@@ -14,7 +14,7 @@ from elasticsearch import Elasticsearch
 from site_spider.adapters.elasticsearch.index import IndexTemplate
 from site_spider.adapters.elasticsearch.sink import MOST_CHARACTERS, TEMPLATES, ElasticsearchSink, page_text
 from site_spider.contracts.sink import Answer
-from site_spider.results.document import Result
+from site_spider.results.document import PAGE_FIELDS, Result
 from tests.adapters.elasticsearch.sinks import record, settings, write
 from tests.contracts.trials import answers
 from tests.growth import assert_grows
@@ -113,9 +113,39 @@ def failure(key: str) -> Any:
 def old_mapping(**more: Any) -> dict[str, Any]:
     """What the version before had, as somebody copied it."""
     properties = dict(IndexTemplate(TEMPLATES / "results-template.json", "x").properties)
-    for name in ("reason", "registered_domain", "absent"):
+    for name in ("reason", "registered_domain", "absent", *PAGE_FIELDS):
         del properties[name]
     return {**more, "properties": {**properties, "body": {"type": "text"}}}
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("is_old", [False, True])
+def test_titles_and_texts_are_searched_and_languages_counted(settings: dict[str, Any], is_old: bool) -> None:
+    """Also in an index of an earlier version, without the folding of accents."""
+    index = settings["SITE_RESULTS_INDEX"]
+    said = {
+        "title": "Le Café",
+        "text": "Bonjour à tous",
+        "language": "fr",
+        "published_at": "2026-01-01T00:00:00+00:00",
+    }
+    result = Result("a", 200, links_out=3, additional_urls=["http://h/x", "http://h/y"], **said)
+    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        if is_old:
+            client.indices.create(index=index, mappings=old_mapping())
+        sink = ElasticsearchSink.from_settings(settings)
+        assert answers(write(sink, [record("a", result.document())])) == [Answer.ACKNOWLEDGED]
+        client.indices.refresh(index=index)
+        cafe, hello = ("café", "À") if is_old else ("cafe", "a")
+        for query in (
+            {"match": {"title": cafe}},
+            {"match": {"text": hello}},
+            {"term": {"title.keyword": "Le Café"}},
+            {"term": {"language": "fr"}},
+            {"range": {"published_at": {"gte": "2026-01-01"}}},
+            {"term": {"additional_urls": "http://h/y"}},
+        ):
+            assert client.count(index=index, query=query)["count"] == 1, query
 
 
 @pytest.mark.servers

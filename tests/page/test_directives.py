@@ -1,0 +1,101 @@
+"""Directives for robots, canonical URLs of headers, and hashes of texts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from site_spider.page.directives import canonical_of_header, directives, forbids, text_hash
+from site_spider.page.text import read_page
+
+URL = "http://a.test/folder/page"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (["NoIndex, NOFOLLOW", " noindex "], ["noindex", "nofollow"]),
+        (["googlebot: noindex, nofollow", "noarchive"], ["noarchive"]),
+        (["max-snippet:50, none"], ["max-snippet:50", "none"]),
+        (["unavailable_after: 25 Jun 2010 15:00:00 PST"], ["unavailable_after: 25 jun 2010 15:00:00 pst"]),
+        ([",, ,", ""], []),
+    ],
+)
+def test_directives_are_those_for_all_robots(written: list[str], said: list[str]) -> None:
+    assert directives(written) == said
+
+
+def test_none_forbids_both_and_blanks_separate() -> None:
+    assert forbids(["none"], "noindex")
+    assert forbids(["noindex nofollow"], "nofollow")
+    assert not forbids(["nofollower"], "nofollow")
+
+
+@pytest.mark.parametrize(
+    ("header", "canonical"),
+    [
+        ('<http://b.test/x>; rel="canonical"', "http://b.test/x"),
+        ("</x>; rel=next, <y,z>; title=a; REL='canonical'", None),
+        ('</x>; rel=next, <y,z>; title="a"; REL="alternate Canonical"', "http://a.test/folder/y,z"),
+        ("<javascript:x>; rel=canonical", None),
+        ("rel=canonical", None),
+        ("<<<<>>>>; rel=canonical", None),
+    ],
+)
+def test_the_canonical_url_of_a_header(header: str, canonical: str | None) -> None:
+    assert canonical_of_header([header], URL) == canonical
+
+
+@given(st.lists(st.text()), st.text())
+def test_any_header_is_survived(values: list[str], url: str) -> None:
+    assert all(said == said.strip() for said in directives(values))
+    found = canonical_of_header([f"<{value}>; rel=canonical" for value in values], url)
+    assert found is None or found.startswith(("http://", "https://"))
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_categories=("Z", "Cc", "Cs")), min_size=1)),
+    st.sampled_from(" \n\t"),
+)
+def test_a_hash_is_that_of_the_words(words: list[str], blank: str) -> None:
+    assert text_hash(blank.join(words)) == text_hash("  ".join(words))
+    assert (text_hash(" ".join(words)) is None) == (not words)
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",))))
+def test_any_page_has_the_fields(text: str) -> None:
+    fields = read_page(text, URL, main_only=True)
+    assert fields.keys() > read_page(text, None).keys()
+    assert "\0" not in (fields["text"] or "") + (fields["title"] or "")
+
+
+@pytest.mark.parametrize(
+    ("markup", "date"),
+    [
+        (
+            '<meta property="article:published_time" content="2020-01-02T03:04:05+01:00">',
+            "2020-01-02T02:04:05+00:00",
+        ),
+        (
+            '<script type="application/ld+json">{"@graph": [{"datePublished": "2021-05"}]}</script>',
+            "2021-05-01T00:00:00+00:00",
+        ),
+        ("<time datetime=2022-01-01>x</time>", "2022-01-01T00:00:00+00:00"),
+        ("<time datetime=yesterday>x</time>", None),
+        ('<script type="application/ld+json">{"datePublished": [1]}</script>', None),
+    ],
+)
+def test_the_date_of_publication(markup: str, date: str | None) -> None:
+    assert read_page(markup, URL, main_only=False)["published_at"] == date
+
+
+def test_the_canonical_url_is_relative_to_the_base_of_the_page() -> None:
+    markup = '<base href="/b/"><link rel="stylesheet" href=s><link rel="Canonical" href="c?x=1#f">'
+    assert read_page(markup, URL, main_only=False)["canonical"] == "http://a.test/b/c?x=1"
+
+
+def test_a_long_text_is_cut_with_a_note() -> None:
+    found = read_page("word " * 100_000, None)
+    assert len(found["text"]) == 200_000
+    assert found["notes"] == ["text: the first 200000 of 499999 characters"]
