@@ -33,9 +33,6 @@ _OF_CANONICAL = (
     "url_id", "url", "final_url", "host", "registered_domain", "method", "task_id", "depth", "parent_url_id",
     "seed_url_id", "meta", "canonical", "duplicate_of",
 )  # fmt: skip
-_READ = (
-    "title", "text", "language", "text_hash", "meta_description", "published_at", "links_out", "canonical",
-)  # fmt: skip
 _ROBOTS = "X-Robots-Tag"
 _identity = attrgetter(*_OF_CANONICAL)
 
@@ -58,13 +55,6 @@ class _KnownPage(NamedTuple):
     canonical: str | None
     urls: list[str]  # of the pages merged into it
     job: Job  # says whether its document went to the sinks, and well
-
-    def with_page(self, result: Result) -> Result:
-        """Its document with the content of a page that names it as the canonical one."""
-        if result.url and result.url not in self.urls and len(self.urls) < _MOST_URLS:
-            self.urls.append(result.url)
-        identity = dict(zip(_OF_CANONICAL, self.identity, strict=True))
-        return replace(result, **identity, additional_urls=list(self.urls))
 
 
 class PageTexts:
