@@ -179,15 +179,10 @@ class Extractor:
 
     async def read(self, page: PageBody, mode: str) -> dict[str, Any]:
         """Fields of a result (page/text.py); `mode` is plain, main or robots. Raises NotExtracted."""
-        body = page.body[:MAX_TEXT_BYTES]
-        head = {
-            "read": mode,
-            "seconds": self._cpu_seconds,
-            "url": page.url,
-            "content_type": page.content_type,
-        }
-        size = len(page.body)
-        head["notes"] = [f"text: of the first {len(body)} of {size} bytes"] if size > len(body) else []
+        body, size = page.body[:MAX_TEXT_BYTES], len(page.body)
+        notes = [f"text: of the first {len(body)} of {size} bytes"] if size > len(body) else []
+        head: dict[str, Any] = {"read": mode, "url": page.url, "content_type": page.content_type}
+        head |= {"notes": notes, "seconds": self._cpu_seconds}
         answer = await self._in_turn("its text could not be read", lambda process: process.ask(head, body))
         if "failed" in answer:
             raise NotExtracted(answer["failed"])

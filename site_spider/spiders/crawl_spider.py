@@ -353,11 +353,14 @@ class SeedSpider(Spider):
             return None
         await self._turn(response)
         result = self._result(response.request, job)
+        await self._describe(result, response, job)
+        _anchor_host(response, job)
+        return result
+
+    async def _describe(self, result: Result, response: Response, job: Job | None) -> None:
         describe_response(result, response, await self._read(response, wants_links=False))
         if self.page_texts is not None:
             await self._read_text(response, result, job)
-        _anchor_host(response, job)
-        return result
 
     async def _read(self, response: Response, *, wants_links: bool) -> Page:
         """A small page in turns of the event loop; a large one in a thread, one after the other."""
@@ -394,9 +397,7 @@ class SeedSpider(Spider):
         response = getattr(failure.value, "response", refused)  # an HttpError carries one
         if isinstance(response, Response):
             await self._turn(response)
-            describe_response(result, response, await self._read(response, wants_links=False))
-            if self.page_texts is not None:
-                await self._read_text(response, result, job_of(request))
+            await self._describe(result, response, job_of(request))
         if not isinstance(failure.value, HttpError):
             result.description = described
         return result

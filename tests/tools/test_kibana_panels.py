@@ -95,6 +95,8 @@ def crawled(tmp_path_factory: pytest.TempPathFactory, elasticsearch_hosts: str) 
             tmp_path_factory.mktemp("crawl"),
             [*seeds, b"no seed"],
             WithItems,
+            run=asyncio.run,
+            SITE_TEXT="plain",
             DOWNLOAD_HANDLERS=project.DOWNLOAD_HANDLERS,
             ROBOTSTXT_OBEY=True,
             SITE_ROBOTS_WAIT_SECONDS=0.5,

@@ -102,13 +102,15 @@ def linked(request: Request) -> Response:
     return page(request, links + "word " * 200)
 
 
-def crawl_trees(folder: Path, count: int, **settings: Any) -> Crawled:
+def crawl_trees(
+    folder: Path, count: int, seeds: Sequence[Mapping[str, Any]] = (), **settings: Any
+) -> Crawled:
     for number in range(count):
         engine.ANSWERS[f"/tree{number}"] = linked
-    seeds = [{"url": f"{HOST}/tree{number}", "meta": {"url_id": f"t{number}"}} for number in range(count)]
+    trees = [{"url": f"{HOST}/tree{number}", "meta": {"url_id": f"t{number}"}} for number in range(count)]
     return crawl(
         folder,
-        seeds,
+        [*trees, *seeds],
         SITE_KAFKA_BROKERS="played:9092",
         SITE_SINKS="local,kafka",
         SITE_KAFKA_EXACTLY_ONCE=True,
@@ -143,6 +145,19 @@ def test_each_result_and_item_is_stored_once_and_with_its_seed(tmp_path: Path) -
     assert {key for kind, key in kinds if kind == "item"} == set(crawled.items)
     assert len(crawled.items) == 2 * len(crawled.documents) == 2 * 12 * (1 + LINKS)
     assert {stored - told * 3 * (1 + LINKS) for told, stored in PlayedLog.told} == {0}
+
+
+def test_a_merged_page_is_stored_with_its_tree_as_its_canonical_page(tmp_path: Path) -> None:
+    """Its record is the last one of that document."""
+    text = "<link rel=canonical href=/a>The harbour lies behind a long wall."
+    engine.ANSWERS["/a"] = lambda request: page(request, f"{text}<a href=/b></a>")
+    engine.ANSWERS["/b"] = lambda request: page(request, text)
+    settings = {"SITE_TEXT": "plain", "SITE_CANONICAL": "merge"}
+    crawled = crawl_trees(tmp_path, 0, seeds=[{"url": f"{HOST}/a"}], run=asyncio.run, **settings)
+    assert crawled.lag == 0
+    (key,) = crawled.documents
+    assert {record.key for record in PlayedConsumer.stored} == {key}
+    assert PlayedConsumer.stored[-1].document["additional_urls"] == [f"{HOST}/b"]
 
 
 @pytest.mark.parametrize(
