@@ -45,7 +45,7 @@ class Result:
 
     The first four fields after it are the contract with existing indices. Every field is written,
     also as null, so that nothing of an earlier result of the same `url_id` stays; but for `meta`, which
-    holds fields of the producer's own.
+    holds fields of the producer's own, and those of PAGE_FIELDS, which are null in crawls that read texts.
     """
 
     url_id: str

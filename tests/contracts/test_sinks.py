@@ -13,7 +13,7 @@ import pytest
 from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results.delivery import Delivery
-from site_spider.results.document import Result
+from site_spider.results.document import PAGE_FIELDS, Result
 from tests.contracts.sinks import SinkCase, case, record
 
 __all__ = ["case"]
@@ -138,17 +138,25 @@ def test_fields_of_others_survive(case: SinkCase) -> None:
 
 def test_a_later_result_leaves_nothing_of_the_earlier_one(case: SinkCase) -> None:
     """A page that was an image and is gone now; only what the producer wrote survives, `meta` included."""
-    samples: dict[str, Any] = {"str": "QUJD", "int": 7, "float": 7.5, "bool": True, "dict": {"mine": 1}}
+    samples: dict[str, Any] = {
+        "str": "QUJD",
+        "int": 7,
+        "float": 7.5,
+        "bool": True,
+        "dict": {"mine": 1},
+        "list": ["x"],
+    }
     ours = [field for field in fields(Result) if field.name not in ("url_id", "meta")]
     values = {field.name: samples[re.split(r"\W", str(field.type))[0]] for field in ours}
-    at = "2026-01-02T03:04:05.678+00:00"
-    times = {"fetched_at": at, "changed_at": at, "checked_at": at}
-    full = Result("a", **values | times | {"unchanged": False})
+    times = ("fetched_at", "published_at", "changed_at", "checked_at")
+    at = dict.fromkeys(times, "2026-01-02T03:04:05.678+00:00")
+    full = Result("a", **values | at | {"unchanged": False})
+    nulls = dict.fromkeys(PAGE_FIELDS)  # that Results adds with SITE_TEXT
     verdicts = write(
         case,
         [record("a", {"producer": "theirs"})],
         [record("a", full.document())],
-        [record("a", Result("a", description="gone").document())],
+        [record("a", nulls | Result("a", description="gone").document())],
     )
     assert {verdict.answer for verdict in verdicts} == {Answer.ACKNOWLEDGED}
     document = read(case, "a")
