@@ -194,8 +194,9 @@ class ConditionalFetch:
 
 def describe_check(result: Result, response: Response) -> None:
     """Fill in what an answer says of its version, and what came of comparing it."""
-    result.etag = _validator(response, "ETag")
-    result.last_modified = _validator(response, "Last-Modified")
+    if response.headers:
+        result.etag = _validator(dict.get(response.headers, b"Etag"))  # past Scrapy's slow look-up
+        result.last_modified = _validator(dict.get(response.headers, b"Last-Modified"))
     result.checked_at = result.fetched_at
     checked: Checked | None = response.meta.get(meta_keys.CHECKED)
     if checked is None:
@@ -208,10 +209,9 @@ def describe_check(result: Result, response: Response) -> None:
         result.changed_at = checked.changed_at or result.fetched_at
 
 
-def _validator(response: Response, name: str) -> str | None:
-    value = response.headers.get(name) if response.headers else None
-    text = "" if value is None else value.decode("latin-1").strip()
-    return text if VALIDATOR.fullmatch(text) else None
+def _validator(values: list[bytes] | None) -> str | None:
+    text = values[-1].decode("latin-1").strip() if values else ""
+    return text if text and VALIDATOR.fullmatch(text) else None
 
 
 def _is_usable(known: Known) -> bool:
