@@ -192,9 +192,8 @@ class Results(SeedListener):
         description = document.get("description")
         if description is not None and not document.get("reason"):
             document = {**document, "reason": failure_name(str(description))}
-        if not document.get("fetched_at") and not document.get(
-            "unchanged"
-        ):  # nothing was fetched, or somebody made it who does not say
+        # nothing was fetched, or somebody made it who does not say
+        if not (document.get("fetched_at") or document.get("unchanged")):
             now = runtime.now(UTC).isoformat(timespec="milliseconds")
             document = {**document, "fetched_at": now, "spider": document.get("spider") or self._form.spider}
         if self._form.nulls and is_marked(document):

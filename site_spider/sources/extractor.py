@@ -114,7 +114,8 @@ class _Worker:
 
     async def extract(self, source: Source, page: PageBody, cpu_seconds: float) -> Extracted:
         head = {
-            **{"name": source.name, "seconds": cpu_seconds},
+            "name": source.name,
+            "seconds": cpu_seconds,
             "url": page.url,
             "content_type": page.content_type,
             "wants_links": page.wants_links,

@@ -49,7 +49,7 @@ from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.spiders.conditional import describe_check
-from site_spider.spiders.page_text import PageTexts, forbids_following
+from site_spider.spiders.page_text import PageTexts, content_type_of, forbids_following
 from site_spider.spiders.sitemaps import (
     ROBOTS,
     SitemapRules,
@@ -115,9 +115,6 @@ def _request(source: Source, link: FoundLink, response: Response) -> Request | N
 # What the result of a page says of the answer.
 
 
-_TYPE_BYTES = 1_024  # of a Content-Type; no type is longer
-
-
 def describe_response(result: Result, response: Response, page: Page) -> None:
     """Fill in what the answer says."""
     assert response.headers is not None
@@ -158,12 +155,6 @@ def headers_json(headers: Headers) -> str:
         for name, values in dict.items(headers)
     ]
     return f"{{{', '.join(lines)}}}"
-
-
-def content_type_of(response: Response) -> str | None:
-    """The header Content-Type, if there is one."""
-    value = response.headers.get("Content-Type") if response.headers else None
-    return None if value is None else value[:_TYPE_BYTES].decode("latin-1")
 
 
 # ruff: noqa: ERA001 - the settings that people edit here stand commented out

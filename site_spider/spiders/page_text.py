@@ -29,6 +29,7 @@ _MOST_TEXTS = 50_000  # that a duplicate is told by, of all hosts: about 15 MB
 _MOST_PAGES = 10_000  # that canonical URLs are compared with: about 20 MB
 _MOST_URLS = 100  # of one document
 _LONGEST = 1_000  # characters of notes and directives
+_TYPE_BYTES = 1_024  # of a Content-Type; no type is longer
 _OF_CANONICAL = (
     "url_id", "url", "final_url", "host", "registered_domain", "method", "task_id", "depth", "parent_url_id",
     "seed_url_id", "meta", "canonical", "duplicate_of",
@@ -115,7 +116,7 @@ class PageTexts:
         self, response: Response, extractor: Extractor | None
     ) -> tuple[dict[str, Any], list[str]]:
         """Fields and notes; `robots` is None where it could not be read."""
-        kind = _content_type(response)
+        kind = content_type_of(response)
         is_read = is_html(response.body, kind) or media_type(kind) == "text/plain"
         if extractor is None or not (200 <= response.status < 300 and response.body and is_read):
             return {}, []
@@ -196,6 +197,7 @@ def _without_body(result: Result) -> list[str]:
     return ["body and text are not kept: SITE_NOINDEX=drop_body"]
 
 
-def _content_type(response: Response) -> str | None:
-    value = response.headers.get("Content-Type")
-    return None if value is None else value[:_LONGEST].decode("latin-1")
+def content_type_of(response: Response) -> str | None:
+    """The header Content-Type, if there is one."""
+    value = response.headers.get("Content-Type") if response.headers else None
+    return None if value is None else value[:_TYPE_BYTES].decode("latin-1")
