@@ -105,7 +105,7 @@ class Terminal:
         self.paste("kill $(jobs -p) 2> /dev/null; wait")
         assert self._shell.stdin is not None
         self._shell.stdin.close()
-        self._shell.wait(60)
+        self._shell.wait(300)
         assert self._shell.stdout is not None
         self._shell.stdout.close()
 

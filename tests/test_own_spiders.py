@@ -87,7 +87,7 @@ class Reader:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         assert ran.returncode == 0, f"{commands}\n{ran.stdout}\n{ran.stderr}"

@@ -191,4 +191,4 @@ def drop_topic(settings: dict[str, Any]) -> None:
     client = AdminClient(KafkaConfig.from_settings(settings).admin(lambda _: None))
     for future in client.delete_topics([settings[name] for name in names]).values():
         with suppress(KafkaException):
-            future.result(timeout=10)
+            future.result(timeout=300)

@@ -195,7 +195,7 @@ def test_the_event_loop_goes_on_while_the_store_is_asked(case: Case, monkeypatch
         hanging = threading.Event()
 
         def hang(_fingerprints: object) -> set[bytes]:
-            hanging.wait(20)
+            hanging.wait(300)
             return set()
 
         monkeypatch.setattr(courier.store, "known", hang)

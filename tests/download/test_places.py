@@ -52,7 +52,7 @@ class Kept:
 
 def run(trial: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             await trial
 
     asyncio.run(bounded())

@@ -31,7 +31,7 @@ async def after_three_waits() -> str:
     await asyncio.sleep(0)
     first = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_later(0.01, first.set_result, "a")
-    return await first + await asyncio.wait_for(later("b"), 5)
+    return await first + await asyncio.wait_for(later("b"), 300)
 
 
 async def later(value: str) -> str:

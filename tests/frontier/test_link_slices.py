@@ -200,6 +200,6 @@ def test_a_page_counts_with_the_links_that_it_has() -> None:
         hand.ended(third)
         for ended in (first, second, second):
             hand.ended(ended)
-        await asyncio.wait_for(hand.begin(third, 10_000_000), 5)
+        await asyncio.wait_for(hand.begin(third, 10_000_000), 300)
 
     asyncio.run(scenario())

@@ -93,7 +93,7 @@ def _crawl(
     for seed in seeds:
         message = {"url": seed, "meta": {"NotExtract": True}} if isinstance(seed, str) else seed
         producer.send("seeds", b"host", json.dumps(message).encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     producer.close()
     began = time.monotonic()
     exit_code, is_done = _run(folder, names, log, began + timeout_seconds)
@@ -135,7 +135,7 @@ def _run(folder: Path, names: Mapping[str, str], log: Any, deadline: float) -> t
         is_done = not _lag(log)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        return process.wait(60), is_done
+        return process.wait(300), is_done
     finally:
         if process.poll() is None:
             process.kill()

@@ -217,12 +217,12 @@ def test_kill_9_loses_nothing_of_any_tier(deployment: Deployment, tmp_path: Path
         produce(deployment.log, bulk, slow, host)
         produce(deployment.log, deployment.topic, [f"/page/{number}" for number in range(40)], host)
         run = deployment.start("--until-done", SITE_SEED_TOPICS=f"{deployment.topic}:8,{bulk}:1")
-        wait_until(lambda: len(deployment.documents()) > 60, 60, "a part of the crawl")
+        wait_until(lambda: len(deployment.documents()) > 60, 300, "a part of the crawl")
         assigned = run.text().count("Assigned: ")
         os.kill(crawler_of(run), signal.SIGKILL)
-        wait_until(lambda: run.text().count("Assigned: ") > assigned, 60, "a new assignment")
+        wait_until(lambda: run.text().count("Assigned: ") > assigned, 300, "a new assignment")
         produce(deployment.log, deployment.topic, [f"/page/late{number}" for number in range(10)], host)
-        assert run.wait(200) == 0
+        assert run.wait(300) == 0
     expected = {
         *slow,
         *(f"/page/{number}" for number in range(40)),
@@ -256,8 +256,8 @@ def killed_in_between(deployment: Deployment, brokers: str, folder: Path) -> Non
         produce(deployment.log, deployment.topic, quick, host)
         tiers = f"{deployment.topic}:8,{bulk}:1"
         run = deployment.start("--until-done", SITE_SEED_TOPICS=tiers, SITE_RESULTS_TOPIC=results)
-        wait_until(lambda: len(list(deployment.log.read(results))) > 20, 90, "a part of the crawl")
+        wait_until(lambda: len(list(deployment.log.read(results))) > 20, 300, "a part of the crawl")
         os.kill(crawler_of(run), signal.SIGKILL)
-        assert run.wait(200) == 0
+        assert run.wait(300) == 0
     found = [json.loads(message.value or b"")["url_id"] for message in deployment.log.read(results)]
     assert sorted(found) == sorted([*slow, *quick])

@@ -19,7 +19,7 @@ from tests.in_process.scripted_sink import ScriptedSink
 
 QUICK = BatchLimits(size_bytes=1000, count=10, age_seconds=0.02, under_way=2)
 SLOW = BatchLimits(size_bytes=1000, count=10, age_seconds=60, under_way=2)
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 300
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:

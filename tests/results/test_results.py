@@ -75,7 +75,7 @@ class Crawl:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(300):
         while not condition():
             await asyncio.sleep(0.001)
 

@@ -127,7 +127,7 @@ class Deployment:
         producer = self.log.producer()
         for key, value in messages:
             producer.send(self.topic, key, value)
-        assert producer.flush(60) == 0
+        assert producer.flush(300) == 0
         producer.close()
 
     def is_done(self) -> bool:

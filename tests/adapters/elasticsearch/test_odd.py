@@ -157,7 +157,7 @@ def test_the_delivery_keeps_the_results_says_so_once_and_brings_them(
         await delivery.open(5)
         for record in RECORDS:
             delivery.submit(record, heard.append)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while delivery.backlog_count:
                 await asyncio.sleep(0.01)
         await delivery.close(5)

@@ -30,12 +30,12 @@ class Renewal:
 
     def _slow(self) -> Producer:
         self.has_begun.set()
-        assert self.may_end.wait(20)
+        assert self.may_end.wait(300)
         return self._make()
 
     def begin(self) -> None:
         self.producer._broken = True
-        assert self.has_begun.wait(10)
+        assert self.has_begun.wait(300)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_what_became_of_a_message_is_said_once(renewal: Renewal, threads_take_tu
         start = threading.Barrier(2)
 
         def report(futures: list[Future[MessagePlace]] = futures, start: threading.Barrier = start) -> None:
-            start.wait(10)
+            start.wait(300)
             for future in futures:
                 try:
                     producer._finish(future, KafkaError(-1))
