@@ -191,7 +191,7 @@ def test_kafka_keeps_messages_and_address_over_a_restart_and_takes_more_settings
     ]
     producer = Producer({"bootstrap.servers": brokers})
     producer.produce("kept", b"seed")
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     servers.run("stop", "kafka")
     assert servers.processes() == []
 

@@ -179,7 +179,7 @@ def drop_index(settings: dict[str, Any]) -> None:
 
 def drop_table(settings: dict[str, Any]) -> None:
     """Remove a table of a test, if it was made."""
-    with closing(HBaseOptions.from_settings(settings).connect(30)) as connection:
+    with closing(HBaseOptions.from_settings(settings).connect(300)) as connection:
         for table in (settings["SITE_HBASE_TABLE"], settings["SITE_HBASE_ITEMS_TABLE"]):
             if table.encode() in connection.tables():
                 connection.delete_table(table, disable=True)

@@ -90,7 +90,7 @@ async def outlast_an_outage(
     verdicts: list[Verdict] = []
     changes = asyncio.Event()
     delivery = Delivery(tried, limits=BatchLimits(count=100), on_change=changes.set)
-    await delivery.open(60)
+    await delivery.open(300)
 
     async def until(condition: Callable[[], bool]) -> None:
         while not condition():

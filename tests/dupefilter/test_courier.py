@@ -60,7 +60,7 @@ async def closed_while_marks_are_under_way(store: SlowStore) -> RemoteDone:
     done = RemoteDone(100, 100, 60, asyncio.get_running_loop().time)
     courier = DoneCourier(store, done, 1, lambda _key, _by: None, Background(failures.append))
     done.add(MARK)
-    await courier.open(1)
+    await courier.open(300)
     await asyncio.to_thread(store.has_begun.wait, 10)
     closing = asyncio.create_task(courier.close())
     for _ in range(20):  # whatever it would do beside the call under way, it does now

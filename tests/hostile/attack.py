@@ -60,7 +60,7 @@ class Report:
 def crawl(
     folder: Path,
     seeds: Sequence[str | Mapping[str, Any]],
-    timeout_seconds: float = 120,
+    timeout_seconds: float = 300,
     good_pages: int = GOOD_PAGES,
     **settings: Any,
 ) -> Report:
@@ -91,7 +91,9 @@ def _crawl(
     log = parts.seed_log(scrapy_settings)
     producer = log.producer()
     for seed in seeds:
-        message = {"url": seed, "meta": {"NotExtract": True}} if isinstance(seed, str) else seed
+        message = {"url": seed, "meta": {"NotExtract": True}} if isinstance(seed, str) else dict(seed)
+        if seed in good:
+            message["meta"]["download_timeout"] = 300
         producer.send("seeds", b"host", json.dumps(message).encode())
     assert producer.flush(300) == 0
     producer.close()

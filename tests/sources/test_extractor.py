@@ -90,7 +90,7 @@ def test_an_error_of_ours_loses_one_page_and_not_the_process(monkeypatch: pytest
             assert answer is not None
             assert answer[0]["lost"] == ["a could not be applied: KeyError: \"'x\\\\ud800'\""]
         ours.shutdown(socket.SHUT_WR)
-        serving.result(10)
+        serving.result(300)
 
 
 def test_a_changed_source_is_sent_again() -> None:

@@ -45,7 +45,7 @@ def test_results_are_kept_until_there_is_room(tmp_path: Path, caplog: pytest.Log
 
     async def scenario() -> None:
         delivery = Delivery(LocalSink(tmp_path))
-        await delivery.open(1)
+        await delivery.open(300)
         with no_file_larger_than(200_000):
             for number in range(40):
                 delivery.submit(
@@ -57,7 +57,7 @@ def test_results_are_kept_until_there_is_room(tmp_path: Path, caplog: pytest.Log
             assert delivery.backlog_count
         while delivery.backlog_count:
             await asyncio.sleep(0.01)
-        await delivery.close(1)
+        await delivery.close(300)
 
     asyncio.run(asyncio.wait_for(scenario(), 300))
     assert heard == [ACKNOWLEDGED] * 40
