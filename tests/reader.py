@@ -64,7 +64,7 @@ def shape(text: str) -> list[str]:
 def copy_of_the_project(folder: Path) -> None:
     """Of what a crawl needs, with a virtual environment that runs the copy."""
     for name in ("site_spider", "task_shell", "resources"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)  # with bytecode, which the first process would make anew
     shutil.copy(ROOT / "scrapy.cfg", folder)
     bin_folder = folder / ".venv" / "bin"
     bin_folder.mkdir(parents=True)
