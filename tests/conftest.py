@@ -30,6 +30,7 @@ settings.register_profile("nightly", deadline=None, max_examples=2_000)
 
 
 DEAREST_TIMEOUT_SECONDS = 1800  # of what slow.toml names; others have what test.sh gives them
+LONGEST_VALUE = 200
 SERVERS = {"elasticsearch_hosts", "hbase_address", "redis_url", "kafka_brokers"}
 
 
@@ -90,6 +91,13 @@ def _needs_server(item: pytest.Item) -> bool:
 
 def _fixtures(item: pytest.Item) -> dict[str, Sequence[pytest.FixtureDef[Any]]]:
     return item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Of a long value its beginning: ids of 20 MB go to and from each worker, and cost it a gigabyte."""
+    if isinstance(val, str | bytes) and len(val) > LONGEST_VALUE:
+        return f"{val[:40]!a} of {len(val)}"
+    return None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
