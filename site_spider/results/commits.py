@@ -324,8 +324,8 @@ class OffsetCommits:
 
 
 class Urgency:
-    """True while one of its reasons holds: few seeds are in flight and others wait for them, or a
-    partition is being revoked.
+    """True while one of its reasons holds: few seeds are in flight and others wait for them, a partition is
+    being revoked, or no further result is on its way.
     """
 
     def __init__(self) -> None:

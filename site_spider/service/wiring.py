@@ -157,7 +157,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     own_requests = OwnRequests(spider)
     seed_queue = SeedQueue(wake, own_requests)
     quarantine = Quarantine(completion, seed_queue, dead_letters, commits.commit_first, wake)
-    urgency.add(quarantine.is_cautious, lambda: handover.active)
+    urgency.add(quarantine.is_cautious, lambda: handover.active, lambda: room.is_idle)
 
     # frontier
     library = lambda: stores.sources.library  # noqa: E731

@@ -30,7 +30,7 @@ from tests.download.raw_answers import CASES, Case, RawServer
 
 ROOT = Path(__file__).resolve().parents[2]
 HANDLERS = {
-    "stock": "site_spider.download.handler.PublicHTTP11DownloadHandler",
+    "stock": "site_spider.download.fallback.PublicHTTP11DownloadHandler",
     "plain": "site_spider.download.handler.PlainDownloadHandler",
 }
 PRIVATE = (
