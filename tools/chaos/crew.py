@@ -1,91 +1,22 @@
-"""The runs of `crawl_spider.sh` and the crawler processes in them.
-
-A process is told apart by pid and start tick, and signalled only while it is the same.
-"""
+"""The runs of `crawl_spider.sh` and the crawler processes in them."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from shutil import which
-from typing import NamedTuple
 
 from tools.deployment.deployment import SCRIPT, Deployment
+from tools.deployment.processes import LEASH, Process, children
 
 # Seconds since the epoch and the process stand first in a line, for tools.chaos.report to read.
 LOG_FORMAT = "%(created).3f %(process)d %(asctime)s [%(name)s] %(levelname)s: %(message)s"
 STOP_SECONDS = 60  # twice the default of SITE_STOP_GRACE_SECONDS
 EXIT_UNAVAILABLE = 69
 ITEM_SPIDER = ("-s", "chaos", "-s", "SPIDER_MODULES=tools.chaos.spider")  # of the script, and of Scrapy
-_PROC = Path("/proc")
-_STATE, _PARENT, _START, _PAGES = 0, 1, 19, 21  # fields of /proc/PID/stat behind the command's name
-_TICKS_PER_SECOND, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-
-# Should this process be killed with -9, the kernel tells its children to stop. It counts for the thread
-# that starts them, so only the main thread does.
-LEASH = ["setpriv", "--pdeathsig", "TERM"] if which("setpriv") else []
-
-
-class Process(NamedTuple):
-    """One process; its start tick tells it from a later one with the same number."""
-
-    pid: int
-    tick: int
-
-    @property
-    def started(self) -> float:
-        """When it was started, as `time.time()` counts."""
-        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + self.tick / _TICKS_PER_SECOND
-
-    def lives(self) -> bool:
-        """Whether this very process is there, and no zombie."""
-        status = _status(self.pid)
-        return status is not None and int(status[_START]) == self.tick and status[_STATE] not in "ZX"
-
-    def resident_mb(self) -> int:
-        """Its memory; 0 when it is gone."""
-        status = _status(self.pid)
-        return int(status[_PAGES]) * _PAGE_BYTES // 1_000_000 if status else 0
-
-    def send(self, number: signal.Signals) -> bool:
-        """Signal it; false when it is gone."""
-        with suppress(ProcessLookupError):
-            if self.lives():
-                os.kill(self.pid, number)
-                return True
-        return False
-
-
-def children(pid: int) -> list[Process]:
-    """The living children of a process, oldest first."""
-    found = []
-    for folder in _PROC.glob("[0-9]*"):
-        status = _status(int(folder.name))
-        if status and int(status[_PARENT]) == pid and status[_STATE] not in "ZX":
-            found.append(Process(int(folder.name), int(status[_START])))
-    return sorted(found, key=lambda process: process.tick)
-
-
-def is_crawler(process: Process) -> bool:
-    """Whether it runs `scrapy crawl` (and is not a pause, nor about to become what it will be)."""
-    with suppress(OSError):
-        words = (_PROC / str(process.pid) / "cmdline").read_bytes().split(b"\0")
-        return len(words) > 2 and words[1].endswith(b"/scrapy") and words[2] == b"crawl"
-    return False
-
-
-def _status(pid: int) -> list[str] | None:
-    try:
-        text = (_PROC / str(pid) / "stat").read_text()
-    except OSError:
-        return None
-    return text.rpartition(")")[2].split()  # the name in parentheses may itself hold anything
 
 
 @dataclass
@@ -104,7 +35,7 @@ class Run:
         """Note crawlers that are new."""
         if self.process.poll() is None:
             for child in children(self.process.pid):
-                if child not in self.crawlers and is_crawler(child):
+                if child not in self.crawlers and child.is_crawler():
                     self.crawlers.append(child)
 
     def terminate(self) -> None:

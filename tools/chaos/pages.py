@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tools.chaos.crew import LEASH
+from tools.deployment.processes import LEASH
 from tools.site import handle
 from tools.site.__main__ import main
 from tools.site.exchange import Answer, Ask, page

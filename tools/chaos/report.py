@@ -14,10 +14,11 @@ from statistics import median
 from site_spider.commands.output import Column, render
 from tools.chaos.acts import ACTS
 from tools.chaos.check import Check
-from tools.chaos.crew import Death, Process, Run
+from tools.chaos.crew import Death, Run
 from tools.chaos.plan import Options
 from tools.chaos.stage import Stage
 from tools.chaos.storm import Storm
+from tools.deployment.processes import Process
 
 _LINE = re.compile(
     r"(?P<time>\d+\.\d{3}) (?P<pid>\d+) \S+ \S+ \[(?P<name>[^]]*)\] (?P<level>[A-Z]+): (?P<text>.*)"

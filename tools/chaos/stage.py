@@ -17,10 +17,10 @@ from tools.chaos.crew import Crew, Death
 from tools.chaos.feed import HOSTS, AlongFeed, Feed, Page, Workload
 from tools.chaos.pages import ChaosSite
 from tools.chaos.plan import Options
-from tools.chaos.servers import Server, brokers, redirected, start_all
 from tools.chaos.tasks import ChaosTask, EndWatch, TaskCommands
 from tools.deployment.deployment import Deployment
 from tools.deployment.relay import Relay
+from tools.deployment.servers import Server, brokers, redirected, start_all
 
 FEW_PARTITIONS, MANY_PARTITIONS = 4, 8
 

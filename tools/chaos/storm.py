@@ -54,7 +54,7 @@ class Storm:
             time.sleep(ROUND_SECONDS)
         now = time.monotonic()
         self.seconds, self.tail_seconds = now - self._began, now - self._grew_at
-        self.last_mb = [crawler.resident_mb() for _, crawler in stage.crew.crawlers()]
+        self.last_mb = [crawler.resident_bytes() // 1_000_000 for _, crawler in stage.crew.crawlers()]
 
     def _progress(self) -> None:
         stage, now = self._stage, time.monotonic()
@@ -67,7 +67,7 @@ class Storm:
         self._fetched, self._waits_for = fetched, waits_for
         crawlers = [crawler for _, crawler in stage.crew.crawlers()]
         if not self.early_mb and now - self._began >= EARLY_SECONDS:
-            self.early_mb = [crawler.resident_mb() for crawler in crawlers]
+            self.early_mb = [crawler.resident_bytes() // 1_000_000 for crawler in crawlers]
         if now - self._said_at >= SAY_SECONDS:
             self._said_at = now
             is_fresh = self._lag is not None and now - self._asked_at < SAY_SECONDS
