@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import suppress
+from typing import NamedTuple
 
-from tools.deployment.deployment import SCRIPT, Deployment
+from tools.deployment.deployment import Deployment, Run
 from tools.deployment.processes import LEASH, Process, children
 
 # Seconds since the epoch and the process stand first in a line, for tools.chaos.report to read.
 LOG_FORMAT = "%(created).3f %(process)d %(asctime)s [%(name)s] %(levelname)s: %(message)s"
 STOP_SECONDS = 60  # twice the default of SITE_STOP_GRACE_SECONDS
 EXIT_UNAVAILABLE = 69
-ITEM_SPIDER = ("-s", "chaos", "-s", "SPIDER_MODULES=tools.chaos.spider")  # of the script, and of Scrapy
+ITEM_SPIDER = ("-s", "chaos", "-s", "SPIDER_MODULES=tools.chaos.pages")  # of the script, and of Scrapy
 
 
-@dataclass
-class Run:
+class ChaosRun(Run):
     """One `crawl_spider.sh`."""
 
-    name: str
-    log: Path
-    size: int  # processes
-    process: subprocess.Popen[bytes]
-    crawlers: list[Process] = field(default_factory=list)  # every one it ever had, in order
-    is_told_to_stop: bool = False
-    gave_up: bool = False  # a server was away when it began, and it said so
+    def __init__(
+        self, name: str, size: int, deployment: Deployment, arguments: list[str], ways: Mapping[str, str]
+    ) -> None:
+        log, environment = deployment.folder / f"{name}.log", deployment.environment(**ways)
+        super().__init__(log, environment, ["-n", str(size), *arguments], leash=LEASH)
+        self.name = name
+        self.size = size  # processes
+        self.crawlers: list[Process] = []  # every one it ever had, in order
+        self.is_told_to_stop = False
+        self.gave_up = False  # a server was away when it began, and it said so
 
     def look(self) -> None:
         """Note crawlers that are new."""
@@ -41,14 +43,22 @@ class Run:
     def terminate(self) -> None:
         """Ask it to stop, as an operator does."""
         self.is_told_to_stop = True
-        self.process.send_signal(signal.SIGTERM)
+        super().terminate()
+
+    def end(self) -> None:
+        """At once, and its crawlers with it."""
+        self.look()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for crawler in self.crawlers:
+            crawler.send(signal.SIGKILL)
 
 
-@dataclass(frozen=True)
-class Death:
+class Death(NamedTuple):
     """One crawler that was killed."""
 
-    run: Run
+    run: ChaosRun
     crawler: Process
     when: float
 
@@ -57,29 +67,19 @@ class Crew:
     """All runs of one chaos."""
 
     def __init__(
-        self, deployment: Deployment, concurrency: int, redirected: Mapping[str, str], *, yields_items: bool
+        self, deployment: Deployment, concurrency: int, ways: Mapping[str, str], *, yields_items: bool
     ) -> None:
+        self.runs: list[ChaosRun] = []
         self._deployment = deployment
-        self._concurrency = concurrency
-        self._redirected = redirected  # settings by which the crawlers reach the servers
-        self._spider = ITEM_SPIDER if yields_items else ()
-        self.runs: list[Run] = []
+        self._ways = ways  # settings by which the crawlers reach the servers
+        spider = ITEM_SPIDER if yields_items else ()
+        log_format = ("--", "-s", f"LOG_FORMAT={LOG_FORMAT}")
+        self._arguments = ["-c", str(concurrency), *spider[:2], *log_format, *spider[2:]]
 
-    def start(self, size: int) -> Run:
+    def start(self, size: int) -> ChaosRun:
         """One more run with so many processes."""
         name = f"run-{len(self.runs) + 1}"
-        log = self._deployment.folder / f"{name}.log"
-        command = [str(SCRIPT), "-n", str(size), "-c", str(self._concurrency), *self._spider[:2]]
-        with log.open("wb") as stream:
-            process = subprocess.Popen(
-                [*LEASH, *command, "--", "-s", f"LOG_FORMAT={LOG_FORMAT}", *self._spider[2:]],
-                env=self._deployment.environment(**self._redirected),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self.runs.append(Run(name, log, size, process))
+        self.runs.append(ChaosRun(name, size, self._deployment, self._arguments, self._ways))
         return self.runs[-1]
 
     def start_all(self, count: int) -> None:
@@ -88,7 +88,7 @@ class Crew:
         for size in [together, *[1] * (count - together)]:
             self.start(size)
 
-    def look(self) -> list[Run]:
+    def look(self) -> list[ChaosRun]:
         """Note new crawlers; as a service manager, replace runs that gave up because a server was away."""
         for run in self.runs:
             run.look()
@@ -102,11 +102,11 @@ class Crew:
             self.start(run.size)
         return ended
 
-    def working(self) -> list[Run]:
+    def working(self) -> list[ChaosRun]:
         """The runs that are to go on."""
         return [run for run in self.runs if not run.is_told_to_stop and run.process.poll() is None]
 
-    def crawlers(self) -> list[tuple[Run, Process]]:
+    def crawlers(self) -> list[tuple[ChaosRun, Process]]:
         """The living crawlers of those runs."""
         return [(run, crawler) for run in self.working() for crawler in run.crawlers if crawler.lives()]
 
@@ -121,15 +121,6 @@ class Crew:
         return [f"{name} ended with {code}, not with 0" for name, code in codes.items() if code != 0]
 
     def end(self) -> None:
-        """Whatever state they are in, leave nothing behind: the scripts first, or they would start more."""
+        """Whatever state they are in, leave nothing behind."""
         for run in self.runs:
-            run.look()
-            if run.process.poll() is None:
-                run.process.send_signal(signal.SIGSTOP)
-                left = children(run.process.pid)
-                run.process.kill()
-                run.process.wait()
-                for child in left:
-                    child.send(signal.SIGKILL)
-            for crawler in run.crawlers:
-                crawler.send(signal.SIGKILL)
+            run.end()
