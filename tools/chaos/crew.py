@@ -117,8 +117,12 @@ class Crew:
         deadline = time.monotonic() + STOP_SECONDS
         while any(run.process.poll() is None for run in self.runs) and time.monotonic() < deadline:
             time.sleep(0.1)
-        codes = {run.name: run.process.poll() for run in self.runs if not run.gave_up}
-        return [f"{name} ended with {code}, not with 0" for name, code in codes.items() if code != 0]
+        ends = [(run, run.process.poll()) for run in self.runs if not run.gave_up]
+        return [
+            f"{run.name} ended with {code}, not with 0"
+            for run, code in ends
+            if code != 0 and (run.crawlers or code != -signal.SIGTERM)  # it came before the script had begun
+        ]
 
     def end(self) -> None:
         """Whatever state they are in, leave nothing behind."""
