@@ -23,7 +23,7 @@ from tools.site import handle
 from tools.site.__main__ import main
 from tools.site.exchange import Answer, Ask, page
 from tools.site.expected import DEPTH_LIMIT
-from tools.site.pages import HTML, html, number, paragraphs
+from tools.site.pages import html, number, of_text, paragraphs
 
 ITEMS_OF_A_PAGE = 2
 WIDEST = 9
@@ -53,13 +53,8 @@ def tree(ask: Ask) -> Answer:
     paths = [f"/tree/{size}/{seed}/{child}" for child in [*children(size, index), 0]]
     links = "\n".join(f'<a href="{path}">{path}</a>' for path in paths)
     text = html(f"Tree {ask.target}", f"{paragraphs(ask.target, 4)}\n{links}")
-    return Answer(
-        headers=HTML,
-        body=text.encode(),
-        text=text,
-        links=frozenset(ask.url(path) for path in paths),
-        delay_seconds=delay_ms(ask.target) / 1000,
-    )
+    links = frozenset(ask.url(path) for path in paths)
+    return of_text(text, links=links, delay_seconds=delay_ms(ask.target) / 1000)
 
 
 def paths_of(seed: int, size: int) -> list[str]:
