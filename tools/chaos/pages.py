@@ -53,8 +53,8 @@ def tree(ask: Ask) -> Answer:
     paths = [f"/tree/{size}/{seed}/{child}" for child in [*children(size, index), 0]]
     links = "\n".join(f'<a href="{path}">{path}</a>' for path in paths)
     text = html(f"Tree {ask.target}", f"{paragraphs(ask.target, 4)}\n{links}")
-    links = frozenset(ask.url(path) for path in paths)
-    return of_text(text, links=links, delay_seconds=delay_ms(ask.target) / 1000)
+    urls = frozenset(ask.url(path) for path in paths)
+    return of_text(text, links=urls, delay_seconds=delay_ms(ask.target) / 1000)
 
 
 def paths_of(seed: int, size: int) -> list[str]:

@@ -349,8 +349,8 @@ def cut_off(ask: Ask) -> Answer:
     """Content-Length is less than what comes: /cut-off/keep/x, /cut-off/close/x (says Connection: close)."""
     text = ordinary(ask.target)
     kept = text[: len(text) // 2]
-    sizes = {"size": len(kept), "declared_length": len(kept)}
-    return of_text(kept, body=text.encode(), **sizes, close=ask.parts[1] == "close")
+    closes = ask.parts[1] == "close"
+    return of_text(kept, body=text.encode(), size=len(kept), declared_length=len(kept), close=closes)
 
 
 LOOP = r"(?i)redirect|loop|duplicate|HTTP 30\d"
