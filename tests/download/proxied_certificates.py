@@ -14,9 +14,9 @@ from typing import Any
 from cryptography import x509
 from scrapy import Request
 
-from tests.download.authority import Signed, Wish, authority, server_context, signed
 from tests.download.handler_trials import download, handler_of, run_with_reactor
 from tests.download.raw_answers import WHOLE
+from tools.site.certificate import Signed, Wish, authority, server_context, signed
 
 ROOT = authority()
 HERE = [x509.DNSName("localhost")]

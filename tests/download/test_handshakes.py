@@ -15,9 +15,9 @@ import pytest
 from cryptography import x509
 from scrapy import Request
 
-from tests.download.authority import Wish, authority, server_context, signed
 from tests.download.handler_trials import handler_of
 from tests.download.test_certificates import resolve
+from tools.site.certificate import Wish, authority, server_context, signed
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ROOT = authority()

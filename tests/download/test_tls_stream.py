@@ -16,7 +16,7 @@ from scrapy.settings import Settings
 from site_spider import runtime
 from site_spider.download import tls
 from site_spider.download.tls import TlsClient, TlsStream, tls_context
-from tests.download.authority import Signed, Wish, authority, server_context, signed
+from tools.site.certificate import Signed, Wish, authority, server_context, signed
 
 ROOT = authority()
 LEAF = signed(Wish(names=[x509.DNSName("h.test"), x509.DNSName("g.test")]), ROOT)
