@@ -71,15 +71,17 @@ def test_every_link_goes_by_the_topic_and_every_page_is_fetched_once(tmp_path: P
         assert (ours.get("parent_url_id") is None) is (theirs.get("parent_url_id") is None)
 
 
-def test_a_link_that_comes_back_has_its_level_and_its_lineage(tmp_path: Path, site: Site) -> None:
+def test_a_link_that_comes_back_has_its_level_its_lineage_and_its_cookies(tmp_path: Path, site: Site) -> None:
     """It waits before the seeds, as it would have in memory."""
-    site.has("root", "leaf")
+    root = "<a href=/leaf>x</a>"
+    engine.ANSWERS["/root"] = lambda request: page(request, root, Set_Cookie="session=42")
     site.has("leaf")
     crawl(tmp_path, [seed("root", meta={"url_id": "r"})], **TO_THE_TOPIC)
     message = messages(tmp_path)[1]
     assert message["url"] == f"{HOST}/leaf"
     assert message["priority"] == 1
     assert message["headers"] == {"Referer": [f"{HOST}/root"]}
+    assert message["cookies"] == {"session": "42"}
     assert message["meta"] == {
         "url_id": url_id(f"{HOST}/leaf"),
         "depth": 1,
@@ -136,29 +138,6 @@ def test_links_beyond_a_limit_go_to_the_topic(tmp_path: Path, site: Site, limit:
     assert Watched.rooms <= {0}
     assert sum(site.visits.values()) <= 44  # the seed /0-0 may come after the link to it
     assert 0 < found.stats["spill/sent"] < 43
-
-
-def test_seeds_count_with_their_bytes(tmp_path: Path, site: Site) -> None:
-    """Seeds of nearly 1 MB: no more of them are polled than fit."""
-    most = 0
-
-    async def slow(request: Request) -> Response:
-        await asyncio.sleep(0.02)
-        return page(request)
-
-    def watch(crawler: Crawler) -> bool:
-        nonlocal most
-        service = SeedService.of(crawler)
-        assert service is not None
-        most = max(most, service.parts.completion.ledger.in_flight)
-        return sum(service.parts.completion.ledger.outcomes.values()) == 30
-
-    seeds = [seed(f"{number}", method="POST", body="x" * 900_000) for number in range(30)]
-    for number in range(30):
-        engine.ANSWERS[f"/{number}"] = slow
-    found = crawl(tmp_path, seeds, until=watch, SITE_FRONTIER_MAX_BYTES=6_000_000)
-    assert len(found.documents) == 30
-    assert 1 <= most <= 7
 
 
 # --- a topic that is slow, or refuses ------------------------------------------------------------
@@ -356,22 +335,6 @@ def test_a_redirect_loop_between_processes_ends(tmp_path: Path, site: Site, fore
     )
     assert sum(asked.values()) == 6
     assert "redirect" in found.documents["x"]["description"]
-
-
-def test_cookies_of_the_seed_go_with_what_leaves(tmp_path: Path, site: Site) -> None:
-    """A session goes on where a link is crawled."""
-    sent: dict[str, bytes | None] = {}
-
-    def enter(request: Request) -> Response:
-        return page(request, "<a href=/inside>i</a>", Set_Cookie="session=42")
-
-    def inside(request: Request) -> Response:
-        sent["cookie"] = request.headers.get("Cookie")
-        return page(request)
-
-    engine.ANSWERS |= {"/enter": enter, "/inside": inside}
-    crawl(tmp_path, [seed("enter")], **TO_THE_TOPIC)
-    assert sent["cookie"] == b"session=42"
 
 
 def test_what_waits_is_sent_after_a_host_that_moves(
