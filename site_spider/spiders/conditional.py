@@ -156,7 +156,9 @@ class ConditionalFetch:
         known = None if pages is None else await pages.of(job.url_id)
         request.meta[meta_keys.KNOWN_PAGE] = known
         own = {name: request.meta[name] for name in _HEADERS if name in request.meta}
-        said = own or (known if known and _is_usable(known) else {})
+        said = own or known or {}
+        if known and not _is_usable(known):
+            said = {}  # what is stored is a failure, and would stay
         if request.meta.get("follow_unchanged") or (known and _is_earlier_attempt(known, job)):
             said = {}  # the body is needed
         for name, header in _HEADERS.items():

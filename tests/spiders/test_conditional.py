@@ -133,13 +133,14 @@ def test_a_304_that_nobody_asked_for_is_a_failure(tmp_path: Path) -> None:
     assert crawled.seeds["completed_with_failure"] == 1
 
 
-def test_a_failure_is_no_version_of_a_page(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [{}, {"etag": ETAG}])
+def test_a_failure_is_no_version_of_a_page(tmp_path: Path, own: dict[str, str]) -> None:
     """Neither are its conditions sent, nor is a good page with the same body the same."""
     site = Site()
     ANSWERS["/page"] = lambda request: page(request, site.body, 404, ETag=ETAG)
     run(tmp_path)
     ANSWERS["/page"] = site
-    found = of_page(run(tmp_path))
+    found = of_page(run(tmp_path, seed(if_changed=True, **own)))
     assert b"If-None-Match" not in site.asked[-1]
     assert (found["status"], found["unchanged"], found["description"]) == (200, False, None)
 
