@@ -48,7 +48,7 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
-from site_spider.spiders.conditional import describe_check
+from site_spider.spiders.conditional import describe_check, describe_next_check
 from site_spider.spiders.page_text import PageTexts, content_type_of, forbids_following
 from site_spider.spiders.sitemaps import (
     ROBOTS,
@@ -146,6 +146,8 @@ def describe_request(result: Result, request: Request, spider: str) -> None:
     result.proxy = proxied_by(request)
     result.spider = spider
     result.fetched_at = runtime.now(UTC).isoformat(timespec="milliseconds")
+    if meta_keys.CHECKED in request.meta:
+        describe_next_check(result, request.meta[meta_keys.CHECKED])
 
 
 def headers_json(headers: Headers) -> str:
