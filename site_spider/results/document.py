@@ -515,7 +515,7 @@ def item_record(item: Any, page: SeedPage, place: int, spider: str) -> Record:
     document = values.fields(item if isinstance(item, Mapping) else ItemAdapter(item))
     if PAGE in document:
         raise SinkRejected(f"the item has a field {PAGE!r} of its own; it stands for the page: rename yours")
-    key = _identity(document.get("item_id")) or f"{page.url_id}-{place}"
+    key = identity_of(document.get("item_id")) or f"{page.url_id}-{place}"
     document[PAGE] = {
         "url_id": page.url_id,
         "url": page.url,
@@ -540,8 +540,8 @@ def of_page(url: str, reason: str) -> str:
     return f"{reason} (page {url[:_SHOWN_CHARACTERS]})"
 
 
-def _identity(value: Any) -> str:
-    """An `item_id` as text; empty for one that says nothing. Raises SinkRejected."""
+def identity_of(value: Any) -> str:
+    """An `item_id` as text, the key of its document; empty for one that says nothing. Raises SinkRejected."""
     if value is None or value == "":
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
@@ -52,9 +52,11 @@ Known = Mapping[str, Any]  # the facts of a document; empty: there is none
 class StoredPages:
     """What the store of results says of pages. On the event loop's thread only."""
 
-    def __init__(self, reader: ResultReader, names: Fields, start: Callable[..., object]) -> None:
+    def __init__(
+        self, reader: ResultReader, names: Fields, start: Callable[..., object], facts: Sequence[str] = _FACTS
+    ) -> None:
         self._reader = reader
-        self._names = {name: names.get(name, name) for name in _FACTS if not names or name in names}
+        self._names = {name: names.get(name, name) for name in facts if not names or name in names}
         self._start = start
         self._asked: dict[str, asyncio.Future[Known | None]] = {}
         self._is_asking = False
@@ -106,7 +108,7 @@ class StoredPages:
         now = asyncio.get_running_loop().time()
         if now >= self._away_until:
             self._away_until = now + _AWAY_SECONDS
-            logger.warning("Pages with if_changed are fetched without conditions for a while: %s", reason)
+            logger.warning("Stored documents are not looked up for a while: %s", reason)
 
 
 class Checked(NamedTuple):

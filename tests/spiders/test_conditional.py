@@ -185,7 +185,7 @@ def test_without_a_store_pages_are_fetched_whole(
     assert (found["unchanged"], found["changed_at"], found["status"]) == (False, None, 200)
     assert b"If-None-Match" not in site.asked[-1]
     assert [record.getMessage() for record in caplog.records if "for a while" in record.getMessage()] == [
-        "Pages with if_changed are fetched without conditions for a while: the store is away"
+        "Stored documents are not looked up for a while: the store is away"
     ]
 
 
