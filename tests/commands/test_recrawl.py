@@ -23,6 +23,10 @@ from site_spider.results.recheck import LEASE_SECONDS, Calendar, CheckRules
 from site_spider.seed.seed import parse_seed
 from site_spider.tasks.follower import TaskTopics
 from tests.commands.project import Project
+from tests.in_process.engine import ANSWERS, crawl
+from tests.in_process.engine import page as html
+from tests.tasks.test_control import declare
+from tests.tasks.test_end_in_crawl import events, told
 
 RULES = CheckRules(3600, 2_592_000, 86_400, 21_600, 10, 3)
 NAMES = (
@@ -307,3 +311,87 @@ def test_the_command_says_how_many(project: Project) -> None:
     assert "SITE_SINKS" in ran.stderr
     (message,) = project.log.read("seeds")
     assert json.loads(message.value or b"")["meta"] == {"url_id": "1", "if_changed": True}
+
+
+# --- with other features ---
+
+
+def recrawl(project: Project, **settings: str) -> str:
+    ran = project.scrapy("recrawl", "--older-than", "0s", **settings)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return ran.stdout
+
+
+def crawled(project: Project, count: int = 2, **settings: Any) -> None:
+    """The pages of a task that has ended."""
+    ANSWERS.clear()
+    lines = "".join(f"http://host.test/{number}\n" for number in range(count))
+    project.scrapy("seed", "-", "--task-id", "t", "--close", stdin=lines)
+    crawl(project.data, [], until=told(project.data), **settings)
+
+
+def test_a_task_that_has_ended_ends_again_with_the_pages_that_are_checked(project: Project) -> None:
+    crawled(project)
+    assert recrawl(project) == "produced 2, refused 0\n"
+    crawl(project.data, [], until=told(project.data, 2))
+    ends = [(end["generation"], end["event"], end["seeds"], end["partial"]) for end in events(project.data)]
+    assert ends == [
+        (1, "done", {"result": 2, "total": 2}, False),
+        (2, "done", {"result": 4, "total": 4}, False),  # of both
+    ]
+
+
+def test_a_task_that_is_open_stays_open(project: Project) -> None:
+    project.scrapy("seed", "-", "--task-id", "t", stdin="http://host.test/1\n")
+    crawl(project.data, [])
+    recrawl(project)
+    crawl(project.data, [])
+    assert events(project.data) == []
+    assert json.loads(project.direct("task", "show", "t", "--json").stdout)["state"] == "running"
+
+
+def test_pages_of_a_cancelled_task_are_left_out(project: Project) -> None:
+    declare(project.data, state="cancelled")
+    crawl(project.data, [{"url": "http://host.test/1", "meta": {"task_id": "t"}}], until=told(project.data))
+    write(project.data, page(1, task_id="t"))
+    said = "produced 0, refused 0, of a task that was cancelled or has expired: 1\n"
+    assert recrawl(project) == said
+
+
+def test_a_budget_counts_checks_and_no_page_is_produced_again_while_its_seed_is_parked(
+    project: Project,
+) -> None:
+    declare(project.data, max_pages=3)
+    seeds = [{"url": f"http://host.test/{number}", "meta": {"task_id": "t"}} for number in range(2)]
+    crawl(project.data, seeds)
+    assert recrawl(project) == "produced 2, refused 0\n"
+    again = crawl(project.data, [])
+    assert sum(document["unchanged"] for document in again.documents.values()) == 1
+    assert recrawl(project) == "produced 1, refused 0\n"  # the one that was checked
+
+
+def test_pages_go_to_another_tier_by_choice(project: Project) -> None:
+    write(project.data, page(1))
+    project.log.make_topic("seeds", 1, compacted=False)
+    tiers = {"SITE_SEED_TOPICS": "urgent:8,seeds:1"}
+    ran = project.scrapy("recrawl", "--topic", "urgent", **tiers)
+    assert (ran.returncode, ran.stdout) == (0, "produced 1, refused 0\n")
+    (message,) = project.log.read("urgent")
+    assert json.loads(message.value or b"")["meta"]["url_id"] == "1"
+    assert crawl(project.data, [], until=has_document, **tiers).documents["1"]["unchanged"] is False
+
+
+def has_document(crawler: Any) -> bool:
+    return bool(crawler.stats.get_value("response_received_count"))
+
+
+def test_links_of_a_page_that_has_changed_are_spilled_and_followed(project: Project) -> None:
+    crawled(project, 1)
+    ANSWERS["/0"] = lambda request: html(request, '<a href="/new">')
+    recrawl(project)
+    found = crawl(project.data, [], SITE_LINKS_TO="kafka")
+    assert {document["url"] for document in found.documents.values()} == {
+        "http://host.test/0",
+        "http://host.test/new",
+    }
+    assert [document["depth"] for document in found.documents.values()] == [0, 1]
