@@ -190,8 +190,8 @@ class Recrawl:
         return held
 
     def _is_wanted(self, document: Document) -> bool:
-        if document["method"] not in (None, "GET", "HEAD"):
-            self.left_out["not fetched with GET or HEAD"] += 1
+        if not document["url"] or document["method"] not in (None, "GET", "HEAD"):
+            self.left_out["not fetched from a URL with GET or HEAD"] += 1
         elif not self._tasks.takes_seeds(document["task_id"]):
             self.left_out["of a task that was cancelled or has expired"] += 1
         else:

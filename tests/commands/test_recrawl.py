@@ -117,11 +117,12 @@ def test_a_page_is_produced_when_its_interval_is_over(desk: Desk) -> None:
         page(7, 200_000, method="POST"),
         page(8, 20_000, status=None, checked_at=None),
         page(9, 200_000, url=None),
+        page(10, 200_000, url="nonsense"),
     )
     round_ = desk.run()
     assert sorted(desk.produced()) == ["1", "3", "5"]
     assert (round_.produced, round_.refused) == (3, 1)
-    assert round_.left_out == {"not fetched with GET or HEAD": 1}
+    assert round_.left_out == {"not fetched from a URL with GET or HEAD": 2}
 
 
 def test_older_than_is_for_all_pages_alike(desk: Desk) -> None:
@@ -298,12 +299,12 @@ def test_the_command_says_how_many(project: Project) -> None:
     """In the words and codes of the others."""
     ran = project.scrapy("recrawl")
     assert (ran.returncode, ran.stdout) == (0, "produced 0, refused 0\n")
-    write(project.data, page(1), page(2, url=None), page(3, 10))
+    write(project.data, page(1), page(2, url="x"), page(3, 10))
     ran = project.scrapy("recrawl", "--adaptive", "--dry-run")
-    assert (ran.returncode, ran.stdout) == (0, "http://a.test/1\nNone\ndue 2, refused 0\n")
+    assert (ran.returncode, ran.stdout) == (0, "http://a.test/1\nx\ndue 2, refused 0\n")
     ran = project.scrapy("recrawl", "--older-than", "1d")
     assert (ran.returncode, ran.stdout) == (1, "produced 1, refused 1\n")
-    assert ran.stderr == "page 2: url: null, but must be a string\n"
+    assert ran.stderr == "page 2: url: 'x' has no scheme; write http://host/path\n"
     assert project.scrapy("recrawl", "--older-than", "x").returncode == 2
     assert project.scrapy("recrawl", "--older-than", "1d", "--adaptive").returncode == 2
     ran = project.scrapy("recrawl", SITE_SINKS="kafka", SITE_KAFKA_BROKERS="127.0.0.1:9")
@@ -311,6 +312,35 @@ def test_the_command_says_how_many(project: Project) -> None:
     assert "SITE_SINKS" in ran.stderr
     (message,) = project.log.read("seeds")
     assert json.loads(message.value or b"")["meta"] == {"url_id": "1", "if_changed": True}
+
+
+def test_rounds_go_on_and_an_outage_is_said_once(
+    project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With fields under other names."""
+    caplog.set_level("INFO")
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        monkeypatch.setattr(LocalResults, "search", away if len(pauses) in (1, 2) else search)
+        if len(pauses) == 5:
+            raise KeyboardInterrupt
+
+    def away(*_: object, **__: object) -> Any:
+        raise SinkUnavailable("the store is away")
+
+    search = LocalResults.search
+    monkeypatch.setattr(runtime, "sleep", sleep)
+    names = {name: name for name in ("host", "fetched_at", "checked_at")} | {"url": "address"}
+    write(project.data, {**page(1, url=None), "address": "http://a.test/1"})
+    ran = project.scrapy("recrawl", "--every", "60s", SITE_RESULT_FIELDS=json.dumps(names), LOG_LEVEL="INFO")
+    assert (ran.returncode, pauses) == (130, [60] * 5)
+    assert ran.stdout.splitlines()[0] == "produced 1, refused 0"
+    assert set(ran.stdout.splitlines()[1:]) == {"produced 0, refused 0"}
+    assert ran.stderr.count("the store is away") == 1
+    ran = project.scrapy("recrawl", SITE_RESULT_FIELDS="url")
+    assert (ran.returncode, "SITE_RESULT_FIELDS leaves out" in ran.stderr) == (1, True)
 
 
 # --- with other features ---
