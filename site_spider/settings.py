@@ -152,6 +152,15 @@ SITE_RESULT_FIELDS = ""  # a comma list, or JSON with other names ({"task_id": "
 SITE_TEXT = "off"  # plain: text, title and language of pages; main: text without navigation
 SITE_NOINDEX = "keep"  # drop_body: a page that says noindex keeps no body and no text
 SITE_CANONICAL = "note"  # merge: a link with the text of its canonical page is one document with it
+SITE_RECRAWL_MIN_SECONDS = (
+    3_600  # the shortest interval between checks of a page (`scrapy recrawl --adaptive`)
+)
+SITE_RECRAWL_MAX_SECONDS = 2_592_000  # the longest
+SITE_RECRAWL_FIRST_SECONDS = 86_400  # before the first check
+SITE_RECRAWL_ERROR_SECONDS = 21_600  # after a check that failed
+SITE_RECRAWL_MAX_ERRORS = 10  # failed checks in a row, after which a page is not produced any more
+SITE_GONE_AFTER = 3  # checks in a row with 404 or 410, after which a page is gone
+SITE_GONE = "mark"  # a page that is gone has gone_at; or delete: its document is deleted
 SITE_BODY_MAX_BYTES = 10_000_000  # kept of a body, in UTF-8; the rest is cut. 0: no limit
 SITE_KEEP_BINARY = False  # true keeps binary content as well, in body_base64
 SITE_SINK_FLUSH_SECONDS = 1.0  # age of a result at which its batch is sent

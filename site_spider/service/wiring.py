@@ -116,7 +116,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         commits = OffsetCommits(completion, producer, member, tell)
     counted = Counted.new()
     nulls = dict.fromkeys(PAGE_FIELDS) if getattr(spider, "page_texts", None) is not None else {}
-    form = DocumentForm(result_fields(settings), spider.name, getattr(spider, "describe_answer", None), nulls)
+    deletes = options.choice(settings, "SITE_GONE", ("mark", "delete")) == "delete"
+    describe = getattr(spider, "describe_answer", None)
+    form = DocumentForm(result_fields(settings), spider.name, describe, nulls, deletes)
     told = counted.pages, urgency, form
     results = Results(of_results, of_items, commits, completion, dead_letters, *told)
 

@@ -308,6 +308,9 @@ class Pagination(Selection):
     """The next page of a list. It has the depth of the page before."""
 
     limit: int = Field(1000, ge=1, le=1_000_000, description="pages, with the first")
+    stop_when_known: int | None = Field(
+        None, ge=1, le=10_000, description="ends when so many entries in a row are stored by an earlier crawl"
+    )
 
 
 class Match(Part):

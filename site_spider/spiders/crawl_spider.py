@@ -48,7 +48,8 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
-from site_spider.spiders.conditional import describe_check
+from site_spider.spiders.conditional import describe_check, describe_next_check
+from site_spider.spiders.known_items import KnownItems
 from site_spider.spiders.page_text import PageTexts, content_type_of, forbids_following
 from site_spider.spiders.sitemaps import (
     ROBOTS,
@@ -104,7 +105,8 @@ def _request(source: Source, link: FoundLink, response: Response) -> Request | N
     if link.rule == NEXT_PAGE:
         number = response.meta.get(meta_keys.PAGE_NUMBER, 1) + 1
         within = source.pagination is not None and number <= source.pagination.limit
-        return Request(link.url, meta={meta_keys.PAGE_NUMBER: number}) if within else None
+        run = {name: response.meta[name] for name in (meta_keys.KNOWN_RUN,) if name in response.meta}
+        return Request(link.url, meta={meta_keys.PAGE_NUMBER: number, **run}) if within else None
     rule = (source.follow or ())[link.rule]
     if rule.to is None:
         return Request(link.url)
@@ -146,6 +148,8 @@ def describe_request(result: Result, request: Request, spider: str) -> None:
     result.proxy = proxied_by(request)
     result.spider = spider
     result.fetched_at = runtime.now(UTC).isoformat(timespec="milliseconds")
+    if meta_keys.CHECKED in request.meta:
+        describe_next_check(result, request.meta[meta_keys.CHECKED])
 
 
 def headers_json(headers: Headers) -> str:
@@ -251,7 +255,7 @@ class SeedSpider(Spider):
             requests += await self._follow_listed(response, result, anchor, job)
         items: list[Any] = []
         if source is not None and result.description is None and page.encoding is not None:
-            found = await self._extracted(source, response, wants_links=wants_links)
+            found = await self._extracted(source, response, job, wants_links=wants_links)
             items = found.items
             requests += requests_of_source(source, found, response, self._scope_of(job), anchor)
             result.description = describe(found)
@@ -288,7 +292,9 @@ class SeedSpider(Spider):
         folder = self._sources
         return source_of(folder.library, job, response.url) if folder is not None and folder.library else None
 
-    async def _extracted(self, source: Source, response: Response, *, wants_links: bool) -> Extracted:
+    async def _extracted(
+        self, source: Source, response: Response, job: Job | None, *, wants_links: bool
+    ) -> Extracted:
         extractor = part_of(self.crawler, Extractor)
         if extractor is None:
             return Extracted()
@@ -297,7 +303,12 @@ class SeedSpider(Spider):
         found = await extracted(extractor, source, page)
         for said in found.notes:
             self.logger.debug("%s: %s", response.url, said)
-        return found
+        ends_early = source.pagination is not None and source.pagination.stop_when_known
+        return await self._known_items.cut(source, found, response, job) if ends_early and job else found
+
+    @cached_property
+    def _known_items(self) -> KnownItems:
+        return KnownItems.of(self.crawler)
 
     @cached_property
     def _sources(self) -> SourceFolder | None:
