@@ -140,6 +140,7 @@ SITE_PROXY_ATTEMPTS = 3  # of one page; then the last answer is the result
 # --- Links -------------------------------------------------------------------------------
 SITE_LINK_SCOPE = "host"  # which links are followed: host, domain (registrable) or any
 SITE_LINKS_TO = "memory"  # or kafka: every link is spilled to the owner of its host
+SITE_DROP_PARAMS = "tracking"  # links that differ in these alone are one page; none, or names: a,b,utm_*
 SITE_FOLLOW_NOFOLLOW = False  # true follows links marked rel=nofollow as well
 SITE_SITEMAPS = "seed"  # sitemaps and feeds give links; off; or robots: those of each seed's host too
 SITE_SITEMAP_SINCE = ""  # a date, or 7d: entries that changed before it are not followed; empty: all are

@@ -13,7 +13,7 @@ from scrapy.dupefilters import BaseDupeFilter
 
 from site_spider import options, runtime
 from site_spider.download.bodies import Bodies
-from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, pages_of
+from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, TaskForms, pages_of
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine import scrapy_parts as registry
 from site_spider.engine.cookies import SeedCookies
@@ -292,6 +292,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
     group = GroupWatch(stores.log, config.tiers.topics, config.consumer_group, config.dead_letter_topic)
     registry.provide(crawler, stores.sources, extractor, records.states, group, counted.pages)
+    registry.provide(crawler, TaskForms(records.states.form_of))
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)

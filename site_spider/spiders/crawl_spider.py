@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from site_spider import meta_keys, options, runtime
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.proxies.service import proxied_by
-from site_spider.dupefilter.dupefilter import SeenDupeFilter
+from site_spider.dupefilter.dupefilter import SeenDupeFilter, usual_form
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns, run_through
 from site_spider.engine.scrapy_parts import part_of, quick_request
@@ -205,6 +205,7 @@ class SeedSpider(Spider):
             options.integer(crawler.settings, "SITE_BODY_MAX_BYTES"),
             options.boolean(crawler.settings, "SITE_KEEP_BINARY"),
         )
+        usual_form(crawler.settings)  # what is wrong with it ends the start here, before there is an engine
         spider.sitemaps = SitemapRules.read(crawler.settings)
         spider.page_texts = PageTexts.read(crawler.settings)
         return spider

@@ -21,6 +21,7 @@ from site_spider.errors import SeedError
 from site_spider.frontier.scheduler import PageDepth
 from site_spider.ledger.completion import Job, Root, SeedListener, job_of
 from site_spider.ledger.ledger import Entry
+from site_spider.page.url_form import UrlForm
 from site_spider.seed.seed import Seed
 from site_spider.tasks import record
 from site_spider.tasks.board import Board, note_key
@@ -268,6 +269,11 @@ class TaskStates(SeedListener):
             state.heard(self.board)
             state.look(self.board)
         return state
+
+    def form_of(self, task_id: str | None, usual: UrlForm | None) -> UrlForm | None:
+        """What links of a task are compared as."""
+        state = self.of(task_id) if self._declared else None
+        return usual if state is None or state.task.drop_params is None else state.rules.form
 
     def changed(self, task_ids: Collection[str]) -> set[str]:
         """Records have come; returns the tasks whose phase or rules are others now."""
