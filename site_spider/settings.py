@@ -140,6 +140,9 @@ SITE_PROXY_ATTEMPTS = 3  # of one page; then the last answer is the result
 # --- Links -------------------------------------------------------------------------------
 SITE_LINK_SCOPE = "host"  # which links are followed: host, domain (registrable) or any
 SITE_LINKS_TO = "memory"  # or kafka: every link is spilled to the owner of its host
+SITE_URL_DENY = ""  # a comma list, or JSON: https://host/path, *.pdf, or RE2; such links are not followed
+SITE_URL_ALLOW = ""  # the same of those that are; empty: all
+SITE_URL_RULES = ""  # a YAML file with both by host; changes are taken within seconds
 SITE_DROP_PARAMS = "tracking"  # links that differ in these alone are one page; none, or names: a,b,utm_*
 SITE_FOLLOW_NOFOLLOW = False  # true follows links marked rel=nofollow as well
 SITE_SITEMAPS = "seed"  # sitemaps and feeds give links; off; or robots: those of each seed's host too

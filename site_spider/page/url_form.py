@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 TRACKING, NONE = "tracking", "none"  # words in a list of parameters
 LONGEST_NAME, MOST_NAMES = 100, 200
@@ -75,3 +75,60 @@ def form_of(names: Sequence[str]) -> UrlForm | None:
 
 
 _form = lru_cache(maxsize=1_000)(UrlForm)
+
+
+# --- shape -----------------------------------------------------------------------------------------------
+# What the path of a URL looks like: one without end, or one of many pages that a program makes.
+
+
+_FEWEST_SEGMENTS = 3
+_MOST_LOOKED_AT = 100  # segments
+_LONGEST_PATTERN = 300  # characters
+_HEX = re.compile(r"\b(?=[a-fA-F]*[0-9])(?=[0-9]*[a-fA-F])[0-9a-fA-F]{8,}\b")
+_DIGITS = re.compile(r"[0-9]+")
+
+
+class Shape(NamedTuple):
+    """The most that a link may have; 0: any number."""
+
+    repeats: int = 3  # of segments in a row, one or several of them: so many are too many
+    segments: int = 20
+    length: int = 0  # characters of the URL
+
+    def fault(self, url: str) -> str | None:
+        """Which of them is too large."""
+        repeats, most, length = self
+        if length and len(url) > length:
+            return "length"
+        segments = url.split("/", _MOST_LOOKED_AT)[3:]  # with the query, which may have slashes too
+        if len(segments) < _FEWEST_SEGMENTS or (len(segments) <= most and _are_distinct(segments)):
+            return None
+        segments = url.partition("?")[0].split("/", _MOST_LOOKED_AT)[3:]
+        if most and len(segments) > most:
+            return "segments"
+        return "repeats" if repeats and _repeats(segments, repeats) else None
+
+
+def _are_distinct(segments: list[str]) -> bool:
+    return len(set(segments)) == len(segments)
+
+
+def _repeats(segments: list[str], times: int) -> bool:
+    """Whether some segments stand so many times in a row."""
+    if len(segments) - len(set(segments)) < times - 1:
+        return False
+    for size in range(1, len(segments) // times + 1):
+        run = 0  # segments that are as the one `size` before them
+        for before, one in zip(segments, segments[size:], strict=False):
+            run = run + 1 if one == before else 0
+            if run >= size * (times - 1):
+                return True
+    return False
+
+
+def pattern_of(url: str) -> str | None:
+    """Host, path and query with N for digits and H for long hexadecimal numbers; None of one without any."""
+    host, slash, rest = url.partition("://")[2].partition("/")
+    rest = rest[:_LONGEST_PATTERN]
+    found = _DIGITS.sub("N", _HEX.sub("H", rest))
+    return f"{host}{slash}{found}" if found != rest else None

@@ -315,8 +315,8 @@ def _text(text: str) -> str:
     return text
 
 
-def _nothing(_: object) -> None:
-    return None
+def _numbers(told: object) -> object:
+    return told if isinstance(told, dict) else {}  # a list: as releases before wrote
 
 
 Number = Annotated[int, Field(ge=0, le=MOST)]
@@ -338,7 +338,7 @@ class Usage(Part):
     links_cancelled: Number = 0
     seeds: Numbers = Field(default_factory=dict)  # by outcome
     hosts: Numbers = Field(default_factory=dict)  # pages claimed of hosts, where there is a budget for them
-    traps: Annotated[Any, AfterValidator(_nothing), Field(exclude=True)] = None  # as releases before wrote
+    traps: Annotated[Numbers, BeforeValidator(_numbers)] = Field(default_factory=dict)  # links, by pattern
 
     @property
     def waiting(self) -> int:
@@ -405,8 +405,9 @@ class Total:
             name: getattr(self.used, name) - getattr(before, name) + getattr(after, name) for name in _COUNTS
         }
         seeds = _moved(dict(self.used.seeds), before.seeds, after.seeds)
+        traps = _moved(dict(self.used.traps), before.traps, after.traps)
         self.used = Usage.model_construct(
-            **counts, seeds=seeds, hosts={}
+            **counts, seeds=seeds, traps=traps, hosts={}
         )  # sums may be larger than what one may tell
         self.waiting += after.waiting - before.waiting
         _moved(self.hosts, before.hosts, after.hosts)
