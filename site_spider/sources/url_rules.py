@@ -183,8 +183,8 @@ class UrlRules:
         rules = [("SITE_URL_DENY", self._usual)]
         rules += [(f"{name} deny", found) for name in names if (found := self._hosts.get(name)) is not None]
         get = self._matchers.get
-        deny = [(place, found) for place, one in rules if (found := get(id(one.deny))) is not None]
-        allow = [found for _, one in rules if (found := get(id(one.allow))) is not None]
+        deny = [(place, matcher) for place, one in rules if (matcher := get(id(one.deny))) is not None]
+        allow = [matcher for _, one in rules if (matcher := get(id(one.allow))) is not None]
         most = {
             name: value for name in Shape._fields for _, one in rules
             if (value := getattr(one, name)) is not None
