@@ -208,6 +208,8 @@ SITE_STATS_ID = (
 )
 SITE_STATS_TOPIC = ""  # what consoles read; empty: the seed topic with .stats behind it
 SITE_FRONTIER_SOCKET = True  # lets `scrapy frontier` of the same user ask what waits
+SITE_NOTIFY_URL = ""  # http(s)://... or mailto:...: is told of full memory, outages and a crawl that stands
+SITE_NOTIFY_NO_ITEMS_SECONDS = 0  # without an item, after which it is told; 0: never
 SITE_METRICS_ADDRESS = ""  # host:port of process 1; process N of crawl_spider.sh has port + N - 1. Empty: off
 SITE_MEMORY_SOFT_BYTES = 0  # of resident memory, above which no seeds are polled; 0: no limit
 SITE_STOP_GRACE_SECONDS = 30  # how long a graceful stop may take

@@ -21,6 +21,7 @@ from site_spider.service import addon, environment, exit_code
 from site_spider.service import config as plugins
 from site_spider.service.config import ServiceSettings
 from site_spider.service.environment import ENVIRONMENT_PRIORITY
+from site_spider.service.notices import sender
 from site_spider.service.parts import statistics_plan
 from site_spider.sources.url_rules import UrlRulesFile
 
@@ -71,6 +72,7 @@ def check_crawl(settings: Settings, spider: type[Spider]) -> None:
     spider.from_crawler(crawler)
     config = ServiceSettings.read(crawler.settings)
     UrlRulesFile.open(crawler.settings)
+    sender(crawler.settings, config.spill_keys)
     plugins.sinks(crawler.settings)
     plugins.statistics_stores(crawler.settings)
     identity = Identity(spider.name, config.consumer_group, config.tiers.main, str)

@@ -31,13 +31,15 @@ from site_spider.engine import flow as engine_hooks
 from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
+from site_spider.observe.snapshot import rss_bytes
 from site_spider.outage import Outage, until_there
 from site_spider.service import config as plugins
 from site_spider.service import exit_code
 from site_spider.service.check import check_rights
-from site_spider.service.config import ServiceSettings
+from site_spider.service.config import ServiceSettings, spill_keys
 from site_spider.service.log_lines import is_first_process, processes_of
 from site_spider.service.metrics import ProcessMetrics
+from site_spider.service.notices import Notifier, build_notifier, sender
 from site_spider.service.parts import Ending, Parts, Stores, build_idle
 from site_spider.service.stop import IDLE, IdleClose, Stop, Watchdog, tell_supervisor
 from site_spider.service.wiring import build
@@ -192,6 +194,8 @@ class SeedService:
         self._crawler = crawler
         self._sources = _source_folder(crawler.settings)
         self._url_rules = UrlRulesFile.open(crawler.settings)
+        self._send = sender(crawler.settings, spill_keys(crawler.settings))
+        self._notifier: Notifier | None = None
         self._obeys_robots = options.boolean(crawler.settings, "ROBOTSTXT_OBEY")
         self._ending = Ending(crawler, self._leave_at_once)
         self._parts: Parts | None = None  # wired as the spider opens
@@ -297,7 +301,10 @@ class SeedService:
         parts.tasks.start()
         parts.ends.start()
         parts.intake.start()
+        settings = self._crawler.settings
+        self._notifier = build_notifier(self._send, parts, settings, background, rss_bytes)
         looks = (
+            *(() if self._notifier is None else (self._notifier.look,)),
             partial(self._close_if_idle, build_idle(parts)),
             parts.seeds.look,
             parts.bodies.look,
@@ -376,6 +383,8 @@ class SeedService:
             logger.warning("%d seeds could not be committed with their results; they are repeated", left)
 
     def _stop_ticking(self, parts: Parts) -> None:
+        if self._notifier is not None:
+            self._notifier.close()
         for task in (self._ticker, *self._following):
             if task is not None:
                 task.cancel()
