@@ -42,9 +42,8 @@ class Traps(SeedListener):
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """As in SeedListener."""
         said = document.get("text_hash") or document.get("body_hash")
-        if said is None or not 200 <= (document.get("status") or 0) < 300:
-            return
-        if (pattern := pattern_of(job.url)) is None:
+        is_well = said is not None and 200 <= (document.get("status") or 0) < 300
+        if not is_well or (pattern := pattern_of(job.url)) is None:
             return
         place = job.page_scope, pattern
         self._pages[place] = pages = self._pages.get(place) or OrderedDict()  # it was met last
@@ -112,12 +111,15 @@ class RuledPages:
             if (trap := self._traps.of(request.url, job.page_scope)) is None:
                 return False
             rule = "trap"
-        if rule not in self._named and len(self._named) < _MOST_RULES:
+        self._note(rule)
+        self._told(job.root.seed.task_id, trap)
+        return True
+
+    def _note(self, rule: str) -> None:
+        if len(self._named) < _MOST_RULES:
             self._named.add(rule)
         self._count("links/refused")
         self._count(f"links/refused/{rule if rule in self._named else 'other'}")
-        self._told(job.root.seed.task_id, trap)
-        return True
 
     def log(self, request: Request, spider: Spider) -> None:
         """As in Pages."""

@@ -53,10 +53,7 @@ def sender(settings: BaseSettings, keys: tuple[bytes, ...]) -> Send | None:
     if not url:
         return None
     if url.startswith(_MAIL):
-        names = [unquote(name).strip() for name in url.removeprefix(_MAIL).partition("?")[0].split(",")]
-        if not all("@" in name and name.isprintable() for name in names):
-            raise ConfigError(f"{URL} names no addresses of mail; write mailto:ops@host.example")
-        return partial(_mail, settings, names)
+        return partial(_mail, settings, _addresses(url.removeprefix(_MAIL)))
     try:
         check_url(url)
     except SeedError as error:
@@ -64,16 +61,27 @@ def sender(settings: BaseSettings, keys: tuple[bytes, ...]) -> Send | None:
     return partial(_post, url, webhook.secret_of(keys), guard_of(settings))
 
 
+def _addresses(text: str) -> list[str]:
+    names = [unquote(name).strip() for name in text.partition("?")[0].split(",")]
+    if not all("@" in name and name.isprintable() for name in names):
+        raise ConfigError(f"{URL} names no addresses of mail; write mailto:ops@host.example")
+    return names
+
+
 def _post(url: str, secret: bytes, may_reach: webhook.MayReach, said: Mapping[str, Any]) -> str:
     event_id = f"{said['process']}.{said['number']}"
     return webhook.post(url, webhook.notice(said, secret, int(runtime.time()), event_id), may_reach).error
 
 
-def _mail(settings: BaseSettings, names: list[str], said: Mapping[str, Any]) -> str:
+def _message(sent_by: str, names: list[str], said: Mapping[str, Any]) -> EmailMessage:
     message = EmailMessage()
-    message["From"], message["To"] = settings["MAIL_FROM"], ", ".join(names)
+    message["From"], message["To"] = sent_by, ", ".join(names)
     message["Subject"] = f"{said['spider']} on {said['host_name']}: {said['trouble']} {said['event']}"
     message.set_content(f"{said['says']}\n\n{json.dumps(said, indent=1)}\n")
+    return message
+
+
+def _mail(settings: BaseSettings, names: list[str], said: Mapping[str, Any]) -> str:
     is_tls = settings.getbool("MAIL_SSL")
     kind = partial(smtplib.SMTP_SSL, context=ssl.create_default_context()) if is_tls else smtplib.SMTP
     try:
@@ -82,7 +90,7 @@ def _mail(settings: BaseSettings, names: list[str], said: Mapping[str, Any]) -> 
                 server.starttls(context=ssl.create_default_context())
             if settings["MAIL_USER"]:
                 server.login(settings["MAIL_USER"], settings["MAIL_PASS"] or "")
-            server.send_message(message)
+            server.send_message(_message(settings["MAIL_FROM"], names, said))
     except (OSError, ValueError) as error:  # an SMTPException is an OSError
         return f"{type(error).__name__}: {error}"
     return ""
@@ -103,10 +111,7 @@ class Troubles:
         return dict(self._found(now))
 
     def _found(self, now: float) -> Iterator[tuple[str, str]]:
-        limit, used = self._parts.config.memory_soft_bytes, self._rss_bytes() or 0
-        self._is_memory_full = used > limit * (1 - _FREE_SHARE * self._is_memory_full) > 0
-        if self._is_memory_full:
-            yield "memory", f"{used} bytes are used, above SITE_MEMORY_SOFT_BYTES={limit}"
+        yield from self._memory()
         away = {f"sink {sink.sink.name}": not sink.available for sink in self._parts.sinks}
         away["seed log"] = self._parts.intake.is_away
         for name, is_away in away.items():
@@ -114,17 +119,28 @@ class Troubles:
                 yield name, f"the {name} is away for {_AWAY_SECONDS:.0f} s"
             elif not is_away:
                 self._since.pop(name, None)
+        if any(away.values()):
+            self._since.pop("stands", None)  # its time begins anew
+        else:
+            yield from self._stands(now)
+        most, items = self._no_items_seconds, self._parts.watched.counted.pages.items
+        if most and self._parts.completion.ledger.partitions() and self._lasts("items", items, now) >= most:
+            yield "no items", f"no item was written for {_NO_ITEMS}={most:g}"
+
+    def _memory(self) -> Iterator[tuple[str, str]]:
+        limit, used = self._parts.config.memory_soft_bytes, self._rss_bytes() or 0
+        self._is_memory_full = used > limit * (1 - _FREE_SHARE * self._is_memory_full) > 0
+        if self._is_memory_full:
+            yield "memory", f"{used} bytes are used, above SITE_MEMORY_SOFT_BYTES={limit}"
+
+    def _stands(self, now: float) -> Iterator[tuple[str, str]]:
         ledger = self._parts.completion.ledger
         answers = number(stats_of(self._parts.watched), "downloader/response_count")
         done = sum(ledger.outcomes.values()), answers, ledger.in_flight == 0
-        if self._lasts("stands", done, now) >= _STANDS_SECONDS and not any(away.values()):
+        if self._lasts("stands", done, now) >= _STANDS_SECONDS and ledger.in_flight:
             cause = self._parts.watched.pauses.now().said
             said = f"{ledger.in_flight} seeds are in flight, and nothing was done for {_STANDS_SECONDS:.0f} s"
-            if ledger.in_flight:
-                yield "stands", f"{said}{f': {cause}' if cause else ''}"
-        most, items = self._no_items_seconds, self._parts.watched.counted.pages.items
-        if most and ledger.partitions() and self._lasts("items", items, now) >= most:
-            yield "no items", f"no item was written for {_NO_ITEMS}={most:g}"
+            yield "stands", f"{said}{f': {cause}' if cause else ''}"
 
     def _lasts(self, name: str, state: object, now: float) -> float:
         """How long it is so."""

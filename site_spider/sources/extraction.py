@@ -446,9 +446,7 @@ def _item(
 def _values(wanted: ItemField, page: SourcePage, context: Any, note: Callable[[str], None]) -> list[Any]:
     if wanted.is_constant:
         return wanted.constant if wanted.is_list and isinstance(wanted.constant, list) else [wanted.constant]
-    is_whole = (
-        wanted.type == "any" and {"jmespath", "jsonld", "script"} & {*wanted.ways} and not wanted.is_list
-    )
+    is_whole = wanted.type == "any" and not wanted.is_list and not {"css", "xpath"} & {*wanted.ways}
     if wanted.ways:
         values = _texts(_selected(wanted, page, context, note, is_whole=is_whole))
     else:

@@ -100,17 +100,7 @@ class Matcher:
         self._wholes = tuple(prefix for prefix in urls.prefixes if not prefix.startswith("/"))
         self._paths = tuple(prefix for prefix in urls.prefixes if prefix.startswith("/"))
         self._suffixes = tuple(suffix.lower() for suffix in urls.suffixes)
-        self._set: Any = None
-        if urls.patterns:
-            self._set = re2.Set.SearchSet(_OPTIONS)
-            for pattern in urls.patterns:
-                compiled(pattern)  # with a reason that names the place
-                self._set.Add(pattern)
-            try:
-                self._set.Compile()
-            except re2.error as error:
-                said = f"the patterns together need more than {_OPTIONS.max_mem} bytes"
-                raise ValueError(said) from error
+        self._set = _automaton(urls.patterns) if urls.patterns else None
 
     def entry(self, url: str) -> str | None:
         """The first that it is in."""
@@ -129,6 +119,18 @@ class Matcher:
         except (re2.error, RuntimeError):  # this URL needs too much memory at once
             found = [n for n, pattern in enumerate(self._urls.patterns) if compiled(pattern).search(text)]
         return self._urls.patterns[min(found)] if found else None
+
+
+def _automaton(patterns: Sequence[str]) -> Any:
+    found = re2.Set.SearchSet(_OPTIONS)
+    for pattern in patterns:
+        compiled(pattern)  # with a reason that names the place
+        found.Add(pattern)
+    try:
+        found.Compile()
+    except re2.error as error:
+        raise ValueError(f"the patterns together need more than {_OPTIONS.max_mem} bytes") from error
+    return found
 
 
 def _first(entries: tuple[str, ...], meets: Any, text: str) -> str | None:
@@ -205,6 +207,13 @@ def _parsed(raw: bytes, path: Path) -> dict[str, HostRules]:
     return parse(raw, path, HostRules, _FILE.validate_python)
 
 
+def _stamp(path: Path) -> object:
+    try:
+        return stamp_of(path.stat())
+    except OSError as error:
+        return error.errno
+
+
 class UrlRulesFile:
     """The rules as they are now. `look` is for a thread, all else for the event loop's."""
 
@@ -225,13 +234,7 @@ class UrlRulesFile:
 
     def look(self) -> BadSource | None:
         """Take the file if it has changed; returns what is bad, once for each change."""
-        if self.path is None:
-            return None
-        try:
-            stamp: object = stamp_of(self.path.stat())
-        except OSError as error:
-            stamp = error.errno
-        if stamp == self._stamp:
+        if self.path is None or (stamp := _stamp(self.path)) == self._stamp:
             return None
         self._stamp = stamp
         try:
