@@ -100,7 +100,7 @@ class Matcher:
         self._wholes = tuple(prefix for prefix in urls.prefixes if not prefix.startswith("/"))
         self._paths = tuple(prefix for prefix in urls.prefixes if prefix.startswith("/"))
         self._suffixes = tuple(suffix.lower() for suffix in urls.suffixes)
-        self._set = _automaton(urls.patterns) if urls.patterns else None
+        self._set: Any = _automaton(urls.patterns) if urls.patterns else None
 
     def entry(self, url: str) -> str | None:
         """The first that it is in."""

@@ -270,7 +270,9 @@ class SeedSpider(Spider):
         """Fill in what a page says of itself; whether its links may be followed."""
         assert self.page_texts is not None
         scope = None if job is None else job.page_scope
-        await self.page_texts.fill(result, response, part_of(self.crawler, Extractor), scope)
+        extractor = part_of(self.crawler, Extractor)
+        if not await self.page_texts.fill(result, response, extractor, scope) and job is not None:
+            job.exchanges = ()  # which are for archives
         rules = rules_of(self.crawler, job)
         return result.duplicate_of is None or rules is None or rules.task.follow_duplicates
 
@@ -403,8 +405,9 @@ class SeedSpider(Spider):
         kind = content_type_of(response)
         steps = read_page(response.body, kind, response.url, wants_links=False, limits=limits)
         describe_response(result, response, run_through(steps))
-        if self.page_texts is not None:
-            self.page_texts.fill_failed(result, response)
+        job, texts = job_of(response.request), self.page_texts
+        if texts is not None and not texts.fill_failed(result, response) and job is not None:
+            job.exchanges = ()
 
     @gives_page_result
     async def unchanged(self, response: Response) -> list[Result]:
