@@ -140,6 +140,10 @@ SITE_PROXY_ATTEMPTS = 3  # of one page; then the last answer is the result
 # --- Links -------------------------------------------------------------------------------
 SITE_LINK_SCOPE = "host"  # which links are followed: host, domain (registrable) or any
 SITE_LINKS_TO = "memory"  # or kafka: every link is spilled to the owner of its host
+SITE_URL_DENY = ""  # a comma list, or JSON: https://host/path, *.pdf, or RE2; such links are not followed
+SITE_URL_ALLOW = ""  # the same of those that are; empty: all
+SITE_URL_RULES = ""  # a YAML file with both by host; changes are taken within seconds
+SITE_DROP_PARAMS = "tracking"  # links that differ in these alone are one page; none, or names: a,b,utm_*
 SITE_FOLLOW_NOFOLLOW = False  # true follows links marked rel=nofollow as well
 SITE_SITEMAPS = "seed"  # sitemaps and feeds give links; off; or robots: those of each seed's host too
 SITE_SITEMAP_SINCE = ""  # a date, or 7d: entries that changed before it are not followed; empty: all are
@@ -213,6 +217,8 @@ SITE_STATS_ID = (
 )
 SITE_STATS_TOPIC = ""  # what consoles read; empty: the seed topic with .stats behind it
 SITE_FRONTIER_SOCKET = True  # lets `scrapy frontier` of the same user ask what waits
+SITE_NOTIFY_URL = ""  # http(s)://... or mailto:...: is told of full memory, outages and a crawl that stands
+SITE_NOTIFY_NO_ITEMS_SECONDS = 0  # without an item, after which it is told; 0: never
 SITE_METRICS_ADDRESS = ""  # host:port of process 1; process N of crawl_spider.sh has port + N - 1. Empty: off
 SITE_MEMORY_SOFT_BYTES = 0  # of resident memory, above which no seeds are polled; 0: no limit
 SITE_STOP_GRACE_SECONDS = 30  # how long a graceful stop may take

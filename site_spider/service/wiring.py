@@ -13,10 +13,11 @@ from scrapy.dupefilters import BaseDupeFilter
 
 from site_spider import options, runtime
 from site_spider.download.bodies import Bodies
-from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, pages_of
+from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, TaskForms, pages_of
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine import scrapy_parts as registry
 from site_spider.engine.cookies import SeedCookies
+from site_spider.frontier.link_rules import RuledPages, Traps
 from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
 from site_spider.frontier.spill import Ownership, SeedWriter, Spill, SpilledPages
 from site_spider.frontier.waiter import (
@@ -207,6 +208,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, proceed)
     all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
     pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
+    traps, rules = Traps(), lambda: stores.url_rules.rules
+    ruled = RuledPages(pages, rules, traps, stats.inc_value, records.states.refused)
     leaving = Leaving(
         spider,
         completion,
@@ -231,7 +234,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         completion,
         results,
         dead_letters,
-        TaskPages(pages, gate, records.topics.parked, stats.inc_value),
+        TaskPages(ruled, gate, records.topics.parked, stats.inc_value),
         back_pressure,
         Preparation(callbacks, config.seed_meta_keys, library, gate.begins, headers),
     )
@@ -260,7 +263,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     lifecycle.add(SeedWeights(load), results, cookies, records.states)
     if isinstance(dupefilter, SeenDupeFilter):
         lifecycle.add(SeenMarks(dupefilter.seen))
-    lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times)
+    lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times, traps)
     if config.tells_ends:
         lifecycle.add(tracker)
 
@@ -294,6 +297,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
     group = GroupWatch(stores.log, config.tiers.topics, config.consumer_group, config.dead_letter_topic)
     registry.provide(crawler, stores.sources, extractor, records.states, group, counted.pages)
+    registry.provide(crawler, TaskForms(records.states.form_of))
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)

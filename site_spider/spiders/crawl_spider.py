@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from site_spider import meta_keys, options, runtime
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.proxies.service import proxied_by
-from site_spider.dupefilter.dupefilter import SeenDupeFilter
+from site_spider.dupefilter.dupefilter import SeenDupeFilter, usual_form
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns, run_through
 from site_spider.engine.scrapy_parts import part_of, quick_request
@@ -209,6 +209,7 @@ class SeedSpider(Spider):
             options.integer(crawler.settings, "SITE_BODY_MAX_BYTES"),
             options.boolean(crawler.settings, "SITE_KEEP_BINARY"),
         )
+        usual_form(crawler.settings)  # what is wrong with it ends the start here, before there is an engine
         spider.sitemaps = SitemapRules.read(crawler.settings)
         spider.page_texts = PageTexts.read(crawler.settings)
         return spider
@@ -273,7 +274,9 @@ class SeedSpider(Spider):
         """Fill in what a page says of itself; whether its links may be followed."""
         assert self.page_texts is not None
         scope = None if job is None else job.page_scope
-        await self.page_texts.fill(result, response, part_of(self.crawler, Extractor), scope)
+        extractor = part_of(self.crawler, Extractor)
+        if not await self.page_texts.fill(result, response, extractor, scope) and job is not None:
+            job.exchanges = ()  # which are for archives
         rules = rules_of(self.crawler, job)
         return result.duplicate_of is None or rules is None or rules.task.follow_duplicates
 
@@ -413,8 +416,9 @@ class SeedSpider(Spider):
         kind = content_type_of(response)
         steps = read_page(response.body, kind, response.url, wants_links=False, limits=limits)
         describe_response(result, response, run_through(steps))
-        if self.page_texts is not None:
-            self.page_texts.fill_failed(result, response)
+        job, texts = job_of(response.request), self.page_texts
+        if texts is not None and not texts.fill_failed(result, response) and job is not None:
+            job.exchanges = ()
 
     @gives_page_result
     async def unchanged(self, response: Response) -> list[Result]:

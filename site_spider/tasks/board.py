@@ -130,6 +130,10 @@ class Board:
         total = self._totals.get(task_id)
         return {} if total is None else total.hosts
 
+    def traps(self, task_id: str) -> Mapping[str, int]:
+        """Links that no process has followed, by the pattern of the trap."""
+        return self.used(task_id).traps
+
     def usage(self, task_id: str, process: str) -> Usage | None:
         """By one process."""
         total = self._totals.get(task_id)

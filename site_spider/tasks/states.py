@@ -21,6 +21,7 @@ from site_spider.errors import SeedError
 from site_spider.frontier.scheduler import PageDepth
 from site_spider.ledger.completion import Job, Root, SeedListener, job_of
 from site_spider.ledger.ledger import Entry
+from site_spider.page.url_form import UrlForm
 from site_spider.seed.seed import Seed
 from site_spider.tasks import record
 from site_spider.tasks.board import Board, note_key
@@ -32,6 +33,7 @@ from site_spider.tasks.record import NOTHING, RUNNING, Phase, Task, TaskRules, U
 
 
 _MOST_HOSTS_TOLD = 1_000
+_MOST_TRAPS = 20
 
 
 class TaskState:
@@ -45,6 +47,7 @@ class TaskState:
         self.begun = self.pages = self.bytes = 0
         self.parked = self.sent_on = self.links_filtered = self.links_cancelled = 0
         self.seeds: Counter[str] = Counter()
+        self.traps: Counter[str] = Counter()
         self.is_news = False  # that the others were not told
         self.claim = 0  # as told last
         self._process = process
@@ -64,7 +67,7 @@ class TaskState:
         self.begun, self.pages, self.bytes = told.begun, told.pages, told.bytes
         self.parked, self.sent_on, self.claim = told.parked, told.sent_on, told.claimed
         self.links_filtered, self.links_cancelled = told.links_filtered, told.links_cancelled
-        self.seeds, self._hosts = Counter(told.seeds), Counter(told.hosts)
+        self.seeds, self._hosts, self.traps = Counter(told.seeds), Counter(told.hosts), Counter(told.traps)
 
     def declare(self, task: Task) -> None:
         """It was changed."""
@@ -167,9 +170,11 @@ class TaskState:
         self.sent_on += 1
         self.is_news = True
 
-    def count_filtered_link(self) -> None:
-        """By a rule, or the budget of its host."""
+    def count_filtered_link(self, trap: str | None = None) -> None:
+        """By a rule, the budget of its host, or as it leads into a trap."""
         self.links_filtered += 1
+        if trap is not None:
+            self.traps[trap if trap in self.traps or len(self.traps) < _MOST_TRAPS else "other"] += 1
         self.is_news = True
 
     def count_cancelled_link(self) -> None:
@@ -210,6 +215,7 @@ class TaskState:
             links_filtered=self.links_filtered,
             links_cancelled=self.links_cancelled,
             seeds=dict(self.seeds),
+            traps=dict(self.traps),
             hosts=dict(hosts),
         )
 
@@ -268,6 +274,16 @@ class TaskStates(SeedListener):
             state.heard(self.board)
             state.look(self.board)
         return state
+
+    def form_of(self, task_id: str | None, usual: UrlForm | None) -> UrlForm | None:
+        """What links of a task are compared as."""
+        state = self.of(task_id) if self._declared else None
+        return usual if state is None or state.task.drop_params is None else state.rules.form
+
+    def refused(self, task_id: str | None, trap: str | None) -> None:
+        """A link is not followed by a rule of the crawl, or as it leads into a trap."""
+        if (state := self.of(task_id)) is not None:
+            state.count_filtered_link(trap)
 
     def changed(self, task_ids: Collection[str]) -> set[str]:
         """Records have come; returns the tasks whose phase or rules are others now."""

@@ -368,6 +368,7 @@ def process_name() -> str:
 
 
 _PAUSE_SECONDS = 0.5  # while pages cannot be counted
+_TRAP = "trap "  # begins what the reasons say of links that were not followed
 
 
 class Teller:
@@ -379,7 +380,7 @@ class Teller:
         producer: Producer,
         topics: TaskTopics,
         control: Control,
-        kind_of: Callable[[str], str],
+        board: Board,
         has_first: Callable[[], bool],
         background: Background,
         bad: BadRecords,
@@ -388,7 +389,7 @@ class Teller:
         self._producer = producer
         self._topics = topics
         self._control = control
-        self._kind_of = kind_of  # done, cancelled or expired
+        self._board = board
         self._has_first = has_first  # the first partition of the seed topic
         self._background = background
         self._busy: set[str] = set()  # tasks of which something is on its way
@@ -475,7 +476,10 @@ class Teller:
 
     def _tell(self, task_id: str, ending: TaskEnding, reading: PageReading) -> None:
         pages = pages_before(ending).plus(reading.counts[task_id])
-        event = event_of(task_id, ending, self._kind_of(task_id), pages)
+        traps = {f"{_TRAP}{pattern}": count for pattern, count in self._board.traps(task_id).items()}
+        kept = {name: count for name, count in pages.reasons.items() if not name.startswith(_TRAP)}
+        pages = pages._replace(reasons={**kept, **traps})  # of all generations
+        event = event_of(task_id, ending, self._board.end_of(task_id), pages)
         ended = EndTold(ending.generation, ending.read_to, dict(ending.highs), event, reading.end)
         self._control.write(task_id, ended, lambda _: self._when_settled(task_id))
 

@@ -14,10 +14,18 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
+from site_spider.frontier import link_rules
 from site_spider.frontier.waiter import LinksInHand
 from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
+
+
+@pytest.fixture(autouse=True)
+def _no_traps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pages of the site have one text."""
+    monkeypatch.setattr(link_rules, "_PAGES", 10**9)
+
 
 LINKS = 2_000
 SEED = {"url": "http://h.test/many", "meta": {"url_id": "seed"}}

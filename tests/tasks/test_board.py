@@ -146,4 +146,7 @@ def test_what_releases_before_told_of_a_task_still_counts() -> None:
     told = b'{"pages": 7, "traps": [{"pattern": "h.test/calendar/N", "pages": 900, "texts": 1}]}'
     board.take(message(note_key("t", "a"), told))
     assert board.used("t").pages == 7
-    assert b"traps" not in board.used("t").model_dump_json().encode()
+    assert board.traps("t") == {}
+    board.take(message(note_key("t", "a"), b'{"traps": {"h.test/N": 2}}'))
+    board.take(message(note_key("t", "b"), b'{"traps": {"h.test/N": 3}}'))
+    assert board.traps("t") == {"h.test/N": 5}

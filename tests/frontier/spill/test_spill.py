@@ -19,7 +19,7 @@ from scrapy.settings import Settings
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.log_file import LocalProducer
 from site_spider.errors import ConfigError, SinkRejected
-from site_spider.frontier import spill
+from site_spider.frontier import link_rules, spill
 from site_spider.frontier.spill import Ownership, SeedWriter
 from site_spider.frontier.waiting_room import build_frontier, build_load, build_politeness
 from site_spider.page.url import url_id
@@ -29,6 +29,13 @@ from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page, settings_for
 from tests.in_process.linked_site import HOST, Site, seed, site
+
+
+@pytest.fixture(autouse=True)
+def _no_traps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pages of the site have one text."""
+    monkeypatch.setattr(link_rules, "_PAGES", 10**9)
+
 
 __all__ = ["site"]
 
