@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 from scrapy import Request, Spider
 
 from site_spider import meta_keys, runtime
-from site_spider.contracts.seed_log import MessagePlace, Partition
+from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.engine.background import Background, Turns
 from site_spider.engine.guard import unguarded
 from site_spider.errors import SeedError
@@ -41,7 +41,7 @@ from site_spider.ledger.ledger import Entry, Outcome
 from site_spider.page.url import host_of
 from site_spider.results.commits import Commits
 from site_spider.seed import spilled
-from site_spider.seed.seed import DIRECTIVES, parse_seed
+from site_spider.seed.seed import DIRECTIVES, moved_headers, parse_seed
 from site_spider.seed.spilled import Spilled, signed
 from site_spider.seed.tiers import partition_of
 
@@ -102,8 +102,13 @@ class ParkedTopic(Protocol):
 
     topic: str
 
-    def send(self, task_id: str, origin: str, key: bytes | None, value: bytes) -> Future[Any]:
-        """Done when the message is safe there, or in `origin`, its seed topic, if the task goes on."""
+    def send(
+        self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers
+    ) -> Future[Any]:
+        """Done when the message is safe there, or in `origin`, its seed topic, if the task goes on.
+
+        `headers` are those of a seed that moved.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +482,9 @@ class Spill:
             and self._parked is not None
             and topic == self._parked.topic
         ):
-            return self._parked.send(task_id, job.entry.partition.topic, key, value)
+            root = job.root
+            headers = moved_headers(root.seed, root.message) if job is root else ()
+            return self._parked.send(task_id, job.entry.partition.topic, key, value, headers)
         return self._commits.spill(job, key, value, topic)
 
     def _sent(self, future: Future[Any], request: Request, job: Job, weight_bytes: int) -> None:

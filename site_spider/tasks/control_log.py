@@ -89,10 +89,12 @@ def _told(fact: Fact) -> tuple[str, tuple[str, ...], dict[str, Any]]:  # noqa: P
             "holes": ascending_to_text(sorted(fact.holes), fact.passed),
             "counts": fact.counts.fields(),
         }
+        said |= {"left": ascending_to_text(sorted(fact.left), 0)} if fact.left else {}
         return "tally", (_text(fact.partition), fact.writer), said
     if isinstance(fact, EndTold):
         ended = {"generation": fact.generation, "upto": fact.upto, "pages_upto": fact.pages_upto}
-        return "ended", (), {**ended, "highs": _highs(fact.highs), "event": dict(fact.event)}
+        told = {"highs": _highs(fact.highs), "event": dict(fact.event), "came_back": dict(fact.came_back)}
+        return "ended", (), {**ended, **told}
     if isinstance(fact, Attempts):
         return "attempts", (), {"generation": fact.generation, "made": [list(each) for each in fact.made]}
     return "noticed", (), {"generation": fact.generation}
@@ -146,9 +148,7 @@ def _passed(_task_id: str, owner: list[str], said: Any) -> Passed:
 def _tally(_task_id: str, owner: list[str], said: Any) -> Tally:
     partition, writer = owner
     passed, counts = _number(said["passed"]), said["counts"]
-    holes = frozenset(islice(ascending_from_text(said["holes"], passed), MOST_HOLES + 1))
-    if len(holes) > MOST_HOLES:
-        raise BadRecord(f"it has more than {MOST_HOLES} holes")
+    holes, left = _offsets(said["holes"], passed), _offsets(said.get("left", ""), 0)
     times = [_number(counts[name], LAST_MS) for name in ("first", "last")]
     sizes = [_number(counts.get(name, 0)) for name in ("pages", "bytes")]
     return Tally(
@@ -159,13 +159,22 @@ def _tally(_task_id: str, owner: list[str], said: Any) -> Tally:
         _number(said["top"]),
         holes,
         Counts(_counts(counts["seeds"]), *times, *sizes),
+        left,
     )
+
+
+def _offsets(text: str, least: int) -> frozenset[int]:
+    found = frozenset(islice(ascending_from_text(text, least), MOST_HOLES + 1))
+    if len(found) > MOST_HOLES:
+        raise BadRecord(f"it has more than {MOST_HOLES} offsets")
+    return found
 
 
 def _ended(task_id: str, _owner: list[str], said: Any) -> EndTold:
     numbers = [_number(said[name]) for name in ("generation", "upto", "pages_upto")]
     event = _event(task_id, numbers[0], said["event"])
-    return EndTold(numbers[0], numbers[1], _read_highs(said["highs"]), event, numbers[2])
+    came_back = _counts(said.get("came_back", {}))
+    return EndTold(numbers[0], numbers[1], _read_highs(said["highs"]), event, numbers[2], came_back)
 
 
 def _event(task_id: str, generation: int, event: dict[str, Any]) -> dict[str, Any]:

@@ -34,28 +34,26 @@ The rules that must stay in sync with this module:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from site_spider.contracts.seed_log import Partition
+from site_spider.contracts.seed_log import Headers, Partition
 from site_spider.ledger.ledger import Outcome
-from site_spider.seed.seed import Seed
+from site_spider.seed.seed import MOVED, Seed, first_place
 
 # --- counts ----------------------------------------------------------------------------------------------
 # How the messages of a task have ended: counts that can be added up, and what they say of its seeds.
 #
 # Theory of operation. A name of a count is an outcome. A message that is not as its producer sent it has a
-# prefix before it: `link:` for a link that another process found, `moved:` for a seed that was put back
-# after a pause, or went on in another process. A message whose outcome is `spilled` has left, and comes
-# again with a prefix. So each seed of a producer is counted once without `spilled`, wherever it was moved
-# meanwhile.
+# prefix before it: `link:` for a link that another process found, `again:` for a seed that was put back
+# after a pause, or went on in another process; `moved:` where a release before did not say which seed it
+# was. A message whose outcome is `spilled` has left, and comes again with a prefix, perhaps more than once.
+# So how a seed that has left ended is told apart: see tasks.page_counts.
 
 
-_MOVED_HEADER = "moved"
-MOVED = ((_MOVED_HEADER, b""),)  # headers of a seed that was put back from the parked topic
-_LINK, _MOVED = "link:", "moved:"
-_SPILLED = "spilled"
+_LINK, _AGAIN, _MOVED = "link:", "again:", "moved:"
+SPILLED = Outcome.SPILLED.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +99,13 @@ class Counts:
 NOTHING = Counts()
 
 
-def prefix_of(seed: Seed, headers: Sequence[tuple[str, bytes]]) -> str:
+def prefix_of(seed: Seed, headers: Headers) -> str:
     """What stands before the outcome of a message; empty for a seed as its producer sent it."""
-    if seed.spilled is not None:
-        return _LINK if seed.spilled.is_link or seed.parent_url_id is not None else _MOVED
-    return _MOVED if any(name == _MOVED_HEADER for name, _ in headers) else ""
+    if seed.is_link:
+        return _LINK
+    if first_place(headers):
+        return _AGAIN
+    return "" if seed.spilled is None and all(name != MOVED for name, _ in headers) else _MOVED
 
 
 class SeedCounts(NamedTuple):
@@ -117,16 +117,16 @@ class SeedCounts(NamedTuple):
     ]  # spilled: messages that left; returned: of these, seeds that came; links: that came
 
     @classmethod
-    def of(cls, counts: Mapping[str, int]) -> Self:
-        """Of counts by name."""
-        seeds: Counter[str] = Counter()
+    def of(cls, counts: Mapping[str, int], came_back: Mapping[str, int] | None = None) -> Self:
+        """Of counts by name, and of seeds that had left by outcome; without these, of what has come back."""
+        seeds = Counter(came_back)
         moved: Counter[str] = Counter()
         for name, count in counts.items():
             kind, _, outcome = name.rpartition(":")
-            moved[{"link": "links", "moved": "returned"}.get(kind, "")] += count
-            if outcome == _SPILLED:
-                moved[_SPILLED] += count
-            elif kind != "link":
+            moved[{"link": "links", "again": "returned", "moved": "returned"}.get(kind, "")] += count
+            if outcome == SPILLED:
+                moved[SPILLED] += count
+            elif kind in ("", "moved") or (kind == "again" and came_back is None):
                 seeds[outcome] += count
         del moved[""]
         ordered = {outcome.value: seeds.pop(outcome.value, 0) for outcome in Outcome}
@@ -141,6 +141,7 @@ ALL_PRODUCERS = "*"
 UNKNOWN = -1
 LAST_VERSION = 2**62  # of a tally; behind it there is none
 NO_HIGHS: Mapping[Partition, int] = {}
+NO_COUNTS: Mapping[str, int] = {}
 
 
 class Producing(NamedTuple):
@@ -178,6 +179,7 @@ class Tally:
     top: int = 0
     holes: frozenset[int] = frozenset()
     counts: Counts = NOTHING
+    left: frozenset[int] = frozenset()  # counted as spilled, and not known to be committed
 
     def has_counted(self, offset: int) -> bool:
         """Whether the seed at this offset is in the counts."""
@@ -203,6 +205,7 @@ class EndTold(NamedTuple):
     highs: Mapping[Partition, int]
     event: Mapping[str, Any]
     pages_upto: int = 0
+    came_back: Mapping[str, int] = NO_COUNTS  # seeds that had left, by outcome
 
 
 class Noticed(NamedTuple):
@@ -443,6 +446,7 @@ class Counting:
             return None
         top = max([last.top, *(offset + 1 for offset in fresh)])
         holes = [*last.holes, *(offset for offset in self._uncounted if last.top <= offset < top)]
+        left = {offset for offset in last.left if offset in self._open or offset >= position}
         self._sent = last.version + 1
         return Tally(
             self._partition,
@@ -452,6 +456,7 @@ class Counting:
             top,
             frozenset(offset for offset in holes if offset >= passed and offset not in fresh),
             sum(fresh.values(), last.counts) if fresh else last.counts,
+            frozenset(left.union(offset for offset, counts in fresh.items() if SPILLED in counts.seeds)),
         )
 
     def failed(self) -> None:

@@ -11,19 +11,28 @@ from typing import Any
 
 from site_spider import runtime
 from site_spider.bounded_dict import BoundedDict
-from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Position, Producer, SeedLog
+from site_spider.contracts.seed_log import (
+    Headers,
+    Message,
+    MessagePlace,
+    Partition,
+    Position,
+    Producer,
+    SeedLog,
+)
 from site_spider.engine.background import Background
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.ledger.completion import Completion, Job, Root, SeedListener
 from site_spider.ledger.ledger import Entry
 from site_spider.ledger.metadata import decode
-from site_spider.seed.seed import Seed
+from site_spider.seed.seed import Seed, first_place
 from site_spider.tasks import webhook
 from site_spider.tasks.board import Board
 from site_spider.tasks.control import Control
 from site_spider.tasks.control_log import close_for_all, make_control_log
 from site_spider.tasks.desk import forget_tasks
 from site_spider.tasks.ending import (
+    SPILLED,
     Attempts,
     Counting,
     Counts,
@@ -34,7 +43,7 @@ from site_spider.tasks.ending import (
     prefix_of,
 )
 from site_spider.tasks.follower import TaskTopics, read_board
-from site_spider.tasks.page_counts import CountedPage, PageFact, PageLog
+from site_spider.tasks.page_counts import CountedPage, CountedSeed, PageFact, PageLog
 from site_spider.tasks.record import Task
 from site_spider.tasks.tasks import Teller
 
@@ -153,11 +162,12 @@ Share = tuple[str, Partition]  # one task in one partition
 class Tracked:
     """A seed of a task, and its pages so far."""
 
-    __slots__ = ("_pages", "_prefix", "began", "first_ms", "task_id")
+    __slots__ = ("_first", "_pages", "_prefix", "began", "first_ms", "task_id")
 
-    def __init__(self, task_id: str, prefix: str) -> None:
+    def __init__(self, task_id: str, prefix: str, first: Headers) -> None:
         self.task_id = task_id
         self._prefix = prefix  # of the names of its counts
+        self._first = first  # where its producer's message is, if it has moved
         self.began = False
         self.first_ms = int(runtime.time() * 1000)
         self._pages: dict[str, PageFact] = {}
@@ -169,6 +179,12 @@ class Tracked:
     def pages(self) -> list[CountedPage]:
         """All of them."""
         return [page.counted() for page in self._pages.values()]
+
+    def seed(self, outcome: str) -> CountedSeed | None:
+        """How one that has moved has ended."""
+        if not self._first or outcome == SPILLED:
+            return None
+        return CountedSeed.at(self._first[0][1].decode(errors="replace"), outcome)
 
     def counts(self, outcome: str) -> Counts:
         """With how the seed has ended."""
@@ -207,7 +223,8 @@ class Tracker(SeedListener):
         if isinstance(seed, SeedError) or seed.task_id is None:
             return
         prefix = prefix_of(seed, message.headers)
-        self._tracked[entry] = Tracked(seed.task_id, prefix)
+        first = () if seed.is_link else first_place(message.headers)
+        self._tracked[entry] = Tracked(seed.task_id, prefix, first)
         if prefix:
             highs = self._links.setdefault(seed.task_id, {})
             highs[entry.partition] = max(entry.offset + 1, highs.get(entry.partition, 0))
@@ -300,8 +317,9 @@ class Tracker(SeedListener):
     def _done(self, entry: Entry, tracked: Tracked) -> None:
         if not tracked.began:  # what an earlier epoch did of it completes it
             tracked = self._left.get((entry.partition, entry.offset), tracked)
-        counted = partial(self._pages_written, entry, tracked)
-        self._tell_links(tracked.task_id, lambda: self._pages.add(tracked.task_id, tracked.pages(), counted))
+        counted, seed = partial(self._pages_written, entry, tracked), tracked.seed(_outcome(entry))
+        add = partial(self._pages.add, tracked.task_id, tracked.pages(), counted, seed)
+        self._tell_links(tracked.task_id, add)
 
     def _tell_links(self, task_id: str, then: Callable[[], None]) -> None:
         links = self._links.get(task_id)
@@ -329,8 +347,7 @@ class Tracker(SeedListener):
             return  # its partition has left meanwhile
         share = tracked.task_id, entry.partition
         self._entries[entry.partition, entry.offset] = entry
-        outcome = "result" if entry.outcome is None else entry.outcome.value
-        self._counting(share).done(entry.offset, tracked.counts(outcome))
+        self._counting(share).done(entry.offset, tracked.counts(_outcome(entry)))
         self._ready.add(share)
 
     def _count(self, share: Share) -> None:
@@ -343,7 +360,11 @@ class Tracker(SeedListener):
             self._ready.discard(share)
             self._release(partition, counting.skip_all())
             return
-        self._release(partition, counting.read(ending.tallies.get(partition)))
+        tally = ending.tallies.get(partition)
+        counted = counting.read(tally)
+        left = tally.left.intersection(counted) if tally is not None else ()
+        self._release(partition, (offset for offset in counted if offset not in left))
+        self._write_left(share, left)
         if not counting.is_waiting:
             self._ready.discard(share)
         self._write(share, ending, counting, tells_passed=False)
@@ -352,6 +373,18 @@ class Tracker(SeedListener):
         for offset in offsets:
             if (entry := self._entries.pop((partition, offset), None)) is not None:
                 self._completion.release(entry)
+
+    def _write_left(self, share: Share, offsets: Iterable[int]) -> None:
+        """They are counted as spilled; their outcome is that of the message as which they went on."""
+        task_id, partition = share
+        for offset in offsets:
+            if (entry := self._entries.pop((partition, offset), None)) is not None:
+                seed = CountedSeed.at(f"{partition.topic}/{partition.number}/{offset}")
+                self._pages.add(task_id, (), partial(self._left_written, entry), seed)
+
+    def _left_written(self, entry: Entry) -> None:
+        if entry in self._tracked and entry.live:
+            self._completion.release(entry)
 
     def _tell_uncounted(self, task_id: str) -> None:
         """Before `passed`: the end waits for that, and comes behind this in the log."""
@@ -404,6 +437,10 @@ class Tracker(SeedListener):
             del self._epochs[part]
         self._countings = {share: of for share, of in self._countings.items() if share[1] not in lost}
         self._ready = {share for share in self._ready if share[1] not in lost}
+
+
+def _outcome(entry: Entry) -> str:
+    return "result" if entry.outcome is None else entry.outcome.value
 
 
 class _Committed:

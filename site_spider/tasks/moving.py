@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from scrapy import Request, Spider
 
 from site_spider import meta_keys, runtime
-from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
+from site_spider.contracts.seed_log import Headers, Message, MessagePlace, Partition, Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected, SiteSpiderError
 from site_spider.frontier.spill import Highs, Spill
@@ -25,10 +25,11 @@ from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Outcome
 from site_spider.page.url import host_of
 from site_spider.results.results import DeadLetters, Results
+from site_spider.seed.seed import MOVED, first_place, moved_headers
 from site_spider.tasks.board import RETURNED, Board, note_key
 from site_spider.tasks.control import Control
 from site_spider.tasks.control_log import make_control_log, written
-from site_spider.tasks.ending import MOVED, Fact, High, Passed
+from site_spider.tasks.ending import Fact, High, Passed
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, TaskTopics, read_board
 from site_spider.tasks.record import Returned, Task
 from site_spider.tasks.states import CANCELLED, TaskState, TaskStates
@@ -48,6 +49,7 @@ class _Parked(NamedTuple):
     origin: str
     key: bytes | None
     value: bytes
+    headers: Headers
     done: Future[Any]
     task: Task | None  # as declared when it was parked
     number: int = 0
@@ -83,11 +85,13 @@ class Parking:
         self._unproved: dict[str, deque[_Parked]] = {}  # by task
         self._loop = asyncio.get_running_loop()
 
-    def send(self, task_id: str, origin: str, key: bytes | None, value: bytes) -> Future[Any]:
+    def send(
+        self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers
+    ) -> Future[Any]:
         """As in ParkedTopic."""
-        parked = _Parked(task_id, origin, key, value, Future(), self._states.board.task(task_id))
-        headers = [(TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, origin.encode())]
-        sent = self._producer.send(self.topic, key, value, headers)
+        parked = _Parked(task_id, origin, key, value, headers, Future(), self._states.board.task(task_id))
+        whose = (TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, origin.encode())
+        sent = self._producer.send(self.topic, key, value, [*whose, *first_place(headers)])
         sent.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(self._durable), done, parked)
         )
@@ -138,7 +142,8 @@ class Parking:
                 return
             self._finish(parked, done.result())
 
-        self._producer.send(parked.origin, parked.key, parked.value, MOVED).add_done_callback(
+        headers = ((MOVED, b""), *first_place(parked.headers))
+        self._producer.send(parked.origin, parked.key, parked.value, headers).add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(sent), done)
         )
 
@@ -199,7 +204,8 @@ class Leaving:
         message = waiting.message
         key = message.key if message.key is not None else host_of(waiting.seed.url).encode() or None
         self._completion.leaves(waiting.entry)
-        future = self._parking.send(task_id, message.partition.topic, key, message.value or b"")
+        headers = moved_headers(waiting.seed, message)
+        future = self._parking.send(task_id, message.partition.topic, key, message.value or b"", headers)
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(self._parked), done, waiting)
         )
@@ -482,7 +488,10 @@ class _Returning:
         """Back to where it was; releases before did not say where."""
         origin = dict(message.headers).get(ORIGIN_HEADER, b"").decode(errors="replace")
         topic = origin if origin in self._topics.all_seeds else self._topics.seeds
-        self._under_way.append((message, work, self._producer.send(topic, message.key, message.value, MOVED)))
+        headers = ((MOVED, b""), *first_place(message.headers))
+        self._under_way.append(
+            (message, work, self._producer.send(topic, message.key, message.value, headers))
+        )
         if len(self._under_way) >= _MOST_UNDER_WAY:
             self._settle()
 

@@ -476,7 +476,8 @@ class Teller:
     def _tell(self, task_id: str, ending: TaskEnding, reading: PageReading) -> None:
         pages = pages_before(ending).plus(reading.counts[task_id])
         event = event_of(task_id, ending, self._kind_of(task_id), pages)
-        ended = EndTold(ending.generation, ending.read_to, dict(ending.highs), event, reading.end)
+        highs = dict(ending.highs)
+        ended = EndTold(ending.generation, ending.read_to, highs, event, reading.end, pages.came_back)
         self._control.write(task_id, ended, lambda _: self._when_settled(task_id))
 
     def _when_settled(self, task_id: str) -> None:
@@ -523,7 +524,8 @@ def pages_before(ending: TaskEnding) -> PageCounts:
     """What was told of the generations before."""
     event = {} if ending.ended is None else ending.ended.event
     numbers = [int(event.get(name) or 0) for name in ("pages", "failures", "bytes")]
-    return PageCounts(numbers[0], numbers[1], numbers[2], dict(event.get("reasons") or {}))
+    came_back = {} if ending.ended is None else ending.ended.came_back
+    return PageCounts(numbers[0], numbers[1], numbers[2], dict(event.get("reasons") or {}), came_back)
 
 
 def event_of(task_id: str, ending: TaskEnding, kind: str, pages: PageCounts) -> dict[str, Any]:
@@ -535,7 +537,7 @@ def event_of(task_id: str, ending: TaskEnding, kind: str, pages: PageCounts) -> 
         "event": kind,
         "first_at": _time(counts.first_ms),
         "last_at": _time(counts.last_ms),
-        **SeedCounts.of(counts.seeds).fields(),
+        **SeedCounts.of(counts.seeds, pages.came_back).fields(),
         "partial": ending.is_partial,
         "pages": pages.pages,
         "failures": pages.failures,
