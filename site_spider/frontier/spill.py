@@ -91,10 +91,10 @@ class SpilledPages(Protocol):
 
 
 class Highs(Protocol):
-    """Who says in the control log of a task where its seeds are."""
+    """Who says in the control log of a task where its seeds are, before those of their parents complete."""
 
-    def put(self, task_id: str, place: MessagePlace, then: Callable[[], None]) -> None:
-        """A seed of the task is there now; `then` is called when all who have to know it do."""
+    def put(self, task_id: str, place: MessagePlace) -> None:
+        """A seed of the task is there now."""
 
 
 class ParkedTopic(Protocol):
@@ -502,16 +502,15 @@ class Spill:
                 self._completion.ended(request)
         else:
             self._count("spill/sent")
-            self._when_known(job, future.result(), lambda: self._left(request, job))
+            self._tell(job, future.result())
+            self._left(request, job)
         self._room.wake()
 
-    def _when_known(self, job: Job, place: MessagePlace | None, then: Callable[[], None]) -> None:
-        """The hold on its seed is released when the end of its task waits for the new seed."""
+    def _tell(self, job: Job, place: MessagePlace | None) -> None:
+        """The end of its task waits for the new seed."""
         task_id = job.root.seed.task_id
-        if place is None or task_id is None or self._highs is None:
-            then()
-        else:
-            self._highs.put(task_id, place, then)
+        if place is not None and task_id is not None and self._highs is not None:
+            self._highs.put(task_id, place)
 
     def _left(self, request: Request, job: Job) -> None:
         job.written = True  # by whoever takes the new seed

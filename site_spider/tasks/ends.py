@@ -7,6 +7,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import count
 from typing import Any
 
 from site_spider import runtime
@@ -37,8 +38,9 @@ from site_spider.tasks.ending import (
     Counting,
     Counts,
     EndTold,
-    High,
+    TakenBack,
     TaskEnding,
+    Uncounted,
     WebhookAttempt,
     prefix_of,
 )
@@ -147,14 +149,13 @@ def due(ending: TaskEnding, now: float) -> EndTold | None:
 # seed of a task that the log does not name is released when the log was read up to its present end, and is
 # not counted.
 #
-# A process may die behind the message of a link and before its `High`. Its seed repeats, and drops the link
-# if the message has come to the same process meanwhile. So before a seed is counted, highs are told of all
-# messages of its task that have come here as links, and that the log has no high of.
+# A tally names highs of all messages of its task that this process knows of: those that it has sent, and
+# those that have come here as links. For a process may die behind the message of a link. Its seed repeats,
+# and drops the link if the message has come to the same process meanwhile.
 
 
 _MOST_LEFT = 20_000  # seeds whose partition went away while they were under way
 _MOST_UNCOUNTED = 20_000  # tasks that nobody has named yet
-_MOST_WITH_LINKS = 20_000  # tasks of which messages of links have come
 
 Share = tuple[str, Partition]  # one task in one partition
 
@@ -212,9 +213,8 @@ class Tracker(SeedListener):
         self._epochs: dict[Partition, int | None] = {}
         self._ready: set[Share] = set()  # something waits to be counted
         self._unsure: list[Entry] = []
-        self._uncounted: BoundedDict[str, tuple[Partition, int]] = BoundedDict(_MOST_UNCOUNTED)  # by task
-        self._links: BoundedDict[str, dict[Partition, int]] = BoundedDict(_MOST_WITH_LINKS)  # highs, by task
-        self._telling = 0  # seeds that wait for these highs
+        self._uncounted: BoundedDict[str, int] = BoundedDict(_MOST_UNCOUNTED)  # seeds, by task
+        self._numbers = count()  # of keys in the log
 
     # --- SeedListener -----------------------------------------------------------------------------
 
@@ -222,12 +222,11 @@ class Tracker(SeedListener):
         """As in SeedListener."""
         if isinstance(seed, SeedError) or seed.task_id is None:
             return
-        prefix = prefix_of(seed, message.headers)
+        prefix, place = prefix_of(seed, message.headers), MessagePlace(entry.partition, entry.offset)
         first = () if seed.is_link else first_place(message.headers)
         self._tracked[entry] = Tracked(seed.task_id, prefix, first)
         if prefix:
-            highs = self._links.setdefault(seed.task_id, {})
-            highs[entry.partition] = max(entry.offset + 1, highs.get(entry.partition, 0))
+            self._control.put(seed.task_id, place)
         self._counting((seed.task_id, entry.partition)).arrived(entry.offset)
         self._completion.hold_to_close(entry)
 
@@ -294,7 +293,7 @@ class Tracker(SeedListener):
     @property
     def is_counting(self) -> bool:
         """Whether a seed waits to be counted."""
-        return bool(self._ready or self._unsure or self._telling or self._pages.is_writing)
+        return bool(self._ready or self._unsure or self._pages.is_writing)
 
     def _decide(self) -> None:
         """The log is read: which of them belong to a task that it names."""
@@ -307,8 +306,7 @@ class Tracker(SeedListener):
                 self._done(entry, tracked)
             else:
                 self._counting((tracked.task_id, entry.partition)).skipped(entry.offset)
-                _, count = self._uncounted.get(tracked.task_id, (entry.partition, 0))
-                self._uncounted[tracked.task_id] = entry.partition, count + 1
+                self._uncounted[tracked.task_id] = self._uncounted.get(tracked.task_id, 0) + 1
                 self._completion.release(entry)
 
     def _is_known(self, task_id: str) -> bool:
@@ -318,29 +316,7 @@ class Tracker(SeedListener):
         if not tracked.began:  # what an earlier epoch did of it completes it
             tracked = self._left.get((entry.partition, entry.offset), tracked)
         counted, seed = partial(self._pages_written, entry, tracked), tracked.seed(_outcome(entry))
-        add = partial(self._pages.add, tracked.task_id, tracked.pages(), counted, seed)
-        self._tell_links(tracked.task_id, add)
-
-    def _tell_links(self, task_id: str, then: Callable[[], None]) -> None:
-        links = self._links.get(task_id)
-        if links is None:
-            then()
-            return
-        known = (self._control.get(task_id) or TaskEnding()).highs
-        untold = [(part, high) for part, high in links.items() if high > known.get(part, 0)]
-        if not untold:  # all of them were read back
-            del self._links[task_id]
-        self._telling += 1
-
-        def tell_next() -> None:
-            if untold:
-                partition, high = untold.pop()
-                self._control.put(task_id, MessagePlace(partition, high - 1), tell_next)
-            else:
-                self._telling -= 1
-                then()
-
-        tell_next()
+        self._pages.add(tracked.task_id, tracked.pages(), counted, seed)
 
     def _pages_written(self, entry: Entry, tracked: Tracked) -> None:
         if entry not in self._tracked or not entry.live:
@@ -360,11 +336,11 @@ class Tracker(SeedListener):
             self._ready.discard(share)
             self._release(partition, counting.skip_all())
             return
-        tally = ending.tallies.get(partition)
-        counted = counting.read(tally)
+        counted, tally = counting.read(ending), ending.tallies.get(partition)
         left = tally.left.intersection(counted) if tally is not None else ()
         self._release(partition, (offset for offset in counted if offset not in left))
         self._write_left(share, left)
+        self._control.take_back(task_id, (TakenBack(name, partition) for name in counting.stale(ending)))
         if not counting.is_waiting:
             self._ready.discard(share)
         self._write(share, ending, counting, tells_passed=False)
@@ -388,10 +364,9 @@ class Tracker(SeedListener):
 
     def _tell_uncounted(self, task_id: str) -> None:
         """Before `passed`: the end waits for that, and comes behind this in the log."""
-        if (found := self._uncounted.pop(task_id, None)) is not None:
-            writer = f"{self._control.writer}.uncounted"  # a key beside that of its highs
-            high = High(found[0], writer, 0, found[1])
-            self._control.write(task_id, high, lambda _is_durable: None)
+        found, ending = self._uncounted.pop(task_id, None), self._control.get(task_id)
+        if found is not None and ending is not None and not ending.lacks_some:
+            self._control.write(task_id, Uncounted(found), lambda _is_durable: None)
 
     def _tell_passed(self, task_id: str) -> None:
         ending = self._control.get(task_id)
@@ -401,14 +376,15 @@ class Tracker(SeedListener):
             if ending.passed(partition) < high and self._ledger.epoch(partition) is not None:
                 counting = self._counting((task_id, partition))
                 if counting.passed(self._ledger.next_offset(partition) or 0) >= high:
-                    counting.read(ending.tallies.get(partition))
                     self._write((task_id, partition), ending, counting, tells_passed=True)
 
     def _write(self, share: Share, ending: TaskEnding, counting: Counting, *, tells_passed: bool) -> None:
         task_id, partition = share
         position = self._ledger.next_offset(partition) or 0
-        tally = counting.next_tally(ending.tallies.get(partition), position, tells_passed=tells_passed)
+        known = self._control.known(task_id)
+        tally = counting.next_tally(ending, position, known, tells_passed=tells_passed)
         if tally is not None:
+            self._ready.add(share)
             self._control.write(task_id, tally, lambda is_durable: None if is_durable else counting.failed())
 
     def _counting(self, share: Share) -> Counting:
@@ -417,7 +393,8 @@ class Tracker(SeedListener):
             self._forget_lost()
             self._epochs[share[1]] = epoch
         if (counting := self._countings.get(share)) is None:
-            counting = self._countings[share] = Counting(share[1], f"{self._control.writer}.{epoch}")
+            name = f"{self._control.writer}.{epoch}"
+            counting = self._countings[share] = Counting(share[1], name, self._numbers)
         return counting
 
     def _tell_deleted_anew(self) -> None:

@@ -28,8 +28,8 @@ from site_spider.results.results import DeadLetters, Results
 from site_spider.seed.seed import MOVED, first_place, moved_headers
 from site_spider.tasks.board import RETURNED, Board, note_key
 from site_spider.tasks.control import Control
-from site_spider.tasks.control_log import make_control_log, written
-from site_spider.tasks.ending import Fact, High, Passed
+from site_spider.tasks.control_log import make_control_log, read_endings, written
+from site_spider.tasks.ending import Moved, TaskEnding
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, TaskTopics, read_board
 from site_spider.tasks.record import Returned, Task
 from site_spider.tasks.states import CANCELLED, TaskState, TaskStates
@@ -129,11 +129,10 @@ class Parking:
                 del self._unproved[task_id]
 
     def _finish(self, parked: _Parked, place: MessagePlace | None) -> None:
-        """The end of its task waits for the message where it is, before its seed is complete."""
-        if self._highs is None or place is None:
-            parked.done.set_result(None)
-        else:
-            self._highs.put(parked.task_id, place, lambda: parked.done.set_result(None))
+        """The end of its task waits for the message where it is."""
+        if self._highs is not None and place is not None:
+            self._highs.put(parked.task_id, place)
+        parked.done.set_result(None)
 
     def _send_on(self, parked: _Parked) -> None:
         def sent(done: Future[Any]) -> None:
@@ -344,13 +343,28 @@ def put_back(log: SeedLog, topics: TaskTopics, task_ids: Collection[str]) -> int
 class _Work:
     """One task: how many messages wait, and how far they are put back."""
 
-    def __init__(self, task_id: str, board: Board, ends: Mapping[int, int], topic_id: str) -> None:
+    def __init__(
+        self,
+        task_id: str,
+        board: Board,
+        ending: TaskEnding,
+        parked: str,
+        ends: Mapping[int, int],
+        topic_id: str,
+    ) -> None:
         self.task_id = task_id
         self.before = board.returned(task_id)
         self.waiting = board.waiting(task_id)
         self.starts = {int(number): offset for number, offset in self.before.offsets.items()}
         self.count = self.refused = 0
         self.highs: dict[Partition, int] = {}  # of what was put back
+        self._parked, self._ending = parked, ending
+        for (
+            part,
+            passed,
+        ) in ending.moved.passed.items():  # a later word is gone: decision 0025
+            if part.topic == parked and part.number in self.starts:
+                self.starts[part.number] = min(passed, self.starts[part.number])
         is_other = bool(topic_id and self.before.topic_id) and topic_id != self.before.topic_id
         if is_other or any(offset > ends.get(number, 0) for number, offset in self.starts.items()):
             logger.warning("The topic of parked messages of task %s was made anew: read anew", task_id)
@@ -367,6 +381,14 @@ class _Work:
             number: max(read_to.get(number, 0), self.starts.get(number, 0))
             for number in read_to.keys() | self.starts.keys()
         }
+
+    def told(self, read_to: Mapping[int, int]) -> Moved:
+        """How far it is, and where its messages are: with what those before have said."""
+        told = TaskEnding(moved=self._ending.moved)
+        passed = {Partition(self._parked, number): at for number, at in self.offsets(read_to).items() if at}
+        told.read(0, Moved(passed, self.highs))
+        ahead = {part: high for part, high in told.moved.highs.items() if high > self._ending.tallied(part)}
+        return told.moved._replace(highs=ahead)
 
 
 class _Returning:
@@ -424,7 +446,11 @@ class _Returning:
         parked = self._topics.parked
         self._topic_id = self._log.topic_id(parked)
         ends = {part.partition.number: part.end for part in self._log.progress(parked, f"{parked}.ends")}
-        works = [_Work(task_id, board, ends, self._topic_id) for task_id in task_ids]
+        endings = read_endings(self._log, self._topics)
+        works = [
+            _Work(task_id, board, endings.get(task_id) or TaskEnding(), parked, ends, self._topic_id)
+            for task_id in task_ids
+        ]
         self._works = {work.task_id.encode(): work for work in works}
         self._read_to = {
             number: min(work.starts.get(number, 0) for work in works) for number in ends if works
@@ -546,21 +572,9 @@ class _Returning:
     def _tell_ends(self) -> None:
         """The ends of tasks wait for these seeds where they are now, and no more for where they were."""
         make_control_log(self._log, self._topics)
-        for highs in (True, False):
-            facts = [
-                (work.task_id, fact)
-                for work in self._works.values()
-                for fact in self._facts(work, highs=highs)
-            ]
-            self._write(self._topics.control, (written(task_id, fact) for task_id, fact in facts))
+        topic, works = self._topics.control, self._works.values()
+        self._write(topic, (written(work.task_id, work.told(self._read_to)) for work in works))
 
-    def _facts(self, work: _Work, *, highs: bool) -> list[Fact]:
-        if highs:
-            return [High(partition, self._name, position) for partition, position in work.highs.items()]
-        parked = self._topics.parked
-        offsets = work.offsets(self._read_to)
-        return [Passed(Partition(parked, number), self._name, at) for number, at in offsets.items() if at]
-
-    def _write(self, topic: str, records: Iterable[tuple[bytes, bytes]]) -> None:
+    def _write(self, topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         for sent in [self._producer.send(topic, key, value) for key, value in records]:
             sent.result()

@@ -384,10 +384,6 @@ class Overtaking:
                 self._queues.room.put_back(waiting)
             return
         place: MessagePlace | None = sent.result()
-        if place is None or task_id is None or self._tasks.highs is None:
-            self._end(waiting)
-        else:
-            self._tasks.highs.put(task_id, place, lambda: self._end(waiting))
-
-    def _end(self, waiting: Waiting) -> None:
+        if place is not None and task_id is not None and self._tasks.highs is not None:
+            self._tasks.highs.put(task_id, place)
         self._completion.end_as(waiting.entry, Outcome.SPILLED)

@@ -476,8 +476,7 @@ class Teller:
     def _tell(self, task_id: str, ending: TaskEnding, reading: PageReading) -> None:
         pages = pages_before(ending).plus(reading.counts[task_id])
         event = event_of(task_id, ending, self._kind_of(task_id), pages)
-        highs = dict(ending.highs)
-        ended = EndTold(ending.generation, ending.read_to, highs, event, reading.end, pages.came_back)
+        ended = EndTold(ending.generation, ending.read_to, event, reading.end, pages.came_back)
         self._control.write(task_id, ended, lambda _: self._when_settled(task_id))
 
     def _when_settled(self, task_id: str) -> None:
@@ -517,6 +516,8 @@ class Teller:
         logger.info(
             "Task %s has ended (%s, generation %d)", task_id, ended.event.get("event"), ended.generation
         )
+        if (ending := self._control.get(task_id)) is not None:
+            self._control.take_back(task_id, ending.carried_words(ended.upto))
         self._control.write(task_id, Noticed(ended.generation), lambda _: self._when_settled(task_id))
 
 
