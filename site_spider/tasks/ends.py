@@ -12,15 +12,7 @@ from typing import Any
 
 from site_spider import runtime
 from site_spider.bounded_dict import BoundedDict
-from site_spider.contracts.seed_log import (
-    Headers,
-    Message,
-    MessagePlace,
-    Partition,
-    Position,
-    Producer,
-    SeedLog,
-)
+from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Position, Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.ledger.completion import Completion, Job, Root, SeedListener
@@ -165,7 +157,7 @@ class Tracked:
 
     __slots__ = ("_first", "_pages", "_prefix", "began", "first_ms", "task_id")
 
-    def __init__(self, task_id: str, prefix: str, first: Headers) -> None:
+    def __init__(self, task_id: str, prefix: str, first: str) -> None:
         self.task_id = task_id
         self._prefix = prefix  # of the names of its counts
         self._first = first  # where its producer's message is, if it has moved
@@ -185,7 +177,7 @@ class Tracked:
         """How one that has moved has ended."""
         if not self._first or outcome == SPILLED:
             return None
-        return CountedSeed.at(self._first[0][1].decode(errors="replace"), outcome)
+        return CountedSeed.at(self._first, outcome)
 
     def counts(self, outcome: str) -> Counts:
         """With how the seed has ended."""
@@ -223,7 +215,9 @@ class Tracker(SeedListener):
         if isinstance(seed, SeedError) or seed.task_id is None:
             return
         prefix, place = prefix_of(seed, message.headers), MessagePlace(entry.partition, entry.offset)
-        first = () if seed.is_link else first_place(message.headers)
+        first = "".join(
+            at.decode(errors="replace") for _, at in first_place(message.headers) if not seed.is_link
+        )
         self._tracked[entry] = Tracked(seed.task_id, prefix, first)
         if prefix:
             self._control.put(seed.task_id, place)
