@@ -115,8 +115,8 @@ class Parking:
             waiting = self._unproved.get(task_id)
             if not waiting:
                 continue
-            mine = self._states.board.usage(task_id, self._states.process)
             state = self._states.of(task_id)
+            mine = None if state is None else self._states.board.usage(task_id, state.process)
             while waiting and mine is not None and waiting[0].number <= mine.parked:
                 parked = waiting.popleft()
                 if state is not None and _stays(state, parked):

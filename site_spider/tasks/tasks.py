@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -36,7 +36,7 @@ from site_spider.tasks.ending import EndTold, Noticed, SeedCounts, TaskEnding
 from site_spider.tasks.follower import BadRecords, Changed, Follower, TaskTopics
 from site_spider.tasks.moving import Leaving, Parking, put_back
 from site_spider.tasks.page_counts import BadPages, PageCounts, PageReading, PageTable
-from site_spider.tasks.rates import GroupRates, Overtaking
+from site_spider.tasks.rates import GroupRates
 from site_spider.tasks.states import TaskState, TaskStates
 
 # --- gate ------------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class Tasks:
         watch: ReturnWatch,
         limits: TimeLimits,
         rates: GroupRates,
-        overtaking: Overtaking | None,
+        looks: Sequence[Callable[[], None]],
         follower: Callable[[Changed], Follower],
     ) -> None:
         self._states = states
@@ -309,7 +309,7 @@ class Tasks:
         self._watch = watch
         self._limits = limits
         self._rates = rates
-        self._overtaking = overtaking
+        self._looks = looks  # of others, to be called now and then
         self._follower = follower(self._heard)
 
     def open(self, timeout_seconds: float) -> None:
@@ -328,8 +328,8 @@ class Tasks:
         self._limits.look()
         self._watch.look()
         self._rates.look(asyncio.get_running_loop().time())
-        if self._overtaking is not None:
-            self._overtaking.look()
+        for look in self._looks:
+            look()
 
     def tell(self) -> None:
         """Tell the other processes the rest."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -26,6 +27,7 @@ from site_spider.tasks.ending import (
     Uncounted,
     WebhookAttempt,
 )
+from tests.growth import CONSTANT, assert_grows
 
 LOG = Partition("control", 0)
 PLACE = Partition("seeds.a", 3)
@@ -198,3 +200,24 @@ def test_a_task_whose_records_are_deleted_is_told_to_who_counts() -> None:
         endings.take(message(record.key, None, 100 + at))
     assert endings.deleted == {"t"}
     assert endings.get("t") is None
+
+
+def test_a_record_costs_the_same_however_many_tasks_have_ended() -> None:
+    """A year has 100,000 tasks, and those that ended first are forgotten."""
+
+    def prepare(tasks: int) -> Callable[[], None]:
+        endings, offset = Endings(), 0
+        for number in range(tasks):
+            for fact in told(f"t{number}"):
+                endings.take(message(*written(f"t{number}", fact), offset))
+                offset += 1
+        records = [written(f"new{number}", fact) for number in range(300) for fact in told(f"new{number}")]
+
+        def work() -> None:
+            for at, record in enumerate(records, offset):
+                endings.take(message(*record, at))
+
+        return work
+
+    assert_grows(prepare, 1_000, most=CONSTANT)
+    assert_grows(lambda tasks: prepare(5 * tasks), 500, most=CONSTANT)
