@@ -50,7 +50,7 @@ from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks import webhook
-from site_spider.tasks.board import Board, BrokerClock, TimeLimits
+from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
 from site_spider.tasks.control import Control
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.ends import Notices, OverTasks, TaskEnds, Tracker
@@ -346,9 +346,11 @@ def build_tasks(
     group_rates = GroupRates(board, rates, records.states.process, records.send)
     has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
     limits = TimeLimits(board, records.clock, topics.tasks, records.producer, has_first, records.background)
+    past = PastUsage(board, topics.tasks, records.producer, has_first)
     view = TopicView(log, topics.tasks, board.take, records.count_in_stats)
     follower = partial(Follower, view, tell)
-    return Tasks(records.states, records.parking, gate, watch, limits, group_rates, overtaking, follower)
+    looks = [past.look] if overtaking is None else [past.look, overtaking.look]
+    return Tasks(records.states, records.parking, gate, watch, limits, group_rates, looks, follower)
 
 
 # --- task ends -------------------------------------------------------------------------------------------

@@ -224,10 +224,9 @@ class TaskOverview:
 
 def _seeds_of(event: Mapping[str, Any]) -> SeedCounts:
     """As told; a release before had what moved among the seeds."""
-    seeds, moved = _numbers(event.get("seeds")), _numbers(event.get("moved"))
+    seeds = _numbers(event.get("seeds"))
     seeds.pop("total", None)
-    found = SeedCounts.of(seeds)
-    return SeedCounts(found.seeds, {**found.moved, **moved})
+    return SeedCounts(seeds, _numbers(event["moved"])) if "moved" in event else SeedCounts.of(seeds)
 
 
 def _numbers(given: object) -> dict[str, int]:

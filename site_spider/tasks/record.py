@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple
@@ -344,6 +345,23 @@ class Usage(Part):
     def waiting(self) -> int:
         """Messages that only the parked topic has, or had."""
         return max(0, self.parked - self.sent_on)
+
+
+class Past(Usage):
+    """Of processes that are gone; the own records of those in `folded` may be there, and count no more."""
+
+    folded: list[Name] = Field(default_factory=list, max_length=_MOST_NAMES)
+
+    @classmethod
+    def of(cls, before: Past, gone: Mapping[str, Usage]) -> Past:
+        """The sum; `gone` by process."""
+        total = Total()
+        for name, usage in {"": Usage(**before.model_dump(exclude={"folded"})), **gone}.items():
+            total.take(name, usage)
+        counts = {name: min(MOST, getattr(total.used, name)) for name in _COUNTS}
+        hosts = dict(Counter(total.hosts).most_common(_MOST_NAMES))
+        traps = dict(Counter(total.used.traps).most_common(_MOST_NAMES))
+        return cls(**counts, seeds=total.used.seeds, hosts=hosts, traps=traps, folded=list(gone))
 
 
 class Pace(Part):
