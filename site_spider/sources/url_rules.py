@@ -188,7 +188,7 @@ class UrlRules:
         deny = [(place, matcher) for place, one in rules if (matcher := get(id(one.deny))) is not None]
         allow = [matcher for _, one in rules if (matcher := get(id(one.allow))) is not None]
         most = {
-            name: value for name in Shape._fields for _, one in rules
+            name: value for name in ("repeats", "segments", "length") for _, one in rules
             if (value := getattr(one, name)) is not None
         }  # fmt: skip
         return _Together(tuple(deny), tuple(allow), Shape(**most))
