@@ -26,7 +26,7 @@ _COLUMNS = (Column("CHECK"), Column("SEED"), Column("LINK"), Column("SAYS", shri
 _WORDS = {True: "yes", False: "no", None: "-"}
 
 
-class Check(NamedTuple):
+class UrlCheck(NamedTuple):
     """Whether a seed, and a link, may pass; None: it is not about these, or only a running process knows."""
 
     name: str
@@ -95,46 +95,46 @@ class Command(SiteCommand):
                 raise BadTask(f"nobody has declared the task {task_id!r}; leave out --task-id")
         return TaskRules(task)
 
-    def _checks(self, url: str, rules: TaskRules | None, opts: argparse.Namespace) -> Iterator[Check]:
+    def _checks(self, url: str, rules: TaskRules | None, opts: argparse.Namespace) -> Iterator[UrlCheck]:
         try:
             url = check_url(url)
             canonical = canonical_url(url)
         except (SeedError, ValueError) as error:
-            yield Check("url", False, False, getattr(error, "reason", str(error)))
+            yield UrlCheck("url", False, False, getattr(error, "reason", str(error)))
             return
         scoped = opts.task_id if options.text(self.options, "SITE_DUPEFILTER_SCOPE") == "task" else None
-        yield Check("url", True, True, f"url_id {url_id(url, scoped)}")
+        yield UrlCheck("url", True, True, f"url_id {url_id(url, scoped)}")
         form = usual_form(self.options) if rules is None or rules.task.drop_params is None else rules.form
-        yield Check("compared as", None, None, canonical if form is None else form.of(canonical))
+        yield UrlCheck("compared as", None, None, canonical if form is None else form.of(canonical))
         rule = UrlRulesFile.open(self.options).rules.refusal(url)
-        yield Check("rules", None, rule is None, rule or "no rule refuses it")
+        yield UrlCheck("rules", None, rule is None, rule or "no rule refuses it")
         if rules is not None:
             is_denied, is_taken = not rules.takes_seed(url), rules.takes_link(url, 0)
             said = "deny" if is_denied else "allow" if not is_taken else f"the task is {rules.task.state}"
-            yield Check("task", not is_denied, is_taken, said)
+            yield UrlCheck("task", not is_denied, is_taken, said)
         yield self._scope(url, rules, opts.seed)
         yield self._address(host_of(url))
         if options.boolean(self.options, "ROBOTSTXT_OBEY"):
-            yield Check("robots.txt", None, None, "is obeyed; it was not asked for")
+            yield UrlCheck("robots.txt", None, None, "is obeyed; it was not asked for")
         if (pattern := pattern_of(url)) is not None:
-            yield Check("trap", None, None, f"known to processes alone; its pattern: {pattern}")
+            yield UrlCheck("trap", None, None, f"known to processes alone; its pattern: {pattern}")
 
-    def _scope(self, url: str, rules: TaskRules | None, seed: str | None) -> Check:
+    def _scope(self, url: str, rules: TaskRules | None, seed: str | None) -> UrlCheck:
         usual = options.choice(self.options, "SITE_LINK_SCOPE", SCOPES)
         scope = usual if rules is None else rules.scope or usual
         if seed is None:
-            return Check("scope", None, None, f"{scope}; --from names a seed")
+            return UrlCheck("scope", None, None, f"{scope}; --from names a seed")
         is_near = same_scope(scope, host_of(seed), host_of(url))
-        return Check("scope", None, is_near, f"{scope} of {host_of(seed)}")
+        return UrlCheck("scope", None, is_near, f"{scope} of {host_of(seed)}")
 
-    def _address(self, host: str) -> Check:
+    def _address(self, host: str) -> UrlCheck:
         try:
             found = sorted({str(entry[4][0]) for entry in socket.getaddrinfo(host, None)})
         except OSError as error:
-            return Check("address", None, None, f"{host} has none now: {error}")
+            return UrlCheck("address", None, None, f"{host} has none now: {error}")
         may_reach = parts.guard_of(self.options)
         is_open = any(may_reach(host, address) for address in found)
         said: Any = ", ".join(found[:5]) + (
             "" if is_open else ": private, and SITE_ALLOW_PRIVATE_HOSTS is false"
         )
-        return Check("address", is_open, is_open, said)
+        return UrlCheck("address", is_open, is_open, said)
