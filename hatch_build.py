@@ -1,7 +1,7 @@
-"""Compiles the hot modules to C with mypyc: into a wheel, as hatchling's build hook, or into a folder of their own.
+"""Compiles the hot modules to C with mypyc: into a wheel, as hatchling's build hook, or into a folder.
 
-    HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip wheel --no-deps .   # a wheel with compiled modules; without it, a pure one
-    .venv/bin/python hatch_build.py                          # .compiled/<hash>; prints the folder
+    HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip wheel --no-deps .   # without the variable, a pure wheel
+    .venv/bin/python hatch_build.py                          # into .compiled/<hash>; prints the folder
 
 pyproject.toml lists the modules; decision 0026 says why these. Nothing is written beside the sources, where a
 compiled module would go on hiding its source after an edit. docs/performance.md has the rest.
@@ -20,7 +20,7 @@ import sysconfig
 import tempfile
 import tomllib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor  # noqa: TID251  # no part of a crawl
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent
 FOLDER = ".compiled"
 _KEPT = 3  # folders of older sources: a process may still run from one
 _MYPY = ("--config-file=", "--no-site-packages", "--ignore-missing-imports", "--follow-imports=silent")
-_REMEDY = "on Debian: apt-get install gcc libc6-dev python3-dev; or leave out --compiled"
+_REMEDY = "on Debian: apt-get install build-essential python3-dev"
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -44,7 +44,8 @@ class CannotCompile(Exception):
 class CompiledModules(BuildHookInterface):  # type: ignore[misc]
     """Adds extension modules to a wheel, beside their sources."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+        """As hatchling asks."""
         self._folder = tempfile.mkdtemp(prefix="site_spider-build-")
         folder = Path(self._folder)
         compile_into(folder, Path(self.root))
@@ -52,7 +53,8 @@ class CompiledModules(BuildHookInterface):  # type: ignore[misc]
             build_data["force_include"][str(path)] = str(path.relative_to(folder))
         build_data.update(pure_python=False, infer_tag=True)
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """As hatchling asks."""
         shutil.rmtree(self._folder)
 
 
@@ -64,15 +66,18 @@ def modules(root: Path = ROOT) -> list[str]:
 
 
 def compile_into(folder: Path, root: Path = ROOT) -> None:
-    """Copy the package into an empty folder, and put compiled modules beside the sources. Raises CannotCompile."""
+    """Copy the package into an empty folder, with compiled modules beside sources. Raises CannotCompile."""
     _check_compiler()
-    from mypyc.build import mypycify  # noqa: PLC0415  # only here, where it is needed
+    try:
+        from mypyc.build import mypycify  # noqa: PLC0415  # only here, where it is needed
+    except ImportError as error:
+        raise CannotCompile(f"{error}; pip install -r requirements-build.txt") from None
 
     shutil.copytree(root / PACKAGE, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    with contextlib.chdir(folder):
-        found = mypycify(
+    with contextlib.chdir(folder), contextlib.redirect_stdout(sys.stderr):
+        found: list[Any] = mypycify(
             [*_MYPY, *modules(root)],
-            opt_level="2",
+            opt_level=_optimization(),
             debug_level="0",
             multi_file=True,  # so that all cores take part
             group_name=PACKAGE,
@@ -80,6 +85,10 @@ def compile_into(folder: Path, root: Path = ROOT) -> None:
         )
         _build(found)
         shutil.rmtree("build")
+
+
+def _optimization() -> str:
+    return os.environ.get("SITE_COMPILE_LEVEL", "2")  # 0 takes a third of the time; for tests
 
 
 def _check_compiler() -> None:
@@ -115,8 +124,7 @@ def _build(extensions: list[Any]) -> None:
     command = OnAllCores(Distribution({"name": PACKAGE, "ext_modules": extensions}))
     command.build_lib, command.build_temp = ".", "build"
     command.ensure_finalized()
-    with contextlib.redirect_stdout(sys.stderr):
-        command.run()
+    command.run()
 
 
 def _extensions(folder: Path) -> Iterator[Path]:
@@ -125,7 +133,7 @@ def _extensions(folder: Path) -> Iterator[Path]:
 
 def sources_hash(root: Path = ROOT) -> str:
     """Changes with every source, with how it is compiled, and with the Python that it is compiled for."""
-    digest = hashlib.sha256(f"{sys.version} {sysconfig.get_platform()}".encode())
+    digest = hashlib.sha256(f"{sys.version} {sysconfig.get_platform()} {_optimization()}".encode())
     files = ("pyproject.toml", "hatch_build.py", "requirements-build.txt")
     for path in (*(root / name for name in files), *sorted((root / PACKAGE).rglob("*.py"))):
         digest.update(f"\n{path.relative_to(root)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -165,6 +173,7 @@ def _take_place(folder: Path, root: Path) -> None:
 
 
 def main() -> int:
+    """Compile, and return the exit code."""
     try:
         print(compiled_folder())
     except CannotCompile as error:

@@ -95,7 +95,7 @@ def check_url(url: object) -> str:
     return _check_parts(url)
 
 
-def host_of(url: str) -> str:
+def host_of(url: object) -> str:
     """The host in its one spelling, without port; empty when there is none. Never raises."""
     if not isinstance(url, str):
         return ""
