@@ -14,9 +14,8 @@ SQLite files. FILE has one URL or JSON seed a line (- is standard input). Withou
 on loopback and crawled. The script ends when all seeds are complete, or after Ctrl-C, and shows results, failures
 and dead letters.
 
-With --compiled the hot modules of the crawler are compiled to C first: this takes minutes, once, and needs gcc.
-
 They are stored in data/quickstart, which each run empties first, or in $SITE_DATA_DIR, which each run adds to.
+With --compiled hot modules of the crawler are compiled to C first. This takes minutes, once, and needs gcc.
 END
 }
 
