@@ -88,7 +88,7 @@ def compile_into(folder: Path, root: Path = ROOT) -> None:
 
 
 def _optimization() -> str:
-    return os.environ.get("SITE_COMPILE_LEVEL", "2")  # 0 takes a third of the time; for tests
+    return os.environ.get("COMPILE_LEVEL", "2")  # 0 takes a third of the time; for tests
 
 
 def _check_compiler() -> None:
