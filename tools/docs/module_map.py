@@ -1,14 +1,15 @@
-"""Writes the map of modules into docs/architecture.md, from the docstrings of folders and modules.
+"""Writes the map of modules into docs/architecture.md: a line for each folder, with the names of its modules.
 
     python -m tools.docs.module_map
 
-Folders come in the order of import-linter's layers in pyproject.toml. The map shows the whole docstring of a
-folder and the first paragraph of a module's.
+Folders come in the order of import-linter's layers in pyproject.toml. The map shows the first sentence of a
+folder's docstring; the docstring of a module stands in the module alone.
 """
 
 from __future__ import annotations
 
 import ast
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -29,33 +30,29 @@ def updated(text: str) -> str:
 
 
 def module_map() -> str:
-    """The layers, all folders and their modules, as Markdown."""
-    top = _lines(PACKAGE)
-    folders = sorted(_folders(), key=_place)
+    """The layers, all folders and the names of their modules, as Markdown."""
     layers = " > ".join(layer.replace(" | ", ", ") for layer in _layers())
-    head = ["Imports run down in this order:", "", f"    {layers}", "", "At the top of `site_spider/`:", ""]
-    return "\n".join([*head, *top, *(_section(folder) for folder in folders)])
+    folders = sorted(_folders(), key=_place)
+    head = ["Imports run down in this order:", "", *_wrapped(layers, "    "), ""]
+    rows = [("site_spider/", "Settings, errors, time, and what every folder may use.", PACKAGE)]
+    rows += [(f"{each.relative_to(PACKAGE).as_posix()}/", _first_sentence(each), each) for each in folders]
+    return "\n".join([*head, *(line for row in rows for line in _section(*row)), ""])
 
 
-def _section(folder: Path) -> str:
-    name = folder.relative_to(PACKAGE).as_posix()
+def _section(name: str, said: str, folder: Path) -> list[str]:
+    names = [path.stem for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
+    listed = f" {', '.join(f'`{each}`' for each in names)}" if names else ""
+    return _wrapped(f"- **`{name}`** {said}{listed}", "  ")
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    first = "" if text.startswith("- ") else indent
+    return textwrap.wrap(text, 120, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _first_sentence(folder: Path) -> str:
     said = " ".join(_docstring(folder / "__init__.py").split())
-    return "\n".join([f"**`{name}/`**: {said}", *_lines(folder)])
-
-
-def _lines(folder: Path) -> list[str]:
-    modules = sorted(path for path in folder.glob("*.py") if path.stem != "__init__")
-    said = {path.stem: _first_paragraph(path) for path in modules}
-    of_scrapy = [name for name, text in said.items() if text.startswith(f"`scrapy {name}` of Scrapy:")]
-    lines = [f"- `{name}`: {text}" for name, text in said.items() if name not in of_scrapy]
-    if of_scrapy:
-        names = ", ".join(f"`{name}`" for name in of_scrapy)
-        lines.append(f"- {names}: Scrapy's own commands of these names.")
-    return [*lines, ""]
-
-
-def _first_paragraph(path: Path) -> str:
-    return " ".join(_docstring(path).partition("\n\n")[0].split())
+    return said.partition(". ")[0].rstrip(".") + "."
 
 
 def _docstring(path: Path) -> str:
