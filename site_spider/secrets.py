@@ -29,7 +29,7 @@ _SCRAPYS = (
 )
 _SECRET_NAME = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|spill_key|session_token|credential|(api|access|private)_?key$"
-    r"|\.key$|key\.(pem|password)$|jaas|oauthbearer\.config|auth|^headers$|cookie",
+    r"|\.key$|key\.(pem|password)$|jaas|oauthbearer\.config|auth|^headers$|cookie|notify_url$",
     re.IGNORECASE,
 )
 _PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:\s*\[?\s*"((?:[^"\\]|\\.)*)"')  # of JSON that cannot be read

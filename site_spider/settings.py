@@ -140,6 +140,10 @@ SITE_PROXY_ATTEMPTS = 3  # of one page; then the last answer is the result
 # --- Links -------------------------------------------------------------------------------
 SITE_LINK_SCOPE = "host"  # which links are followed: host, domain (registrable) or any
 SITE_LINKS_TO = "memory"  # or kafka: every link is spilled to the owner of its host
+SITE_URL_DENY = ""  # a comma list, or JSON: https://host/path, *.pdf, or RE2; such links are not followed
+SITE_URL_ALLOW = ""  # the same of those that are; empty: all
+SITE_URL_RULES = ""  # a YAML file with both by host; changes are taken within seconds
+SITE_DROP_PARAMS = "tracking"  # links that differ in these alone are one page; none, or names: a,b,utm_*
 SITE_FOLLOW_NOFOLLOW = False  # true follows links marked rel=nofollow as well
 SITE_SITEMAPS = "seed"  # sitemaps and feeds give links; off; or robots: those of each seed's host too
 SITE_SITEMAP_SINCE = ""  # a date, or 7d: entries that changed before it are not followed; empty: all are
@@ -152,6 +156,15 @@ SITE_RESULT_FIELDS = ""  # a comma list, or JSON with other names ({"task_id": "
 SITE_TEXT = "off"  # plain: text, title and language of pages; main: text without navigation
 SITE_NOINDEX = "keep"  # drop_body: a page that says noindex keeps no body and no text
 SITE_CANONICAL = "note"  # merge: a link with the text of its canonical page is one document with it
+SITE_RECRAWL_MIN_SECONDS = (
+    3_600  # the shortest interval between checks of a page (`scrapy recrawl --adaptive`)
+)
+SITE_RECRAWL_MAX_SECONDS = 2_592_000  # the longest
+SITE_RECRAWL_FIRST_SECONDS = 86_400  # before the first check
+SITE_RECRAWL_ERROR_SECONDS = 21_600  # after a check that failed
+SITE_RECRAWL_MAX_ERRORS = 10  # failed checks in a row, after which a page is not produced any more
+SITE_GONE_AFTER = 3  # checks in a row with 404 or 410, after which a page is gone
+SITE_GONE = "mark"  # a page that is gone has gone_at; or delete: its document is deleted
 SITE_BODY_MAX_BYTES = 10_000_000  # kept of a body, in UTF-8; the rest is cut. 0: no limit
 SITE_KEEP_BINARY = False  # true keeps binary content as well, in body_base64
 SITE_SINK_FLUSH_SECONDS = 1.0  # age of a result at which its batch is sent
@@ -204,6 +217,8 @@ SITE_STATS_ID = (
 )
 SITE_STATS_TOPIC = ""  # what consoles read; empty: the seed topic with .stats behind it
 SITE_FRONTIER_SOCKET = True  # lets `scrapy frontier` of the same user ask what waits
+SITE_NOTIFY_URL = ""  # http(s)://... or mailto:...: is told of full memory, outages and a crawl that stands
+SITE_NOTIFY_NO_ITEMS_SECONDS = 0  # without an item, after which it is told; 0: never
 SITE_METRICS_ADDRESS = ""  # host:port of process 1; process N of crawl_spider.sh has port + N - 1. Empty: off
 SITE_MEMORY_SOFT_BYTES = 0  # of resident memory, above which no seeds are polled; 0: no limit
 SITE_STOP_GRACE_SECONDS = 30  # how long a graceful stop may take

@@ -123,7 +123,8 @@ same_places() { diff <(printf '%s\n' "$places_before") <(places); }
 
 # run_tests: bash lets what it starts with & ignore SIGINT, pytest must not
 run_tests() {
-    "${leash[@]}" env --default-signal=INT "${pytest[@]}" --numprocesses "$workers" --dist loadgroup --figures </dev/null &
+    "${leash[@]}" env --default-signal=INT "${pytest[@]}" --numprocesses "$workers" --dist loadgroup \
+        --no-loadscope-reorder --figures </dev/null &
     tests=$!
     wait "$tests" || failed+=(pytest)
     tests=''

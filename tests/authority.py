@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import socket
 import ssl
-import subprocess
 import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from tests.debian import program
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+from tools.site.certificate import Wish, addresses, authority, signed
 
 
 class Authority:
@@ -21,28 +21,14 @@ class Authority:
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder
         folder.mkdir()
-        self._openssl(
-            "req", "-x509", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", "ca.key", "-out", "ca.pem"
-        )
-        self._sign("server", "subjectAltName=IP:127.0.0.1")
-        self._sign("client", "extendedKeyUsage=clientAuth")
-
-    def _sign(self, name: str, extension: str) -> None:
-        (self.folder / "extension").write_text(extension)
-        self._openssl(
-            "req", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr"
-        )
-        signer = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extension")
-        self._openssl("x509", "-req", "-in", f"{name}.csr", *signer, "-days", "2", "-out", f"{name}.pem")
-
-    def _request(self, key: str, subject: str, out: str, *more: str) -> None:
-        self._openssl(
-            "req", *_NEW_KEY, *more, "-subj", f"/CN={subject}", "-keyout", f"{key}.key", "-out", out
-        )
-
-    def _openssl(self, *arguments: str) -> None:
-        command = [program("openssl", "openssl"), *arguments]
-        subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
+        root = authority(name)
+        server = signed(Wish(names=addresses("127.0.0.1"), common_name="server"), root)
+        for_clients = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+        client = signed(Wish(common_name="client", more=[for_clients]), root)
+        (folder / "ca.pem").write_bytes(root.pem)
+        for file, one in (("server", server), ("client", client)):
+            (folder / f"{file}.pem").write_bytes(one.pem)
+            (folder / f"{file}.key").write_bytes(one.key_pem)
 
     def context(self) -> ssl.SSLContext:
         """Of a server that asks clients for a certificate of this authority."""

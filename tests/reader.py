@@ -64,7 +64,7 @@ def shape(text: str) -> list[str]:
 def copy_of_the_project(folder: Path) -> None:
     """Of what a crawl needs, with a virtual environment that runs the copy."""
     for name in ("site_spider", "task_shell", "resources"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)  # with bytecode, which the first process would make anew
     shutil.copy(ROOT / "scrapy.cfg", folder)
     bin_folder = folder / ".venv" / "bin"
     bin_folder.mkdir(parents=True)
@@ -105,7 +105,7 @@ class Terminal:
         self.paste("kill $(jobs -p) 2> /dev/null; wait")
         assert self._shell.stdin is not None
         self._shell.stdin.close()
-        self._shell.wait(60)
+        self._shell.wait(300)
         assert self._shell.stdout is not None
         self._shell.stdout.close()
 

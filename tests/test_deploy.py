@@ -30,7 +30,7 @@ OF_SERVERS = ("SITE_SPIDER_IMAGE",)
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=300)
 
 
 def tool(name: str) -> Path:

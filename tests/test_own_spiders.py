@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands.project import environment
+from tests.commands.project import Project, environment
 from tests.reader import ROOT, copy_of_the_project
 
 DOCUMENT = ROOT / "docs" / "own-spiders.md"
@@ -67,6 +67,7 @@ class Reader:
         copy_of_the_project(folder)
         (folder / "tests").mkdir()
         self.environment = environment(folder / "data", SITE_ALLOW_PRIVATE_HOSTS="true")
+        self.commands = Project(folder / "data")
 
     def follow(self) -> dict[str, str]:
         """Each block of the shell with what it printed."""
@@ -87,7 +88,7 @@ class Reader:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         assert ran.returncode == 0, f"{commands}\n{ran.stdout}\n{ran.stderr}"
@@ -157,10 +158,9 @@ def test_the_other_spiders_do_what_the_text_says(
     """Each with a topic of its own."""
     url = f"{site}/sitemap.xml" if spider == "maps" else f"{site}/last"
     seed = json.dumps({"url": url, "meta": {"task_id": "spring", "colour": "red"}})
-    reader.run(
-        f"echo '{seed}' | .venv/bin/scrapy seed - --topic of-{spider}\n"
-        f"./task_shell/crawl_spider.sh -s {spider} -t of-{spider} -g g --until-done -- -s DEPTH_LIMIT=1"
-    )
+    reader.commands.produce(f"of-{spider}", (None, seed.encode()))
+    crawl = f"./task_shell/crawl_spider.sh -s {spider} -t of-{spider} -g g --until-done -- -s DEPTH_LIMIT=1"
+    reader.run(crawl)
     items = reader.items_of(spider)
     found = [
         {name: value for name, value in item.items() if name not in ("_id", "_page")}

@@ -45,7 +45,7 @@ def test_every_command_says_so_in_one_line(tmp_path: Path, command: list[str], m
     """Exit code 78, as for a wrong setting: starting again does not help."""
     program = [sys.executable, "-c", OTHER.format(missing=missing), *command]
     ran = subprocess.run(
-        program, cwd=ROOT, env=environment(tmp_path), capture_output=True, timeout=60, check=False, text=True
+        program, cwd=ROOT, env=environment(tmp_path), capture_output=True, timeout=300, check=False, text=True
     )
     assert ran.returncode == 78
     assert ran.stderr == f"scrapy: {LINE}\n"

@@ -12,7 +12,7 @@ from tests.reader import ROOT, Terminal, blocks, copy_of_the_project, shape
 
 BLOCKS = [*blocks(ROOT / "docs" / "tutorial.md")]
 _READS = re.compile(r"head -n \d site|curl ")  # what a program behind it may not have written yet
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 300.0
 
 
 def test_each_block_prints_what_the_tutorial_says(tmp_path: Path) -> None:

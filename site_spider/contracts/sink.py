@@ -49,6 +49,7 @@ class Record:
     size_bytes: int  # about what the document weighs on the wire
     kind: Kind = "result"  # a page's own document, or an item that a spider extracted
     exchanges: Sequence[Exchange] = ()  # that led to a result, in their order; kept with the sink warc only
+    is_gone: bool = False  # the page is, and its document is to be deleted where a store can do that
 
 
 class Answer(Enum):
@@ -143,11 +144,20 @@ class ResultReader(Protocol):
         task_id: str | None = None,
         limit: int | None = 1000,
         fields: Fields = ANY,
+        *,
+        before: Fields = ANY,
+        names: Sequence[str] = (),
     ) -> Iterator[dict[str, Any]]:
-        """At most `limit` documents (None: all), in no order to rely on; those just written included."""
+        """At most `limit` documents (None: all), in no order to rely on; those just written included.
+
+        `before`: times that these fields must not exceed. `names`: at least these come back; empty: all."""
 
     def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
         """How many documents `search` would find without a limit."""
+
+    def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
+        """Set a text field of documents, by url_id, where it still is the first of the two values (None: it
+        has none). Durable; returns the url_ids of those. Only for results."""
 
     def close(self) -> None:
         """Release the connection."""

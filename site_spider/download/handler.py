@@ -18,23 +18,21 @@ import logging
 import re
 import ssl
 from functools import lru_cache
+from importlib import import_module
 from typing import NamedTuple, Self
-from urllib.parse import urlsplit
 
 from scrapy import Request, signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.crawler import Crawler
 from scrapy.exceptions import (
-    CannotResolveHostError,
     DownloadCancelledError,
     DownloadConnectionRefusedError,
     DownloadFailedError,
     ResponseDataLossError,
 )
 from scrapy.http import Response
-from scrapy.utils.httpobj import urlparse_cached
 
-from site_spider import meta_keys, options, runtime
+from site_spider import options, runtime
 from site_spider.bounded_dict import BoundedDict
 from site_spider.contracts.sink import Exchange
 from site_spider.download.answer import (
@@ -50,94 +48,20 @@ from site_spider.download.bodies import Bodies
 from site_spider.download.connections import Server, Wires
 from site_spider.download.names import (
     HostNames,
-    PrivateHostError,
-    addresses_of,
-    check_shortage,
-    is_refused,
     is_shortage,
-    most_kept_by_twisted,
-    proxy_address,
 )
-from site_spider.download.tls import TlsClient, tls_context
+from site_spider.download.tls import CertificateError, TlsClient, tls_context
 from site_spider.download.watch import DownloadLimits, DownloadWatch
 from site_spider.download.wire import NothingCame, Wire
-from site_spider.engine.bounded_client import BoundedHttp11Handler, OversizedAnswer, oversized
 from site_spider.engine.flow import is_heard
+from site_spider.engine.http_bounds import OversizedAnswer
 from site_spider.engine.scrapy_parts import part_of, provide
-from site_spider.errors import SiteSpiderError
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.ledger.completion import Unattributed, job_of
 
-# --- fallback --------------------------------------------------------------------------------------------
-# Scrapy's HTTP/1.1 handler for requests that are not plain, with bounds on what servers send.
-#
-# It says so when a host was refused for its address or certificate, or an answer for its size.
-
-
-_WRONG_CERTIFICATE = ("certificate verify failed", "service_identity.exceptions.")  # of OpenSSL and Twisted
-
-
-class CertificateError(SiteSpiderError):
-    """The host's certificate is wrong. Never retried: another attempt finds the same."""
-
-    @classmethod
-    def of(cls, host: str) -> Self:
-        """The error of this host."""
-        return cls(
-            f"the certificate of {host} cannot be verified; set DOWNLOAD_VERIFY_CERTIFICATES=false "
-            "to take any"
-        )
-
-
-class PublicHTTP11DownloadHandler(BoundedHttp11Handler):
-    """Tells a refused host from one that does not exist; a proxy may have a private address."""
-
-    def __init__(self, crawler: Crawler, *, keeps: bool = True) -> None:
-        super().__init__(crawler, most_kept_by_twisted() if keeps else 0)
-
-    async def download_request(self, request: Request) -> Response:
-        """Download. Raises PrivateHostError and CertificateError besides what Scrapy's own handler raises."""
-        proxy = request.meta.get(meta_keys.PROXY)
-        try:
-            if proxy:
-                return await self._download_through(proxy, request)
-            return await super().download_request(request)
-        except CannotResolveHostError as error:
-            host = urlparse_cached(request).hostname or ""
-            if not proxy and is_refused(host):
-                raise PrivateHostError.of(host) from error
-            check_shortage(host)
-            raise
-        except (DownloadFailedError, ResponseDataLossError) as error:
-            if (refused := oversized(error)) is not None:
-                raise DownloadCancelledError(str(refused)) from error
-            if any(words in str(error) for words in _WRONG_CERTIFICATE):
-                raise CertificateError.of(urlparse_cached(request).hostname or "") from error
-            raise
-
-    async def _download_through(self, proxy: str, request: Request) -> Response:
-        """By the proxy's address: of its name, Twisted would ask the resolver at a later moment."""
-        parts = urlsplit(proxy)
-        address = await _address_of(parts.hostname or "")
-        shown = f"[{address}]" if ":" in address else address
-        request.meta[meta_keys.PROXY] = f"{parts.scheme or 'http'}://{shown}:{parts.port or 80}"
-        proxy_address.set(address)
-        try:
-            return await super().download_request(request)
-        finally:
-            proxy_address.set(None)
-            request.meta[meta_keys.PROXY] = proxy
-
-
-async def _address_of(host: str) -> str:
-    found = await addresses_of(host, unfiltered=True)
-    if not found:
-        raise CannotResolveHostError(f"no address for the proxy {host}")
-    return found[0]
-
-
 logger = logging.getLogger(__name__)
 
+_FALLBACK = "site_spider.download.fallback"
 _MOST_ODD = 10_000  # servers that are remembered, the oldest forgotten first
 _CONNECT_SECONDS = 10.0  # as Scrapy's handler has it, where no middleware sets download_timeout
 _CLOSE = b"Connection: close\r\n\r\n"
@@ -179,7 +103,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
             settings, "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING"
         )
         self._odd: BoundedDict[Server, None] = BoundedDict(_MOST_ODD)
-        self._patient: dict[bool, PublicHTTP11DownloadHandler] = {}  # by whether they keep connections
+        self._patient: dict[bool, BaseDownloadHandler] = {}  # by whether they keep connections
         self._warned_of_loss = False
         self._archives = "warc" in options.names(settings, "SITE_SINKS")
 
@@ -217,7 +141,9 @@ class PlainDownloadHandler(BaseDownloadHandler):
     async def _download_patiently(self, request: Request) -> Response:
         keeps = bool(request.meta.get("proxy"))
         if keeps not in self._patient:
-            self._patient[keeps] = PublicHTTP11DownloadHandler(self.crawler, keeps=keeps)
+            fallback = await asyncio.to_thread(import_module, _FALLBACK)
+            if keeps not in self._patient:  # another request may have been sooner
+                self._patient[keeps] = fallback.PublicHTTP11DownloadHandler(self.crawler, keeps=keeps)
         patient = self._patient[keeps]
         began = runtime.time()
         response = await self._wires.places.lend(lambda: patient.download_request(request))

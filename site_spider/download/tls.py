@@ -7,7 +7,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from OpenSSL import SSL
 from OpenSSL.crypto import X509
@@ -15,7 +15,7 @@ from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime
 from site_spider.download.address import is_address
-from site_spider.engine.bounded_client import (
+from site_spider.engine.openssl import (
     expect_address,
     expect_name,
     has_unread,
@@ -26,7 +26,7 @@ from site_spider.engine.bounded_client import (
     set_groups,
     write,
 )
-from site_spider.errors import ConfigError
+from site_spider.errors import ConfigError, SiteSpiderError
 
 _VERSIONS = {
     "TLSv1.0": SSL.TLS1_VERSION,
@@ -38,6 +38,18 @@ _VERSIONS = {
 _CIPHERS = "@SECLEVEL=2:ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"
 # OpenSSL's own list begins with ML-KEM, a share of which costs 100 µs; the last three are for odd servers
 _GROUPS = b"X25519:P-256:P-384:P-521:X448:ffdhe2048:ffdhe3072"
+
+
+class CertificateError(SiteSpiderError):
+    """The host's certificate is wrong. Never retried: another attempt finds the same."""
+
+    @classmethod
+    def of(cls, host: str) -> Self:
+        """The error of this host."""
+        return cls(
+            f"the certificate of {host} cannot be verified; set DOWNLOAD_VERIFY_CERTIFICATES=false "
+            "to take any"
+        )
 
 
 def tls_context(settings: BaseSettings) -> SSL.Context:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, Self
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
@@ -21,13 +22,14 @@ from site_spider.contracts.done_store import DoneStore
 from site_spider.dupefilter.filters import Seen
 from site_spider.dupefilter.remote import DoneCourier, RemoteDone
 from site_spider.engine.background import Background
-from site_spider.engine.scrapy_parts import DupeFilterBase, load_class, takes_seeds
+from site_spider.engine.scrapy_parts import DupeFilterBase, load_class, part_of, takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.intake.seed_queue import SeedQueue, Waiting, seed_request
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job, SeedListener, current_job, first_request, job_of
 from site_spider.ledger.ledger import Entry, Outcome
 from site_spider.page.url import page_fingerprint, scoped
+from site_spider.page.url_form import UrlForm, form_of
 
 MEMORY = "memory"
 _MARKS_LIMIT = 1_000_000  # that wait for a store that is away: about 150 MB
@@ -55,6 +57,23 @@ class SeenMarks(SeedListener):
         self._seen.forget(entry)
 
 
+class TaskForms(NamedTuple):
+    """What tasks say of the form of URLs that links are compared in."""
+
+    of: Callable[[str | None, UrlForm | None], UrlForm | None]  # a task's own, or the usual one
+
+
+class _Known(NamedTuple):
+    """The fingerprints that a page is remembered by, and those that a link is compared with.
+
+    One for both, but with SITE_FILTER_SEEDS: a seed is never filtered for what its URL is like, so it goes
+    by the first alone, which is of the URL itself; the form of links has a fingerprint apart.
+    """
+
+    marks: tuple[bytes, ...]
+    asks: tuple[bytes, ...]
+
+
 class SeenDupeFilter(DupeFilterBase):
     """Filters requests by fingerprint.
 
@@ -68,6 +87,8 @@ class SeenDupeFilter(DupeFilterBase):
         self._is_plain = self.has_default_fingerprints
         self._crawler: Crawler | None = None
         self._courier: DoneCourier | None = None  # when the store is elsewhere
+        self._form: UrlForm | None = None
+        self._filters_seeds = False
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -76,6 +97,8 @@ class SeenDupeFilter(DupeFilterBase):
         dupefilter._crawler = crawler
         if not takes_seeds(crawler):  # settings of ours may not even be there
             return dupefilter
+        dupefilter._form = usual_form(crawler.settings)
+        dupefilter._filters_seeds = options.boolean(crawler.settings, "SITE_FILTER_SEEDS")
         store = store_class(crawler.settings)
         if store is not None:
             dupefilter._use(store, crawler)
@@ -109,30 +132,38 @@ class SeenDupeFilter(DupeFilterBase):
         if self._courier is not None:
             working_on = current_job()  # of links, which have no job yet
             jobs = ((each, job_of(each) or working_on) for each in requests if not each.dont_filter)
-            await self._courier.ask([self._within(request, job) for request, job in jobs])
+            await self._courier.ask([ask for request, job in jobs for ask in self._known(request, job).asks])
 
     def request_seen(self, request: Request) -> bool:
         """Whether the same request was met before; it is remembered if not."""
         job = job_of(request)
         if job is None:
             return super().request_seen(request)
-        return not self.seen.begin(self.fingerprint(request), job.entry)
+        marks, asks = self._known(request, job)
+        if len(asks) == 1:
+            return not self.seen.begin(asks[0], job.entry)
+        is_seed = job is job.root and job.root.seed.spilled is None
+        if any(map(self.seen.knows, marks[:1] if is_seed else asks)):
+            return True
+        for mark in marks:
+            self.seen.begin(mark, job.entry)
+        return False
 
     def spilled(self, request: Request, job: Job) -> None:
         """The page of this job goes to the seed topic: see dupefilter.seen."""
-        if not _is_unproven(job):
-            self.seen.spill(self.fingerprint(first_request(request, job)), job.entry)
+        for mark in self._marks(request, job):
+            self.seen.spill(mark, job.entry)
 
     def not_spilled(self, request: Request, job: Job) -> None:
         """It stays after all."""
         self.arrived(request, job)
-        if job.entry.live and not _is_unproven(job):
-            self.seen.begin(self.fingerprint(first_request(request, job)), job.entry)
+        for mark in self._marks(request, job) if job.entry.live else ():
+            self.seen.begin(mark, job.entry)
 
     def arrived(self, request: Request, job: Job) -> None:
         """The page of this job has come from the seed topic."""
-        if not _is_unproven(job):
-            self.seen.arrive(self.fingerprint(first_request(request, job)))
+        for mark in self._marks(request, job):
+            self.seen.arrive(mark)
 
     def new_pages(self, urls: Iterable[str], job: Job) -> list[str]:
         """The links of a page that are worth a request: the others would be filtered, and count as such.
@@ -144,21 +175,43 @@ class SeenDupeFilter(DupeFilterBase):
             return list(urls)
         found = list(urls)
         knows = self.seen.knows
-        scope = job.page_scope
-        new = [url for url in found if not knows(page_fingerprint(url, scope))]
+        scope, form = job.page_scope, self._form_for(job)
+        if self._filters_seeds and form is not None:
+            new = [url for url in found if not any(map(knows, self._compared(url, scope, form).asks))]
+        else:
+            new = [url for url in found if not knows(page_fingerprint(url, scope, form))]
         if len(new) < len(found):
             self._count("dupefilter/filtered", len(found) - len(new))
         return new
 
     def fingerprint(self, request: Request) -> bytes:
         """As Scrapy's; for a plain page without its detours. Within what the job's page is compared with."""
-        return self._within(request, job_of(request))
+        return self._known(request, job_of(request)).marks[0]
 
-    def _within(self, request: Request, job: Job | None) -> bytes:
+    def _marks(self, request: Request, job: Job) -> tuple[bytes, ...]:
+        return () if _is_unproven(job) else self._known(first_request(request, job), job).marks
+
+    def _known(self, request: Request, job: Job | None) -> _Known:
         scope = None if job is None else job.page_scope
         if self._is_plain and _is_plain(request):
-            return page_fingerprint(request.url, scope)
-        return scoped(super().fingerprint(request), scope)
+            return self._compared(request.url, scope, None if job is None else self._form_for(job))
+        only = (scoped(super().fingerprint(request), scope),)
+        return _Known(only, only)
+
+    def _compared(self, url: str, scope: str | None, form: UrlForm | None) -> _Known:
+        alike = page_fingerprint(url, scope, form)
+        if form is None or not self._filters_seeds:
+            return _Known((alike,), (alike,))
+        exact, apart = page_fingerprint(url, scope), scoped(alike, "links")
+        return _Known((exact,) if exact == alike else (exact, apart), (exact, alike, apart))
+
+    def _form_for(self, job: Job) -> UrlForm | None:
+        forms, task_id = self._forms, job.root.seed.task_id
+        return self._form if forms is None or task_id is None else forms.of(task_id, self._form)
+
+    @cached_property
+    def _forms(self) -> TaskForms | None:
+        return None if self._crawler is None else part_of(self._crawler, TaskForms)
 
     def close(self, reason: str) -> Deferred[None] | None:  # type: ignore[override]  # as BaseDupeFilter's
         """Called when nothing else happens any more: the last marks are written."""
@@ -188,6 +241,15 @@ def store_class(settings: BaseSettings) -> type[Any] | None:
         )
     loaded: type[Any] = load_class("SITE_DUPEFILTER", classes.get(name, name))
     return loaded
+
+
+def usual_form(settings: BaseSettings) -> UrlForm | None:
+    """What links are compared as where their task does not say. Raises ConfigError."""
+    name = "SITE_DROP_PARAMS"
+    try:
+        return form_of(options.names(settings, name))
+    except ValueError as error:
+        raise ConfigError(f"{name} {error}. Write tracking, none, or names with commas between.") from None
 
 
 def is_elsewhere(settings: BaseSettings) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 from scrapy import Request, Spider
 
 from site_spider import meta_keys, runtime
-from site_spider.contracts.seed_log import MessagePlace, Partition
+from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.engine.background import Background, Turns
 from site_spider.engine.guard import unguarded
 from site_spider.errors import SeedError
@@ -41,7 +41,7 @@ from site_spider.ledger.ledger import Entry, Outcome
 from site_spider.page.url import host_of
 from site_spider.results.commits import Commits
 from site_spider.seed import spilled
-from site_spider.seed.seed import DIRECTIVES, parse_seed
+from site_spider.seed.seed import DIRECTIVES, moved_headers, parse_seed
 from site_spider.seed.spilled import Spilled, signed
 from site_spider.seed.tiers import partition_of
 
@@ -91,10 +91,10 @@ class SpilledPages(Protocol):
 
 
 class Highs(Protocol):
-    """Who says in the control log of a task where its seeds are."""
+    """Who says in the control log of a task where its seeds are, before those of their parents complete."""
 
-    def put(self, task_id: str, place: MessagePlace, then: Callable[[], None]) -> None:
-        """A seed of the task is there now; `then` is called when all who have to know it do."""
+    def put(self, task_id: str, place: MessagePlace) -> None:
+        """A seed of the task is there now."""
 
 
 class ParkedTopic(Protocol):
@@ -102,8 +102,13 @@ class ParkedTopic(Protocol):
 
     topic: str
 
-    def send(self, task_id: str, origin: str, key: bytes | None, value: bytes) -> Future[Any]:
-        """Done when the message is safe there, or in `origin`, its seed topic, if the task goes on."""
+    def send(
+        self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers
+    ) -> Future[Any]:
+        """Done when the message is safe there, or in `origin`, its seed topic, if the task goes on.
+
+        `headers` are those of a seed that moved.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +482,9 @@ class Spill:
             and self._parked is not None
             and topic == self._parked.topic
         ):
-            return self._parked.send(task_id, job.entry.partition.topic, key, value)
+            root = job.root
+            headers = moved_headers(root.seed, root.message) if job is root else ()
+            return self._parked.send(task_id, job.entry.partition.topic, key, value, headers)
         return self._commits.spill(job, key, value, topic)
 
     def _sent(self, future: Future[Any], request: Request, job: Job, weight_bytes: int) -> None:
@@ -495,16 +502,15 @@ class Spill:
                 self._completion.ended(request)
         else:
             self._count("spill/sent")
-            self._when_known(job, future.result(), lambda: self._left(request, job))
+            self._tell(job, future.result())
+            self._left(request, job)
         self._room.wake()
 
-    def _when_known(self, job: Job, place: MessagePlace | None, then: Callable[[], None]) -> None:
-        """The hold on its seed is released when the end of its task waits for the new seed."""
+    def _tell(self, job: Job, place: MessagePlace | None) -> None:
+        """The end of its task waits for the new seed."""
         task_id = job.root.seed.task_id
-        if place is None or task_id is None or self._highs is None:
-            then()
-        else:
-            self._highs.put(task_id, place, then)
+        if place is not None and task_id is not None and self._highs is not None:
+            self._highs.put(task_id, place)
 
     def _left(self, request: Request, job: Job) -> None:
         job.written = True  # by whoever takes the new seed

@@ -178,6 +178,11 @@ class WaitingRoom(HostAnswers):
     def __len__(self) -> int:
         return len(self.frontier)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing is being downloaded, so that no result comes soon."""
+        return not self._out and not len(self.frontier)
+
     def has_place_for(self, request: Request) -> bool:
         """False where a link is to go to the seed topic: too much waits, of its host or of all."""
         return (

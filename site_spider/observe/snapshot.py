@@ -213,6 +213,7 @@ _LINKS: Final = (
     ("filtered", "dupefilter/filtered"),
     ("spilled", "spill/sent"),
     ("offsite", "offsite/filtered"),
+    ("refused", "links/refused"),
     ("failed", "scheduler/failed"),
 )
 

@@ -23,6 +23,8 @@ from site_spider.text import refused, shown
 if TYPE_CHECKING:
     from tldextract import TLDExtract
 
+    from site_spider.page.url_form import UrlForm
+
 
 MAX_URL_BYTES = 8192
 MAX_HOST_CHARACTERS = 253
@@ -325,9 +327,13 @@ _KEPT = 16_384  # fingerprints by URL: about 5 MB
 
 
 @lru_cache(maxsize=_KEPT)
-def page_fingerprint(url: str, scope: str | None = None) -> bytes:
-    """The fingerprint of a GET of `url` without a body. Raises ValueError as `canonical_url` does."""
-    described = f'{{"body": "", "headers": {{}}, "method": "GET", "url": {json.dumps(canonical_url(url))}}}'
+def page_fingerprint(url: str, scope: str | None = None, form: UrlForm | None = None) -> bytes:
+    """The fingerprint of a GET of `url` without a body. Raises ValueError as `canonical_url` does.
+
+    With a form it is that of the URL which this one is compared as: most URLs keep theirs.
+    """
+    compared = canonical_url(url) if form is None else form.of(canonical_url(url))
+    described = f'{{"body": "", "headers": {{}}, "method": "GET", "url": {json.dumps(compared)}}}'
     return scoped(hashlib.sha1(described.encode(), usedforsecurity=False).digest(), scope)
 
 

@@ -21,6 +21,7 @@ from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
 from site_spider.ledger.completion import Completion, Job
 from site_spider.results.delivery import Silence
 from site_spider.results.failures import CommitTally
+from site_spider.seed.seed import moved_headers
 
 Tell = Callable[..., None]  # calls on the event loop's thread
 
@@ -191,7 +192,9 @@ class OffsetCommits:
         topic: str | None = None,
     ) -> Future[Any]:
         """As in Commits: sent at once."""
-        return self._producer.send(topic or job.entry.partition.topic, key, value)
+        root = job.root
+        headers = moved_headers(root.seed, root.message) if job is root else ()
+        return self._producer.send(topic or job.entry.partition.topic, key, value, headers)
 
     @property
     def stores_records(self) -> bool:
@@ -324,8 +327,8 @@ class OffsetCommits:
 
 
 class Urgency:
-    """True while one of its reasons holds: few seeds are in flight and others wait for them, or a
-    partition is being revoked.
+    """True while one of its reasons holds: few seeds are in flight and others wait for them, a partition is
+    being revoked, or no further result is on its way.
     """
 
     def __init__(self) -> None:

@@ -80,6 +80,7 @@ class Result:
     changed_at: str | None = None  # when it was first seen as it is; None when it was compared with nothing
     checked_at: str | None = None  # when it was last asked for and answered
     unchanged: bool = False  # True: it was asked for again and is what it was
+    gone_at: str | None = None  # since when it counts as gone, after some answers 404 or 410
     meta: dict[str, Any] = field(default_factory=dict)  # extra fields of the seed's meta
     # Written when one of them has a value, and of every page with SITE_TEXT (see PAGE_FIELDS).
     title: str | None = None
@@ -94,6 +95,11 @@ class Result:
     duplicate_of: str | None = None  # url_id of the first page of the host with this text
     additional_urls: list[str] | None = None  # pages that this one is the canonical of
     page_notes: str | None = None  # what could not be read, or is not as the page says
+    # Of pages that are fetched if they have changed (see results/recheck.py); without a value not written.
+    next_at: str | None = None  # when the next check is due
+    interval_s: int | None = None  # between checks that succeed
+    failed_checks: int | None = None  # in a row
+    gone_checks: int | None = None  # in a row
 
     def document(self) -> dict[str, Any]:
         """The document as it is stored, without `url_id`'s own key being lost: it stays a field.
@@ -103,21 +109,34 @@ class Result:
         if self.unchanged:
             said = {name: getattr(self, name) for name in _OF_UNCHANGED}
             return {name: value for name, value in said.items() if value is not None}
-        found = dict(zip(_NAMES, _values(self), strict=True))
+        found = dict(zip(_NAMES, _values(self), strict=True)) | self._checks()
         if not self.meta:
             del found["meta"]
         if (of_page := _page_values(self)) != _NO_VALUES:
             found.update(zip(PAGE_FIELDS, of_page, strict=True))
         return found
 
+    def _checks(self) -> dict[str, Any]:
+        gone = (
+            {} if self.description and not self.gone_at else {"gone_at": self.gone_at}
+        )  # null takes it back
+        if self.next_at is None:
+            return gone
+        checks = ((name, getattr(self, name)) for name in CHECK_FIELDS)
+        return {**gone, **{name: value for name, value in checks if value is not None}}
 
-_OF_UNCHANGED = ("url_id", "url", "etag", "last_modified", "checked_at", "unchanged")
+
+CHECK_FIELDS: Final = ("next_at", "interval_s", "failed_checks", "gone_checks")
+_OF_UNCHANGED = (
+    "url_id", "url", "etag", "last_modified", "checked_at", "unchanged", "next_at", "interval_s",
+)  # fmt: skip
 PAGE_FIELDS: Final = (
     "title", "text", "language", "canonical", "meta_description", "published_at", "links_out", "text_hash",
     "robots_meta", "duplicate_of", "additional_urls", "page_notes",
 )  # fmt: skip
 _NO_VALUES = (None,) * len(PAGE_FIELDS)
-_NAMES = tuple(field.name for field in fields(Result) if field.name not in PAGE_FIELDS)
+_NOT_ALWAYS = {*PAGE_FIELDS, *CHECK_FIELDS, "gone_at"}
+_NAMES = tuple(field.name for field in fields(Result) if field.name not in _NOT_ALWAYS)
 _values, _page_values = attrgetter(*_NAMES), attrgetter(*PAGE_FIELDS)
 
 
@@ -496,7 +515,7 @@ def item_record(item: Any, page: SeedPage, place: int, spider: str) -> Record:
     document = values.fields(item if isinstance(item, Mapping) else ItemAdapter(item))
     if PAGE in document:
         raise SinkRejected(f"the item has a field {PAGE!r} of its own; it stands for the page: rename yours")
-    key = _identity(document.get("item_id")) or f"{page.url_id}-{place}"
+    key = identity_of(document.get("item_id")) or f"{page.url_id}-{place}"
     document[PAGE] = {
         "url_id": page.url_id,
         "url": page.url,
@@ -521,8 +540,8 @@ def of_page(url: str, reason: str) -> str:
     return f"{reason} (page {url[:_SHOWN_CHARACTERS]})"
 
 
-def _identity(value: Any) -> str:
-    """An `item_id` as text; empty for one that says nothing. Raises SinkRejected."""
+def identity_of(value: Any) -> str:
+    """An `item_id` as text, the key of its document; empty for one that says nothing. Raises SinkRejected."""
     if value is None or value == "":
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int):

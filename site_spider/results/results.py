@@ -146,6 +146,7 @@ class DocumentForm(NamedTuple):
     spider: str | None = None
     describe: Callable[[Result, Any], None] | None = None
     nulls: Mapping[str, None] = MappingProxyType({})  # fields that every result has, if only as null
+    deletes_gone: bool = False  # documents with gone_at
 
 
 _PLAIN = DocumentForm()
@@ -201,8 +202,9 @@ class Results(SeedListener):
         self._tally.page(document, job, is_again=is_again)
         if job is not None:
             self._completion.written(job, document)
+        is_gone = self._form.deletes_gone and document.get("gone_at") is not None
         document = written(document, self._form.fields)
-        record = Record(url_id, document, _size_bytes(document))
+        record = Record(url_id, document, _size_bytes(document), is_gone=is_gone)
         if job is not None and job.exchanges and url_id == job.url_id:
             held = sum(one.size_bytes for one in job.exchanges)
             record = replace(record, size_bytes=record.size_bytes + held, exchanges=job.exchanges)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from sys import getsizeof
 from typing import Any, Final
 
-from site_spider.contracts.seed_log import Message
+from site_spider.contracts.seed_log import Headers, Message
 from site_spider.errors import SeedError
 from site_spider.page.url import check_url, host_of, url_id
 from site_spider.seed import fields as check
@@ -124,6 +124,12 @@ class Seed:
     spilled: Spilled | None = None
     page_scope: str | None = field(default=None, compare=False)
     task_source: str | None = field(default=None, compare=False)  # of its task, when it names none itself
+
+    @property
+    def is_link(self) -> bool:
+        """Whether no producer asked for its page: another process found it."""
+        moved = self.spilled
+        return moved is not None and (moved.is_link or self.parent_url_id is not None)
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -337,6 +343,30 @@ def _utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         raise refused("line", "not UTF-8") from None
+
+
+# --- moved -----------------------------------------------------------------------------------------------
+# What the headers say of a seed that goes on as another message: put back after a pause, or sent elsewhere.
+
+
+MOVED: Final = "moved"
+FIRST_PLACE: Final = "first_place"  # where the message of its producer is
+
+
+def moved_headers(seed: Seed, message: Message) -> Headers:
+    """Of the message as which a seed goes on."""
+    if seed.task_id is None or seed.is_link:
+        return ((MOVED, b""),)
+    headers = dict(message.headers)
+    if FIRST_PLACE not in headers and seed.spilled is None and MOVED not in headers:
+        place = f"{message.partition.topic}/{message.partition.number}/{message.offset}"
+        return (MOVED, b""), (FIRST_PLACE, place.encode())
+    return (MOVED, b""), *first_place(message.headers)
+
+
+def first_place(headers: Headers) -> Headers:
+    """Of these headers the one that says it; releases before did not."""
+    return tuple((name, value) for name, value in headers if name == FIRST_PLACE)
 
 
 # --- weight ----------------------------------------------------------------------------------------------

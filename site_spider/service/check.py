@@ -21,7 +21,9 @@ from site_spider.service import addon, environment, exit_code
 from site_spider.service import config as plugins
 from site_spider.service.config import ServiceSettings
 from site_spider.service.environment import ENVIRONMENT_PRIORITY
+from site_spider.service.notices import sender
 from site_spider.service.parts import statistics_plan
+from site_spider.sources.url_rules import UrlRulesFile
 
 _ESSENTIAL: Final = (
     *("SITE_KAFKA_BROKERS", "SITE_SEED_TOPIC", "SITE_SEED_TOPICS", "SITE_CONSUMER_GROUP", "SITE_SINKS"),
@@ -69,6 +71,8 @@ def check_crawl(settings: Settings, spider: type[Spider]) -> None:
     crawler = Crawler(spider, settings)
     spider.from_crawler(crawler)
     config = ServiceSettings.read(crawler.settings)
+    UrlRulesFile.open(crawler.settings)
+    sender(crawler.settings, config.spill_keys)
     plugins.sinks(crawler.settings)
     plugins.statistics_stores(crawler.settings)
     identity = Identity(spider.name, config.consumer_group, config.tiers.main, str)

@@ -36,6 +36,7 @@ SECRETS = (
     "SITE_PROXIES",
     "SITE_SPILL_KEY",
     "SITE_CONSOLE_TOKEN",
+    "SITE_NOTIFY_URL",
 )
 FILES = frozenset(f"{name}_FILE" for name in SECRETS)
 

@@ -48,8 +48,9 @@ from site_spider.service.config import KAFKA, STATS_TO, ServiceSettings, guard_o
 from site_spider.service.stop import IdleClose
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
+from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks import webhook
-from site_spider.tasks.board import Board, BrokerClock, TimeLimits
+from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
 from site_spider.tasks.control import Control
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.ends import Notices, OverTasks, TaskEnds, Tracker
@@ -249,6 +250,7 @@ class Stores:
     item_sinks: Sequence[Sink]
     statistics: Sequence[StatisticsStore]
     sources: SourceFolder
+    url_rules: UrlRulesFile
     obeys_robots: bool  # where no source says otherwise
 
 
@@ -344,9 +346,11 @@ def build_tasks(
     group_rates = GroupRates(board, rates, records.states.process, records.send)
     has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
     limits = TimeLimits(board, records.clock, topics.tasks, records.producer, has_first, records.background)
+    past = PastUsage(board, topics.tasks, records.producer, has_first)
     view = TopicView(log, topics.tasks, board.take, records.count_in_stats)
     follower = partial(Follower, view, tell)
-    return Tasks(records.states, records.parking, gate, watch, limits, group_rates, overtaking, follower)
+    looks = [past.look] if overtaking is None else [past.look, overtaking.look]
+    return Tasks(records.states, records.parking, gate, watch, limits, group_rates, looks, follower)
 
 
 # --- task ends -------------------------------------------------------------------------------------------
@@ -366,7 +370,7 @@ def build_ends(
     has_first = lambda: Partition(config.tiers.main, 0) in partitions()  # noqa: E731
     topics, board, control, background = records.topics, records.board, records.control, records.background
     pages = BadRecords(topics.pages, records.count_in_stats)
-    teller = Teller(log, producer, topics, control, board.end_of, has_first, background, pages)
+    teller = Teller(log, producer, topics, control, board, has_first, background, pages)
     over = OverTasks(log, producer, topics, board, control, has_first, background)
     secret = webhook.secret_of(config.spill_keys)
     notices = Notices(board, control, secret, guard_of(settings), has_first, background)

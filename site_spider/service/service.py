@@ -31,17 +31,20 @@ from site_spider.engine import flow as engine_hooks
 from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
+from site_spider.observe.snapshot import rss_bytes
 from site_spider.outage import Outage, until_there
 from site_spider.service import config as plugins
 from site_spider.service import exit_code
 from site_spider.service.check import check_rights
-from site_spider.service.config import ServiceSettings
+from site_spider.service.config import ServiceSettings, spill_keys
 from site_spider.service.log_lines import is_first_process, processes_of
 from site_spider.service.metrics import ProcessMetrics
+from site_spider.service.notices import Notifier, build_notifier, sender
 from site_spider.service.parts import Ending, Parts, Stores, build_idle
 from site_spider.service.stop import IDLE, IdleClose, Stop, Watchdog, tell_supervisor
 from site_spider.service.wiring import build
 from site_spider.sources.library import SourceFolder
+from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.text import up_to
 
 # --- announcement ----------------------------------------------------------------------------------------
@@ -190,12 +193,15 @@ class SeedService:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._sources = _source_folder(crawler.settings)
+        self._url_rules = UrlRulesFile.open(crawler.settings)
+        self._send = sender(crawler.settings, spill_keys(crawler.settings))
+        self._notifier: Notifier | None = None
         self._obeys_robots = options.boolean(crawler.settings, "ROBOTSTXT_OBEY")
         self._ending = Ending(crawler, self._leave_at_once)
         self._parts: Parts | None = None  # wired as the spider opens
         self._stop: Stop | None = None
         self._ticker: asyncio.Task[None] | None = None
-        self._following: asyncio.Task[None] | None = None  # the files of sources
+        self._following: list[asyncio.Task[None]] = []  # the files of sources, and of rules for URLs
         self._watchdog: Watchdog | None = None
         self._metrics = ProcessMetrics(crawler.settings)
 
@@ -285,7 +291,9 @@ class SeedService:
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
         await asyncio.to_thread(check_rights, log, config, settings)
         name = await asyncio.to_thread(name_of, log)
-        return Stores(log, name, sinks, item_sinks, statistics, self._sources, self._obeys_robots)
+        return Stores(
+            log, name, sinks, item_sinks, statistics, self._sources, self._url_rules, self._obeys_robots
+        )
 
     async def _start(self, parts: Parts) -> None:
         await parts.observers.open()
@@ -293,7 +301,10 @@ class SeedService:
         parts.tasks.start()
         parts.ends.start()
         parts.intake.start()
+        settings = self._crawler.settings
+        self._notifier = build_notifier(self._send, parts, settings, background, rss_bytes)
         looks = (
+            *(() if self._notifier is None else (self._notifier.look,)),
             partial(self._close_if_idle, build_idle(parts)),
             parts.seeds.look,
             parts.bodies.look,
@@ -309,7 +320,10 @@ class SeedService:
 
         ticking = tick(looks, parts.queues.look, commit)
         self._ticker = background.start(ticking, "ticker")
-        self._following = background.start(self._sources.follow(), "sources")
+        self._following = [
+            background.start(self._sources.follow(), "sources"),
+            background.start(self._url_rules.follow(), "rules for URLs"),
+        ]
         self._metrics.show(parts)
 
     def _close_if_idle(self, idle: IdleClose) -> None:
@@ -369,7 +383,9 @@ class SeedService:
             logger.warning("%d seeds could not be committed with their results; they are repeated", left)
 
     def _stop_ticking(self, parts: Parts) -> None:
-        for task in (self._ticker, self._following):
+        if self._notifier is not None:
+            self._notifier.close()
+        for task in (self._ticker, *self._following):
             if task is not None:
                 task.cancel()
         if self._watchdog is not None:

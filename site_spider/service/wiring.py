@@ -13,10 +13,11 @@ from scrapy.dupefilters import BaseDupeFilter
 
 from site_spider import options, runtime
 from site_spider.download.bodies import Bodies
-from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, pages_of
+from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, TaskForms, pages_of
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine import scrapy_parts as registry
 from site_spider.engine.cookies import SeedCookies
+from site_spider.frontier.link_rules import RuledPages, Traps
 from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
 from site_spider.frontier.spill import Ownership, SeedWriter, Spill, SpilledPages
 from site_spider.frontier.waiter import (
@@ -116,7 +117,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         commits = OffsetCommits(completion, producer, member, tell)
     counted = Counted.new()
     nulls = dict.fromkeys(PAGE_FIELDS) if getattr(spider, "page_texts", None) is not None else {}
-    form = DocumentForm(result_fields(settings), spider.name, getattr(spider, "describe_answer", None), nulls)
+    deletes = options.choice(settings, "SITE_GONE", ("mark", "delete")) == "delete"
+    describe = getattr(spider, "describe_answer", None)
+    form = DocumentForm(result_fields(settings), spider.name, describe, nulls, deletes)
     told = counted.pages, urgency, form
     results = Results(of_results, of_items, commits, completion, dead_letters, *told)
 
@@ -157,7 +160,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     own_requests = OwnRequests(spider)
     seed_queue = SeedQueue(wake, own_requests)
     quarantine = Quarantine(completion, seed_queue, dead_letters, commits.commit_first, wake)
-    urgency.add(quarantine.is_cautious, lambda: handover.active)
+    urgency.add(quarantine.is_cautious, lambda: handover.active, lambda: room.is_idle)
 
     # frontier
     library = lambda: stores.sources.library  # noqa: E731
@@ -205,6 +208,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, proceed)
     all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
     pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
+    traps, rules = Traps(), lambda: stores.url_rules.rules
+    ruled = RuledPages(pages, rules, traps, stats.inc_value, records.states.refused)
     leaving = Leaving(
         spider,
         completion,
@@ -229,7 +234,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         completion,
         results,
         dead_letters,
-        TaskPages(pages, gate, records.topics.parked, stats.inc_value),
+        TaskPages(ruled, gate, records.topics.parked, stats.inc_value),
         back_pressure,
         Preparation(callbacks, config.seed_meta_keys, library, gate.begins, headers),
     )
@@ -258,7 +263,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     lifecycle.add(SeedWeights(load), results, cookies, records.states)
     if isinstance(dupefilter, SeenDupeFilter):
         lifecycle.add(SeenMarks(dupefilter.seen))
-    lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times)
+    lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times, traps)
     if config.tells_ends:
         lifecycle.add(tracker)
 
@@ -292,6 +297,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
     group = GroupWatch(stores.log, config.tiers.topics, config.consumer_group, config.dead_letter_topic)
     registry.provide(crawler, stores.sources, extractor, records.states, group, counted.pages)
+    registry.provide(crawler, TaskForms(records.states.form_of))
     for ended in (bodies.ended, completion.ended, links_in_hand.ended):
         engine_hooks.on_request_ended(engine, ended)
     engine_hooks.on_downloaded(engine, room.came_back)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 from lxml import etree
@@ -237,6 +239,14 @@ _LONGEST_NOTE = 300  # characters
 _LONGEST_INTEGER = 300  # digits
 _MAX_KINDS = 500  # of notes, from which the most frequent are shown
 NEXT_PAGE = -1  # in place of the number of a rule
+_MAX_SCRIPTS = 200  # of a page, and assignments in one of them
+_MAX_SCRIPT_CHARS = 2_000_000  # of all scripts of a page
+_WRAPPED = re.compile(
+    r"\s*(?:<!--|(?://|/\*)?<!\[CDATA\[(?:\*/)?)(.*?)(?:-->|(?://|/\*)?\]\]>(?:\*/)?)\s*", re.DOTALL
+)
+_ASSIGNED = re.compile(
+    r"""(?:\b(?:var|let|const)\s{1,9}|\bwindow\.|\bwindow\[["'])([\w$]{1,100})(?:["']\])?\s{0,9}=\s{0,9}(?=[\[{])"""
+)
 
 _inner_text = etree.XPath("string()", smart_strings=False)
 _hrefs = etree.XPath("descendant-or-self::a/@href | descendant-or-self::area/@href", smart_strings=False)
@@ -288,6 +298,11 @@ class SourcePage:
             return None
 
     @cached_property
+    def scripts(self) -> Scripts:
+        """The JSON in its scripts."""
+        return Scripts(self.root)
+
+    @cached_property
     def base(self) -> LinkBase:
         """What its links are joined to."""
         codec = python_codec(self._encoding)
@@ -304,9 +319,59 @@ class SourcePage:
         ).urls
 
 
+class Scripts:
+    """JSON in the scripts of a page; what cannot be read is one of the `faults`."""
+
+    def __init__(self, root: Any) -> None:
+        self.linked: list[Any] = []  # objects of JSON-LD, those of a list and of @graph too
+        self.named: dict[str, Any] = {}  # by the id of the script, or the name that a value is assigned to
+        self.faults: list[str] = []
+        chars = _MAX_SCRIPT_CHARS
+        for script in islice(root.iter("script"), _MAX_SCRIPTS):
+            text, kind = script.text or "", (script.get("type") or "").partition(";")[0].strip().lower()
+            chars -= len(text)
+            if chars < 0:
+                self.faults.append(
+                    f"scripts have more than {_MAX_SCRIPT_CHARS} characters; the rest is not read"
+                )
+                break
+            if kind == "application/ld+json":
+                self._link(self._read(text, "JSON-LD"))
+            elif kind.endswith("json"):
+                self.named.setdefault(script.get("id") or "", self._read(text, "a script of JSON"))
+            else:
+                self._take_assigned(text)
+
+    def _link(self, value: Any) -> None:
+        for one in value if isinstance(value, list) else [value]:
+            graph = one.get("@graph") if isinstance(one, dict) else None
+            self.linked += graph if isinstance(graph, list) else [] if one is None else [one]
+
+    def _read(self, text: str, what: str) -> Any:
+        match = _WRAPPED.fullmatch(text)
+        try:
+            return _scripts_json.decode(match[1] if match else text)
+        except (ValueError, RecursionError) as error:
+            self.faults.append(f"{what} cannot be read: {error}")
+            return None
+
+    def _take_assigned(self, text: str) -> None:
+        end = 0
+        for match in islice(_ASSIGNED.finditer(text), _MAX_SCRIPTS):
+            if match.start() < end or match[1] in self.named:
+                continue  # it stands inside of the one before
+            try:
+                self.named[match[1]], end = _scripts_json.raw_decode(text, match.end())
+            except (ValueError, RecursionError):
+                self.faults.append(f"what is assigned to {match[1]} in a script is no JSON")
+
+
 def _integer(digits: str) -> float | int:
     """A number of thousands of digits, which Python refuses, is one that nothing can be made of."""
     return int(digits) if len(digits) <= _LONGEST_INTEGER else math.inf
+
+
+_scripts_json = json.JSONDecoder(parse_int=_integer, strict=False)  # with line feeds in texts
 
 
 def extract(source: Source, page: SourcePage, *, wants_links: bool = True) -> Extracted:
@@ -327,6 +392,8 @@ def extract(source: Source, page: SourcePage, *, wants_links: bool = True) -> Ex
                 result.items.append(item)
     if wants_links:
         result.links = list(_links(source, page, notes))
+    for said in page.scripts.faults if "scripts" in vars(page) else ():
+        notes.add(said)
     result.notes, result.lost = notes.said(), lost.said()
     return result
 
@@ -379,7 +446,7 @@ def _item(
 def _values(wanted: ItemField, page: SourcePage, context: Any, note: Callable[[str], None]) -> list[Any]:
     if wanted.is_constant:
         return wanted.constant if wanted.is_list and isinstance(wanted.constant, list) else [wanted.constant]
-    is_whole = wanted.type == "any" and wanted.jmespath is not None and not wanted.is_list
+    is_whole = wanted.type == "any" and not wanted.is_list and not {"css", "xpath"} & {*wanted.ways}
     if wanted.ways:
         values = _texts(_selected(wanted, page, context, note, is_whole=is_whole))
     else:
@@ -417,6 +484,10 @@ def _evaluated(selection: Selection, page: SourcePage, context: Any) -> Any:
     if selection.jmespath is not None:
         data = page.json if context is None or etree.iselement(context) else context
         return model.jmespath(selection.jmespath).search(data)
+    if selection.jsonld is not None:
+        return model.jmespath(selection.jsonld).search(page.scripts.linked)
+    if selection.script is not None:
+        return model.jmespath(selection.script).search(page.scripts.named)
     node = context if etree.iselement(context) else page.root
     if selection.css is not None:
         return model.css(selection.css)(node)

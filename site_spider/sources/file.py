@@ -6,11 +6,11 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -30,6 +30,7 @@ _SUFFIXES = (".yaml", ".yml")
 _YAML = "tag:yaml.org,2002:"
 
 Path_ = tuple[str | int, ...]
+_Read = TypeVar("_Read")
 
 
 class Mistake(NamedTuple):
@@ -92,10 +93,15 @@ _KINDS = (
 
 def read_source(path: Path) -> model.Source:
     """The source in a file. Raises BadSource, whatever the file is and holds."""
+    return read_with(path, parse_source)
+
+
+def read_with(path: Path, parser: Callable[[bytes, Path], _Read]) -> _Read:
+    """What a parser makes of a file. Raises BadSource, whatever the file is and holds."""
     try:
         raw = read_file(path, MAX_FILE_BYTES + 1)
         if len(raw) <= MAX_FILE_BYTES:
-            return parse_source(raw, path)
+            return parser(raw, path)
         said = f"is larger than {MAX_FILE_BYTES} bytes"
     except BadSource:
         raise
@@ -108,6 +114,12 @@ def read_source(path: Path) -> model.Source:
 
 def parse_source(raw: bytes, path: Path) -> model.Source:
     """The same of a text; `path` names it, and its stem is the name of a source that has none."""
+    usual = {"name": path.stem}
+    return parse(raw, path, model.Source, lambda data: model.Source.model_validate({**usual, **data}))
+
+
+def parse(raw: bytes, path: Path, root: type[BaseModel], read: Callable[[dict[str, Any]], _Read]) -> _Read:
+    """What `read` makes of a mapping in a YAML file; `root` has the keys that are known. Raises BadSource."""
     tree = _YamlTree()
     try:
         data = tree.read(raw)
@@ -119,11 +131,12 @@ def parse_source(raw: bytes, path: Path) -> model.Source:
         said = "is nested too deeply" if isinstance(error, RecursionError) else f"is no YAML: {error}"
         raise BadSource(path, [Mistake(1, 1, " ".join(said.split()))]) from None
     if not isinstance(data, dict):
-        raise BadSource(path, [Mistake(1, 1, "must be a mapping with the keys match, items, ...")])
+        keys = "the keys match, items, ..." if root is model.Source else "hosts as its keys"
+        raise BadSource(path, [Mistake(1, 1, f"must be a mapping with {keys}")])
     try:
-        return model.Source.model_validate({"name": path.stem, **data})
+        return read(data)
     except ValidationError as error:
-        raise BadSource(path, sorted(_mistakes(error, tree))) from None
+        raise BadSource(path, sorted(_mistakes(error, tree, root))) from None
 
 
 class _SourceLoader(yaml.SafeLoader):
@@ -226,11 +239,11 @@ def _error(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
 # --- mistakes in words ---------------------------------------------------------------------------
 
 
-def _mistakes(error: ValidationError, tree: _YamlTree) -> Iterator[Mistake]:
+def _mistakes(error: ValidationError, tree: _YamlTree, root: type[BaseModel]) -> Iterator[Mistake]:
     for one in error.errors(include_url=False):
         path = one["loc"]
         named = ".".join(map(str, _written(path, tree)))
-        said = _said(one)
+        said = _said(one, root)
         yield Mistake(*_nearest(path, tree), f"{named}: {said}" if named else said)
 
 
@@ -247,11 +260,11 @@ def _written(path: Path_, tree: _YamlTree) -> Path_:
     return tuple(part for part in path[:end] if part != "[key]")
 
 
-def _said(one: ErrorDetails) -> str:
+def _said(one: ErrorDetails, root: type[BaseModel]) -> str:
     """The words for a kind of mistake; `ctx` is what pydantic knows of it."""
     kind, value, known = one["type"], one["input"], one.get("ctx", {})
     if kind == "extra_forbidden":
-        return f"this key is not known{_remedy(one['loc'])}"
+        return f"this key is not known{_remedy(one['loc'], root)}"
     if kind == "string_pattern_mismatch":
         return _unfitting(str(value), known["pattern"])
     if kind == "string_type" and isinstance(value, bool | int | float):
@@ -325,10 +338,10 @@ _PLACES = {model.Source: "the top"} | {
 }
 
 
-def _remedy(path: Path_) -> str:
+def _remedy(path: Path_, root: type[BaseModel]) -> str:
     """The nearest key of the same part; else where a key of this name, or nearly so, belongs."""
     key, rest = str(path[-1]), iter(path[:-1])
-    part: type[BaseModel] = model.Source
+    part = root
     for name in rest:
         part = _INSIDE.get(part, {}).get(str(name), part)
         if part is model.ItemField and name == "fields":
@@ -336,7 +349,7 @@ def _remedy(path: Path_) -> str:
     here = _keys(part)
     if near := get_close_matches(key, here, 1):
         return f"; did you mean {near[0]}?"
-    elsewhere = {other for one in _PLACES for other in _keys(one)}
+    elsewhere = {other for one in _PLACES for other in _keys(one)} if root is model.Source else set()
     if near := get_close_matches(key, sorted(elsewhere), 1):
         places = " or ".join(place for one, place in _PLACES.items() if near[0] in _keys(one))
         return f" here; {near[0]} belongs in {places}"

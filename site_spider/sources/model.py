@@ -186,12 +186,21 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
+_WAYS = ("css", "xpath", "jmespath", "jsonld", "script")
+
+
 class Selection(Part):
-    """Where something stands in a page: one of css, xpath, jmespath."""
+    """Where something stands in a page: one of css, xpath, jmespath, jsonld, script."""
 
     css: Css | None = Field(None, description="CSS selector; ::text and ::attr(name) as in Scrapy")
     xpath: XPath | None = Field(None, description="XPath 1.0")
     jmespath: JmesPath | None = Field(None, description="JMESPath, for JSON pages")
+    jsonld: JmesPath | None = Field(
+        None, description="JMESPath, for the list of all JSON-LD objects of a page"
+    )
+    script: JmesPath | None = Field(
+        None, description="JMESPath, for JSON of scripts: by id, or by the name that it is assigned to"
+    )
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -200,12 +209,12 @@ class Selection(Part):
 
     def _check(self) -> None:
         if len(self.ways) != 1:
-            raise ValueError("give exactly one of css, xpath, jmespath")
+            raise ValueError(f"give exactly one of {', '.join(_WAYS)}")
 
     @property
     def ways(self) -> list[str]:
         """Which of them are given."""
-        return [name for name in ("css", "xpath", "jmespath") if getattr(self, name) is not None]
+        return [name for name in _WAYS if getattr(self, name) is not None]
 
 
 class ValueStep(Part):
@@ -262,9 +271,10 @@ class ItemField(Selection):
 
     def _check(self) -> None:
         if self.is_constant and (self.ways or self.regex is not None):
-            raise ValueError("a constant has no css, xpath, jmespath or regex beside it")
+            raise ValueError(f"a constant has no {', '.join(_WAYS)} or regex beside it")
         if not self.is_constant and (len(self.ways) > 1 or not (self.ways or self.regex is not None)):
-            raise ValueError("give one of css, xpath, jmespath, regex, constant; regex also beside another")
+            said = ", ".join(_WAYS)
+            raise ValueError(f"give one of {said}, regex, constant; regex also beside another")
         if self.required and "default" in self.model_fields_set:
             raise ValueError("a field that is required has no default")
         self._check_default()
@@ -308,6 +318,9 @@ class Pagination(Selection):
     """The next page of a list. It has the depth of the page before."""
 
     limit: int = Field(1000, ge=1, le=1_000_000, description="pages, with the first")
+    stop_when_known: int | None = Field(
+        None, ge=1, le=10_000, description="ends when so many entries in a row are stored by an earlier crawl"
+    )
 
 
 class Match(Part):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
@@ -33,6 +33,7 @@ from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.ledger.completion import Job, job_of
 from site_spider.page.links import hash_of
+from site_spider.results import recheck
 from site_spider.results.document import Fields, Result, result_fields
 from site_spider.seed.fields import VALIDATOR
 from site_spider.service import config as parts
@@ -42,7 +43,7 @@ logger = logging.getLogger(__name__)
 LOOK_UP_SECONDS = 2.0  # then a page is fetched without conditions
 _AWAY_SECONDS = 10.0  # for which a store that did not answer is not asked
 _MOST_AT_ONCE = 200
-_FACTS = ("status", "etag", "last_modified", "body_hash", "changed_at", "checked_at", "unchanged")
+_FACTS = (*recheck.FACTS, "etag", "last_modified", "body_hash", "changed_at", "unchanged")
 _HEADERS = {"etag": "If-None-Match", "last_modified": "If-Modified-Since"}
 
 Known = Mapping[str, Any]  # the facts of a document; empty: there is none
@@ -51,9 +52,11 @@ Known = Mapping[str, Any]  # the facts of a document; empty: there is none
 class StoredPages:
     """What the store of results says of pages. On the event loop's thread only."""
 
-    def __init__(self, reader: ResultReader, names: Fields, start: Callable[..., object]) -> None:
+    def __init__(
+        self, reader: ResultReader, names: Fields, start: Callable[..., object], facts: Sequence[str] = _FACTS
+    ) -> None:
         self._reader = reader
-        self._names = {name: names.get(name, name) for name in _FACTS if not names or name in names}
+        self._names = {name: names.get(name, name) for name in facts if not names or name in names}
         self._start = start
         self._asked: dict[str, asyncio.Future[Known | None]] = {}
         self._is_asking = False
@@ -105,7 +108,7 @@ class StoredPages:
         now = asyncio.get_running_loop().time()
         if now >= self._away_until:
             self._away_until = now + _AWAY_SECONDS
-            logger.warning("Pages with if_changed are fetched without conditions for a while: %s", reason)
+            logger.warning("Stored documents are not looked up for a while: %s", reason)
 
 
 class Checked(NamedTuple):
@@ -114,6 +117,7 @@ class Checked(NamedTuple):
     unchanged: bool
     changed_at: str | None
     known: Known
+    check: recheck.Check | None = None  # None: nothing is known of the checks before
 
 
 class ConditionalFetch:
@@ -123,6 +127,7 @@ class ConditionalFetch:
         self._crawler = crawler
         self._pages: StoredPages | None = None
         self._is_ready = False
+        self._rules = recheck.CheckRules.read(crawler.settings)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -146,6 +151,13 @@ class ConditionalFetch:
         """As Scrapy asks."""
         return self._compared(request, response) if meta_keys.KNOWN_PAGE in request.meta else response
 
+    def process_exception(self, request: Request, exception: Exception) -> None:  # noqa: ARG002
+        """As Scrapy asks, of the last attempt: there is no answer."""
+        if meta_keys.KNOWN_PAGE in request.meta:
+            known = request.meta[meta_keys.KNOWN_PAGE]
+            check = self._check(request, known, None, is_same=False)
+            request.meta[meta_keys.CHECKED] = Checked(False, None, known or {}, check)
+
     def close(self) -> None:
         """Release the connection to the store."""
         if self._pages is not None:
@@ -156,7 +168,9 @@ class ConditionalFetch:
         known = None if pages is None else await pages.of(job.url_id)
         request.meta[meta_keys.KNOWN_PAGE] = known
         own = {name: request.meta[name] for name in _HEADERS if name in request.meta}
-        said = own or (known if known and _is_usable(known) else {})
+        said = own or known or {}
+        if known and not _is_usable(known):
+            said = {}  # what is stored is a failure, and would stay
         if request.meta.get("follow_unchanged") or (known and _is_earlier_attempt(known, job)):
             said = {}  # the body is needed
         for name, header in _HEADERS.items():
@@ -171,13 +185,23 @@ class ConditionalFetch:
         if known and _is_usable(known) and 200 <= response.status < 300:
             is_same = await _hash(response.body) == known.get("body_hash")
         is_compared = known is not None and (not known or "body_hash" in known)
-        checked = Checked(is_same, "" if is_compared else None, known or {})
-        if job is not None and known and is_same and _is_earlier_attempt(known, job):
-            checked = Checked(unchanged=False, changed_at=known.get("changed_at"), known=known)
+        check = self._check(request, known, response.status, is_same=is_same)
+        checked = Checked(is_same, "" if is_compared else None, known or {}, check)
+        if known and is_same and job is not None and _is_earlier_attempt(known, job):
+            checked = checked._replace(unchanged=False, changed_at=known.get("changed_at"))
         request.meta[meta_keys.CHECKED] = checked
         if checked.unchanged and not request.meta.get("follow_unchanged"):
             request.callback = self._crawler.spider.unchanged  # type: ignore[union-attr]
         return response
+
+    def _check(
+        self, request: Request, known: Known | None, status: int | None, *, is_same: bool
+    ) -> recheck.Check | None:
+        if known is None:
+            return None
+        job = job_of(request)
+        is_repeat = job is not None and recheck.is_checked_since(known, job.root.message.timestamp_ms)
+        return recheck.check_of(self._rules, known, status, is_same=is_same, is_repeat=is_repeat)
 
     def _stored_pages(self) -> StoredPages | None:
         """None when nothing can be read back: a seed's own `etag` and `last_modified` count even so."""
@@ -207,6 +231,18 @@ def describe_check(result: Result, response: Response) -> None:
         result.last_modified = result.last_modified if "last_modified" in checked.known else None
     elif result.description is None and checked.changed_at is not None:
         result.changed_at = checked.changed_at or result.fetched_at
+
+
+def describe_next_check(result: Result, checked: Checked) -> None:
+    """Fill in what a check of a page, with or without an answer, says of the next one."""
+    if (check := checked.check) is None or result.fetched_at is None:
+        return
+    result.interval_s = check.interval_s
+    result.next_at = recheck.later(result.fetched_at, check.wait_s)
+    if check.failed_checks:
+        result.failed_checks, result.gone_checks = check.failed_checks, check.gone_checks
+    if check.is_gone:
+        result.gone_at = checked.known.get("gone_at") or result.fetched_at
 
 
 def _validator(values: list[bytes] | None) -> str | None:

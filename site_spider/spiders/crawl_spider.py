@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from site_spider import meta_keys, options, runtime
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.proxies.service import proxied_by
-from site_spider.dupefilter.dupefilter import SeenDupeFilter
+from site_spider.dupefilter.dupefilter import SeenDupeFilter, usual_form
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns, run_through
 from site_spider.engine.scrapy_parts import part_of, quick_request
@@ -48,7 +48,8 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
-from site_spider.spiders.conditional import describe_check
+from site_spider.spiders.conditional import describe_check, describe_next_check
+from site_spider.spiders.known_items import KnownItems
 from site_spider.spiders.page_text import PageTexts, content_type_of, forbids_following
 from site_spider.spiders.sitemaps import (
     ROBOTS,
@@ -104,7 +105,8 @@ def _request(source: Source, link: FoundLink, response: Response) -> Request | N
     if link.rule == NEXT_PAGE:
         number = response.meta.get(meta_keys.PAGE_NUMBER, 1) + 1
         within = source.pagination is not None and number <= source.pagination.limit
-        return Request(link.url, meta={meta_keys.PAGE_NUMBER: number}) if within else None
+        run = {name: response.meta[name] for name in (meta_keys.KNOWN_RUN,) if name in response.meta}
+        return Request(link.url, meta={meta_keys.PAGE_NUMBER: number, **run}) if within else None
     rule = (source.follow or ())[link.rule]
     if rule.to is None:
         return Request(link.url)
@@ -146,6 +148,8 @@ def describe_request(result: Result, request: Request, spider: str) -> None:
     result.proxy = proxied_by(request)
     result.spider = spider
     result.fetched_at = runtime.now(UTC).isoformat(timespec="milliseconds")
+    if meta_keys.CHECKED in request.meta:
+        describe_next_check(result, request.meta[meta_keys.CHECKED])
 
 
 def headers_json(headers: Headers) -> str:
@@ -205,6 +209,7 @@ class SeedSpider(Spider):
             options.integer(crawler.settings, "SITE_BODY_MAX_BYTES"),
             options.boolean(crawler.settings, "SITE_KEEP_BINARY"),
         )
+        usual_form(crawler.settings)  # what is wrong with it ends the start here, before there is an engine
         spider.sitemaps = SitemapRules.read(crawler.settings)
         spider.page_texts = PageTexts.read(crawler.settings)
         return spider
@@ -251,7 +256,7 @@ class SeedSpider(Spider):
             requests += await self._follow_listed(response, result, anchor, job)
         items: list[Any] = []
         if source is not None and result.description is None and page.encoding is not None:
-            found = await self._extracted(source, response, wants_links=wants_links)
+            found = await self._extracted(source, response, job, wants_links=wants_links)
             items = found.items
             requests += requests_of_source(source, found, response, self._scope_of(job), anchor)
             result.description = describe(found)
@@ -269,7 +274,9 @@ class SeedSpider(Spider):
         """Fill in what a page says of itself; whether its links may be followed."""
         assert self.page_texts is not None
         scope = None if job is None else job.page_scope
-        await self.page_texts.fill(result, response, part_of(self.crawler, Extractor), scope)
+        extractor = part_of(self.crawler, Extractor)
+        if not await self.page_texts.fill(result, response, extractor, scope) and job is not None:
+            job.exchanges = ()  # which are for archives
         rules = rules_of(self.crawler, job)
         return result.duplicate_of is None or rules is None or rules.task.follow_duplicates
 
@@ -288,7 +295,9 @@ class SeedSpider(Spider):
         folder = self._sources
         return source_of(folder.library, job, response.url) if folder is not None and folder.library else None
 
-    async def _extracted(self, source: Source, response: Response, *, wants_links: bool) -> Extracted:
+    async def _extracted(
+        self, source: Source, response: Response, job: Job | None, *, wants_links: bool
+    ) -> Extracted:
         extractor = part_of(self.crawler, Extractor)
         if extractor is None:
             return Extracted()
@@ -297,7 +306,12 @@ class SeedSpider(Spider):
         found = await extracted(extractor, source, page)
         for said in found.notes:
             self.logger.debug("%s: %s", response.url, said)
-        return found
+        ends_early = source.pagination is not None and source.pagination.stop_when_known
+        return await self._known_items.cut(source, found, response, job) if ends_early and job else found
+
+    @cached_property
+    def _known_items(self) -> KnownItems:
+        return KnownItems.of(self.crawler)
 
     @cached_property
     def _sources(self) -> SourceFolder | None:
@@ -402,8 +416,9 @@ class SeedSpider(Spider):
         kind = content_type_of(response)
         steps = read_page(response.body, kind, response.url, wants_links=False, limits=limits)
         describe_response(result, response, run_through(steps))
-        if self.page_texts is not None:
-            self.page_texts.fill_failed(result, response)
+        job, texts = job_of(response.request), self.page_texts
+        if texts is not None and not texts.fill_failed(result, response) and job is not None:
+            job.exchanges = ()
 
     @gives_page_result
     async def unchanged(self, response: Response) -> list[Result]:

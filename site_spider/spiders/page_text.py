@@ -85,17 +85,21 @@ class PageTexts:
 
     async def fill(
         self, result: Result, response: Response, extractor: Extractor | None, scope: str | None
-    ) -> None:
-        """Fill in what the page says of itself; `scope` is within what it is compared with others."""
+    ) -> bool:
+        """Fill in what the page says of itself; `scope` is within what it is compared with others.
+
+        False: nothing of its body is to be kept.
+        """
         fields, notes = await self._read(response, extractor)
         read = fields.pop("robots", [])
         robots = list(dict.fromkeys([*directives(_header(response, _ROBOTS)), *(read or [])]))
         result.robots_meta = ", ".join(robots)[:_LONGEST] or None
         _fill_in(result, response, fields)
         result.duplicate_of = self._first_with(result, scope)
-        if self._drops_noindex and (read is None or forbids(robots, "noindex")):
-            notes += _without_body(result)
+        is_dropped = self._drops_noindex and (read is None or forbids(robots, "noindex"))
+        notes += _without_body(result) if is_dropped else []
         result.page_notes = "; ".join(notes)[:_LONGEST] or None
+        return not is_dropped
 
     def _first_with(self, result: Result, scope: str | None) -> str | None:
         """The first page with the text of this one; None if that is it."""
@@ -107,10 +111,12 @@ class PageTexts:
             self._first[key] = first = result.url_id
         return None if first == result.url_id else first
 
-    def fill_failed(self, result: Result, response: Response) -> None:
-        """Of a page whose callback failed: nothing can be waited for, so it may say noindex."""
-        if self._drops_noindex and 200 <= response.status < 300:
+    def fill_failed(self, result: Result, response: Response) -> bool:
+        """Of a page whose callback failed: nothing can be waited for, so it may say noindex. As `fill`."""
+        is_dropped = self._drops_noindex and 200 <= response.status < 300
+        if is_dropped:
             result.page_notes = "; ".join(_without_body(result))
+        return not is_dropped
 
     async def _read(
         self, response: Response, extractor: Extractor | None

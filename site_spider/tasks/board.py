@@ -3,7 +3,8 @@
 Theory. The topic has one partition, so that every process sees its records in one order. The key of a
 task's record is its id. What a process tells of a task has the id, a separator that no id holds, and the
 name of the process as key; what was put back of parked messages the same with `RETURNED` for a name. So
-compaction keeps the latest of each.
+compaction keeps the latest of each. What processes have told that are gone is added up under the name
+`PAST`, and their own records are taken back (`PastUsage`): the number of keys is that of processes at work.
 
 Orders that meet. A record has a version in a header: that of the record which its writer has read, and one
 more. The first record of a version counts, any other one is void, and its writer reads again and repeats its
@@ -19,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -38,6 +40,7 @@ from site_spider.tasks.record import (
     NOTHING,
     BadTask,
     Pace,
+    Past,
     Phase,
     Returned,
     Task,
@@ -50,6 +53,7 @@ from site_spider.tasks.record import (
 
 SEPARATOR = "\x1f"
 RETURNED = "returned"
+PAST = "past"
 _PACE = f"pace{SEPARATOR}"  # begins the name, before that of the process
 _MOST_PACES = 1_000  # of a task
 CANCELLED = "cancelled"
@@ -62,7 +66,7 @@ _MOST_LOOKED_AT = 1_000
 
 _NOTHING_RETURNED = Returned()
 
-K = TypeVar("K", Usage, Returned, Pace, TaskTimes, "Cancelled")
+K = TypeVar("K", Usage, Past, Returned, Pace, TaskTimes, "Cancelled")
 
 
 class Cancelled(Part):
@@ -99,6 +103,7 @@ class Board:
         self.void: deque[int] = deque(maxlen=_MOST_VOID)  # offsets of the last records that do not count
         self._last_claimers: dict[str, str] = {}
         self._paces: dict[str, dict[str, Pace]] = {}
+        self._folded: dict[str, frozenset[str]] = {}  # processes of a task that are in the past
 
     def __iter__(self) -> Iterator[Task]:
         return iter(list(self.tasks.values()))
@@ -130,10 +135,26 @@ class Board:
         total = self._totals.get(task_id)
         return {} if total is None else total.hosts
 
+    def traps(self, task_id: str) -> Mapping[str, int]:
+        """Links that no process has followed, by the pattern of the trap."""
+        return self.used(task_id).traps
+
     def usage(self, task_id: str, process: str) -> Usage | None:
         """By one process."""
         total = self._totals.get(task_id)
         return None if total is None else total.of.get(process)
+
+    def past(self, task_id: str) -> Past:
+        """By processes that are gone."""
+        past = self.usage(task_id, PAST)
+        return past if isinstance(past, Past) else Past()
+
+    def told(self) -> Iterator[tuple[str, str, Part]]:
+        """Task, process and what it has told last: usage, and pace."""
+        for task_id, total in list(self._totals.items()):
+            yield from ((task_id, name, usage) for name, usage in list(total.of.items()))
+        for task_id, paces in list(self._paces.items()):
+            yield from ((task_id, name, pace) for name, pace in list(paces.items()))
 
     def last_claimer(self, task_id: str) -> str:
         """The process that raised its claim last."""
@@ -208,6 +229,8 @@ class Board:
             self._take_cancelled(task_id, value)
         elif name == TIMES:
             self._take_times(task_id, value)
+        elif name == PAST:
+            self._take_past(task_id, value)
         else:
             self._take_usage(task_id, name, value)
         return task_id
@@ -257,8 +280,21 @@ class Board:
             self._check_room(self._times, task_id)
             self._times[task_id] = times
 
+    def _take_past(self, task_id: str, value: bytes | None) -> None:
+        past = None if value is None else _read(Past, value)
+        self._use(task_id, PAST, past)
+        self._folded.pop(task_id, None)
+        if past is not None and past.folded:
+            self._folded[task_id] = frozenset(past.folded)
+            for name in past.folded:
+                self._use(task_id, name, None)
+
     def _take_usage(self, task_id: str, name: str, value: bytes | None) -> None:
         usage = None if value is None else _read(Usage, value)
+        if name not in self._folded.get(task_id, ()):
+            self._use(task_id, name, usage)
+
+    def _use(self, task_id: str, name: str, usage: Usage | None) -> None:
         if (total := self._totals.get(task_id)) is None:
             if usage is None:
                 return
@@ -266,7 +302,7 @@ class Board:
             total = self._totals[task_id] = Total()
         claimed = total.of.get(name, NOTHING).claimed
         total.take(name, usage)
-        if usage is not None and usage.claimed > claimed:
+        if usage is not None and usage.claimed > claimed and name != PAST:
             self._last_claimers[task_id] = name
         if not total.of:
             del self._totals[task_id]
@@ -309,6 +345,72 @@ def _read(kind: type[K], value: bytes) -> K:
         return kind.model_validate_json(value)
     except ValidationError as error:
         raise BadTask(f"it is no {kind.__name__.lower()}: {error.errors()[0]['msg']}") from None
+
+
+# --- past ------------------------------------------------------------------------------------------------
+# Adds up what processes have told that are gone.
+#
+# Theory. A process that has seeds of a task tells of it at least each minute, and never goes on under a name
+# that it has not used for so long (tasks.states). So a name that says nothing for much longer is that of a
+# process that is gone. Its counts go to a record of the past that names it; from then on its own record
+# counts no more, so that nothing counts twice or not at all in between. That is taken back when the record of
+# the past has stood for a while: of two owners of the first partition the later word holds for both.
+#
+# A process that stands still for longer than that, and goes on, is counted twice: a budget is spent sooner.
+
+
+REFRESH_SECONDS = 60.0
+_GONE_SECONDS = 600.0
+_MOST_FOLDED = 500
+
+
+class PastUsage:
+    """On the event loop's thread only."""
+
+    def __init__(self, board: Board, topic: str, producer: Producer, has_first: Callable[[], bool]) -> None:
+        self._board = board
+        self._topic = topic
+        self._producer = producer
+        self._has_first = has_first  # the first partition of the seed topic
+        self._since: dict[tuple[str, str, type], tuple[Part, float]] = {}  # when what was told was new
+        self._look_at = 0.0
+
+    def look(self) -> None:
+        """To be called now and then."""
+        now = runtime.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + REFRESH_SECONDS
+        before, self._since = self._since, {}
+        silent: dict[str, list[str]] = {}
+        for task_id, name, told in self._board.told():
+            known = before.get((task_id, name, type(told)))
+            since = known if known is not None and known[0] is told else (told, now)
+            self._since[task_id, name, type(told)] = since
+            if now - since[1] >= (REFRESH_SECONDS if name == PAST else _GONE_SECONDS):
+                silent.setdefault(task_id, []).append(name if isinstance(told, Usage) else f"{_PACE}{name}")
+        if self._has_first():
+            for task_id, names in silent.items():
+                self._fold(task_id, names)
+
+    def _fold(self, task_id: str, names: list[str]) -> None:
+        past = self._board.past(task_id)
+        for name in (each for each in names if each.startswith(_PACE)):
+            self._send(task_id, name, None)
+        if past.folded:
+            if PAST not in names:
+                return
+            for name in past.folded:
+                self._send(task_id, name, None)
+        usages = ((name, self._board.usage(task_id, name)) for name in names if name != PAST)
+        gone = {name: usage for name, usage in usages if usage is not None}
+        gone = dict(islice(gone.items(), _MOST_FOLDED))
+        if gone or past.folded:
+            self._send(task_id, PAST, Past.of(past, gone).model_dump_json(exclude_defaults=True).encode())
+
+    def _send(self, task_id: str, name: str, value: bytes | None) -> None:
+        with suppress(SiteSpiderError):  # it is done the next time
+            self._producer.send(self._topic, note_key(task_id, name), value)
 
 
 # --- clock -----------------------------------------------------------------------------------------------

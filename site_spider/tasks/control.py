@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from itertools import islice
 
 from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer
 from site_spider.engine.background import Background
 from site_spider.outage import Outage
-from site_spider.tasks.control_log import Endings, read, written
-from site_spider.tasks.ending import Fact, High, TaskEnding
+from site_spider.tasks.control_log import Endings, headers_of, read, send, written
+from site_spider.tasks.ending import Fact, TakenBack, TaskEnding
 from site_spider.tasks.follower import Follower, Then
 
 logger = logging.getLogger(__name__)
+
+_MOST_KNOWN = 20_000  # tasks of which messages are known
+_MOST_LOOKED_AT = 1_000
 
 
 class Control:
@@ -44,10 +48,7 @@ class Control:
         self._away = Outage(
             logger, "The control log of tasks takes no records, trying again", "It takes them again"
         )
-        self._highs: dict[tuple[str, Partition], int] = {}  # the highest that this process has told
-        self._unsure: list[
-            tuple[str, MessagePlace, Then]
-        ] = []  # of tasks that may be known when the log is read
+        self._known: dict[str, dict[Partition, int]] = {}  # by task, the one that is told of last at the end
 
     def start(self) -> None:
         """Follow the log."""
@@ -81,10 +82,14 @@ class Control:
         """Call `then` when everything is read that is in the log now."""
         self._follower.when_read(then)
 
+    def take_back(self, task_id: str, facts: Iterable[TakenBack]) -> None:
+        """Take back records that others carry on. What is lost on the way is taken back by the next owner."""
+        for fact in facts:
+            self.write(task_id, fact, lambda _is_durable: None)
+
     def write(self, task_id: str, fact: Fact, done: Callable[[bool], None]) -> None:
         """Append a record; `done` hears whether it is durable. Raises BadRecord: nobody could read it."""
-        key, value = record = written(task_id, fact)
-        read(Message(Partition(self._topic, 0), 0, *record))
+        read(Message(Partition(self._topic, 0), 0, *written(task_id, fact), headers=tuple(headers_of(fact))))
 
         def heard(error: BaseException | None) -> None:
             if error is None:
@@ -99,36 +104,30 @@ class Control:
             except RuntimeError:
                 return  # the loop has closed: the process is ending
 
-        self._producer.send(self._topic, key, value).add_done_callback(answered)
+        send(self._producer, self._topic, task_id, fact).add_done_callback(answered)
 
-    def put(self, task_id: str, place: MessagePlace, then: Then) -> None:
-        """As in Highs of frontier.spill. Unacknowledged, `then` is never called: the seed is repeated."""
-        if self.get(task_id) is not None:
-            self._tell_high(task_id, place, then)
-            return
-        self._unsure.append((task_id, place, then))
-        if len(self._unsure) == 1:
-            self._loop.call_soon(self._guarded(self._ask))
+    def put(self, task_id: str, place: MessagePlace) -> None:
+        """As in Highs of frontier.spill."""
+        known = self._known.pop(task_id, {})
+        known[place.partition] = max(place.offset + 1, known.get(place.partition, 0))
+        self._known[task_id] = known
+        if len(self._known) > _MOST_KNOWN:
+            self._forget_one()
 
-    def _ask(self) -> None:
-        """Whoever closes a task says so in the log before it looks for the last seeds of the topic."""
-        unsure, self._unsure = self._unsure, []
+    def known(self, task_id: str) -> Mapping[Partition, int]:
+        """The highest position of a message of the task that this process knows of, by partition.
 
-        def decide() -> None:
-            for task_id, place, then in unsure:
-                if self.get(task_id) is None:
-                    then()
-                else:
-                    self._tell_high(task_id, place, then)
+        What tallies have passed is left out.
+        """
+        known, ending = self._known.get(task_id, {}), self.get(task_id)
+        for partition in [each for each in known if ending and ending.tallied(each) >= known[each]]:
+            del known[partition]
+        return known
 
-        self.when_read(decide)
-
-    def _tell_high(self, task_id: str, place: MessagePlace, then: Then) -> None:
-        key = task_id, place.partition
-        position = self._highs[key] = max(self._highs.get(key, 0), place.offset + 1)
-
-        def answered(is_durable: bool) -> None:
-            if is_durable:
-                then()
-
-        self.write(task_id, High(place.partition, self.writer, position), answered)
+    def _forget_one(self) -> None:
+        """A task that the log does not name: who closes it looks for its messages. Or one that has ended."""
+        for task_id in list(islice(self._known, _MOST_LOOKED_AT)):
+            ending, known = self.get(task_id), self._known.pop(task_id)
+            if ending is None or ending.is_told:
+                return
+            self._known[task_id] = known

@@ -1,7 +1,9 @@
 """The records of the control log of tasks, as bytes.
 
-The topic has one partition, so all records of a task are in one order. A key names the task, the kind, the
-partition and the writer, so compaction keeps the last word of each writer.
+The topic has one partition, so all records of a task are in one order. A key names the task and the kind;
+that of a tally the partition and the writer, that of a producer's word the producer. What a later record
+carries on is taken back by a tombstone with the header `TAKEN_BACK`; without it all of the task is deleted.
+So the number of keys is that of partitions, whatever number of processes have written.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ import json
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import closing
 from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
+from site_spider.contracts.seed_log import Headers, Message, MessagePlace, Partition, Producer, SeedLog
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpiderError, TopicMissing
 from site_spider.ledger.metadata import ascending_from_text, ascending_to_text
 from site_spider.seed.fields import MAX_ID_BYTES, read_object
@@ -29,12 +32,13 @@ from site_spider.tasks.ending import (
     Counts,
     EndTold,
     Fact,
-    High,
+    Moved,
     Noticed,
-    Passed,
     Producing,
+    TakenBack,
     Tally,
     TaskEnding,
+    Uncounted,
     WebhookAttempt,
     prefix_of,
 )
@@ -50,6 +54,7 @@ _EVENTS = ("done", "cancelled", "expired")
 _LONGEST_LINE = 1_000
 _MOST_NAMES = 1_000
 _MOST_PARTITIONS = 5_000
+TAKEN_BACK = "taken_back"  # a header
 _PARTITION = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})")
 
 
@@ -61,48 +66,75 @@ class Written(NamedTuple):
     """A record of the log."""
 
     key: bytes
-    value: bytes
+    value: bytes | None
 
 
 def written(task_id: str, fact: Fact) -> Written:
-    """The record for a fact about a task."""
-    kind, owner, fields = _told(fact)
-    key = _SEPARATOR.join((task_id, kind, *owner)).encode()
-    return Written(key, json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode())
+    """The record for a fact about a task; one that was taken back has no value."""
+    key = _SEPARATOR.join((task_id, *_owner(fact))).encode()
+    if isinstance(fact, TakenBack):
+        return Written(key, None)
+    return Written(key, json.dumps(_fields(fact), ensure_ascii=False, separators=(",", ":")).encode())
 
 
-def _told(fact: Fact) -> tuple[str, tuple[str, ...], dict[str, Any]]:  # noqa: PLR0911 - a kind each
-    if isinstance(fact, Producing):
-        said = {"open": fact.is_open, "closes": fact.closes, "highs": _highs(fact.highs)}
-        said |= {"messages": fact.messages} if fact.messages else {}
-        return "producer", (fact.producer,), said
-    if isinstance(fact, High):
-        uncounted = {"uncounted": fact.uncounted} if fact.uncounted else {}
-        return "high", (_text(fact.partition), fact.writer), {"position": fact.position, **uncounted}
-    if isinstance(fact, Passed):
-        return "passed", (_text(fact.partition), fact.writer), {"position": fact.position}
-    if isinstance(fact, Tally):
-        said = {
-            "version": fact.version,
-            "passed": fact.passed,
-            "top": fact.top,
-            "holes": ascending_to_text(sorted(fact.holes), fact.passed),
-            "counts": fact.counts.fields(),
-        }
-        return "tally", (_text(fact.partition), fact.writer), said
-    if isinstance(fact, EndTold):
-        ended = {"generation": fact.generation, "upto": fact.upto, "pages_upto": fact.pages_upto}
-        return "ended", (), {**ended, "highs": _highs(fact.highs), "event": dict(fact.event)}
-    if isinstance(fact, Attempts):
-        return "attempts", (), {"generation": fact.generation, "made": [list(each) for each in fact.made]}
-    return "noticed", (), {"generation": fact.generation}
+def headers_of(fact: Fact) -> Headers:
+    """Those of its record."""
+    return ((TAKEN_BACK, b""),) if isinstance(fact, TakenBack) else ()
+
+
+def send(producer: Producer, topic: str, task_id: str, fact: Fact) -> Future[MessagePlace]:
+    """Append a fact to the log."""
+    return producer.send(topic, *written(task_id, fact), headers_of(fact))
+
+
+def _owner(fact: Fact) -> tuple[str, ...]:
+    """Kind, and who says it of what."""
+    match fact:
+        case Producing(producer=name, is_open=is_open) | TakenBack(name, None, is_open):
+            return "producing" if is_open and name != ALL_PRODUCERS else "producer", name
+        case Tally(partition=partition, writer=writer) | TakenBack(writer, Partition() as partition):
+            return "tally", _text(partition), writer
+    return (_KINDS[type(fact)],)
+
+
+_KINDS = {
+    Moved: "moved", Uncounted: "uncounted", EndTold: "ended", Noticed: "noticed", Attempts: "attempts",
+}  # fmt: skip
+
+
+def _fields(fact: Fact) -> dict[str, Any]:
+    said: dict[str, Any]
+    match fact:
+        case Producing():
+            said = {"open": fact.is_open, "closes": fact.closes, "highs": _highs(fact.highs)}
+            more: dict[str, Any] = {"messages": fact.messages, "closed": fact.closed}
+        case Tally():
+            said = {
+                "version": fact.version,
+                "passed": fact.passed,
+                "top": fact.top,
+                "holes": ascending_to_text(sorted(fact.holes), fact.passed),
+                "counts": fact.counts.fields(),
+            }
+            more = {"left": ascending_to_text(sorted(fact.left), 0), "highs": _highs(fact.highs)}
+        case Moved():
+            said, more = {"passed": _highs(fact.passed), "highs": _highs(fact.highs)}, {}
+        case EndTold():
+            said = {"generation": fact.generation, "upto": fact.upto, "event": dict(fact.event)}
+            more = {"pages_upto": fact.pages_upto, "came_back": dict(fact.came_back)}
+        case Attempts():
+            said, more = {"generation": fact.generation, "made": [list(each) for each in fact.made]}, {}
+        case _:
+            said, more = fact._asdict(), {}
+    return said | {name: value for name, value in more.items() if value}
 
 
 def read(message: Message) -> tuple[str, Fact]:
     """The task's id and the fact of a record. Raises BadRecord, whatever the record is."""
     try:
         task_id, kind, *owner = (message.key or b"").decode().split(_SEPARATOR)
-        fact = _READERS[kind](task_id, owner, read_object(message.value))
+        is_gone = message.value is None and any(name == TAKEN_BACK for name, _ in message.headers)
+        fact = _gone(kind, owner) if is_gone else _READERS[kind](task_id, owner, read_object(message.value))
     except SiteSpiderError as error:
         raise BadRecord(f"it is no record of a task: {error}") from None
     except Exception as error:  # noqa: BLE001 - the one place where a record is taken apart
@@ -112,7 +144,20 @@ def read(message: Message) -> tuple[str, Fact]:
     return task_id, fact
 
 
-_OWNERS = {"producer": 1, "high": 2, "tally": 2, "passed": 2, "ended": 0, "noticed": 0, "attempts": 0}
+_OWNERS = {
+    "producing": 1, "producer": 1, "tally": 2, "high": 2, "passed": 2,
+    "moved": 0, "uncounted": 0, "ended": 0, "noticed": 0, "attempts": 0,
+}  # fmt: skip
+
+
+def _gone(kind: str, owner: list[str]) -> TakenBack:
+    if kind == "tally":
+        partition, writer = owner
+        return TakenBack(writer, _partition(partition))
+    [name] = owner
+    if kind not in ("producing", "producer"):
+        raise ValueError(f"{kind!r:.40} is not taken back")
+    return TakenBack(name, None, kind == "producing")
 
 
 def _deleted(key: bytes) -> str:
@@ -130,25 +175,35 @@ def _producing(_task_id: str, owner: list[str], said: Any) -> Producing:
     [name] = owner
     found = said.get("messages", 0)
     messages = UNKNOWN if found == UNKNOWN else _number(found)
-    return Producing(name, _flag(said["open"]), _flag(said["closes"]), _read_highs(said["highs"]), messages)
+    highs, closed = _read_highs(said["highs"]), _number(said.get("closed", 0))
+    return Producing(name, _flag(said["open"]), _flag(said["closes"]), highs, messages, closed)
 
 
-def _high(_task_id: str, owner: list[str], said: Any) -> High:
-    partition, writer = owner
-    return High(_partition(partition), writer, _number(said["position"]), _number(said.get("uncounted", 0)))
+def _high(_task_id: str, owner: list[str], said: Any) -> Moved | Uncounted:
+    """As releases before wrote: of one message that was spilled, or of seeds that nobody counted."""
+    partition, _ = owner
+    highs, uncounted = _number(said["position"]), _number(said.get("uncounted", 0))
+    return Uncounted(uncounted) if uncounted else Moved(highs={_partition(partition): highs})
 
 
-def _passed(_task_id: str, owner: list[str], said: Any) -> Passed:
-    partition, writer = owner
-    return Passed(_partition(partition), writer, _number(said["position"]))
+def _passed(_task_id: str, owner: list[str], said: Any) -> Moved:
+    """The same, of parked messages."""
+    partition, _ = owner
+    return Moved({_partition(partition): _number(said["position"])})
+
+
+def _moved(_task_id: str, _owner: list[str], said: Any) -> Moved:
+    return Moved(_read_highs(said["passed"]), _read_highs(said["highs"]))
+
+
+def _uncounted(_task_id: str, _owner: list[str], said: Any) -> Uncounted:
+    return Uncounted(_number(said["seeds"]))
 
 
 def _tally(_task_id: str, owner: list[str], said: Any) -> Tally:
     partition, writer = owner
     passed, counts = _number(said["passed"]), said["counts"]
-    holes = frozenset(islice(ascending_from_text(said["holes"], passed), MOST_HOLES + 1))
-    if len(holes) > MOST_HOLES:
-        raise BadRecord(f"it has more than {MOST_HOLES} holes")
+    holes, left = _offsets(said["holes"], passed), _offsets(said.get("left", ""), 0)
     times = [_number(counts[name], LAST_MS) for name in ("first", "last")]
     sizes = [_number(counts.get(name, 0)) for name in ("pages", "bytes")]
     return Tally(
@@ -159,13 +214,22 @@ def _tally(_task_id: str, owner: list[str], said: Any) -> Tally:
         _number(said["top"]),
         holes,
         Counts(_counts(counts["seeds"]), *times, *sizes),
+        left,
+        _read_highs(said.get("highs", {})),
     )
 
 
+def _offsets(text: str, least: int) -> frozenset[int]:
+    found = frozenset(islice(ascending_from_text(text, least), MOST_HOLES + 1))
+    if len(found) > MOST_HOLES:
+        raise BadRecord(f"it has more than {MOST_HOLES} offsets")
+    return found
+
+
 def _ended(task_id: str, _owner: list[str], said: Any) -> EndTold:
-    numbers = [_number(said[name]) for name in ("generation", "upto", "pages_upto")]
+    numbers = [_number(said.get(name, 0)) for name in ("generation", "upto", "pages_upto")]
     event = _event(task_id, numbers[0], said["event"])
-    return EndTold(numbers[0], numbers[1], _read_highs(said["highs"]), event, numbers[2])
+    return EndTold(numbers[0], numbers[1], event, numbers[2], _counts(said.get("came_back", {})))
 
 
 def _event(task_id: str, generation: int, event: dict[str, Any]) -> dict[str, Any]:
@@ -197,8 +261,9 @@ def _attempts(_task_id: str, _owner: list[str], said: Any) -> Attempts:
 
 
 _READERS: Mapping[str, Callable[[str, list[str], Any], Fact]] = {
-    "producer": _producing, "high": _high, "tally": _tally, "passed": _passed,
-    "ended": _ended, "noticed": _noticed, "attempts": _attempts,
+    "producing": _producing, "producer": _producing, "tally": _tally, "moved": _moved,
+    "uncounted": _uncounted, "ended": _ended, "noticed": _noticed, "attempts": _attempts,
+    "high": _high, "passed": _passed,
 }  # fmt: skip
 
 
@@ -284,13 +349,15 @@ class Endings:
 
     def take(self, message: Message) -> str:
         """The next record; returns its task's id. Raises BadRecord."""
-        if message.value is None:
+        if message.value is None and not message.headers:
             return self._forget(message)
         task_id, fact = read(message)
         if self._only not in (None, task_id) or task_id in self._aside:
             return task_id
         ending = self._endings.get(task_id)
         if ending is None:
+            if isinstance(fact, TakenBack):
+                return task_id
             if len(self._endings) >= MOST_TASKS:
                 self._forget_one()
             ending = self._endings[task_id] = TaskEnding()
@@ -388,7 +455,7 @@ class TaskProducer:
         self._name = runtime.token_hex(6)
         self._highs: dict[Partition, int] = {}
         self._uncounted: dict[Partition, deque[int]] | None = None  # offsets; None: nobody asks for them
-        self._counted = Endings()
+        self._counted = Endings(task_id)
         self._view = TopicView(log, topics.control, self._counted.take)
 
     def waiting(self) -> int:
@@ -415,8 +482,13 @@ class TaskProducer:
 
     def end(self, *, closes: bool) -> None:
         """All seeds are durable; `closes`: no other producer sends any."""
-        self._view.close()
-        self._say(Producing(self._name, is_open=False, closes=closes, highs=dict(self._highs)))
+        with closing(self._view):
+            self._view.read_on()
+        ending = self._counted.get(self._task_id) or TaskEnding()
+        said = Producing(self._name, is_open=False, closes=closes, highs=dict(self._highs))
+        self._say(ending.carried_on(said))
+        gone = [TakenBack(self._name, is_open=True), *ending.carried_words(ending.read_to)]
+        _say(self._log, self._producer, self._topics, [(self._task_id, fact) for fact in gone])
 
     def close_for_all(self, has_parked: Callable[[], bool], *, counts: bool = True) -> None:
         """No producer sends more seeds of the task; what is in the topic now is all of it.
@@ -460,21 +532,27 @@ def close_for_all(
     make_control_log(log, topics)
     begins = Producing(ALL_PRODUCERS, is_open=True)
     _say(log, producer, topics, [(task_id, begins) for task_id in task_ids])
+    endings = read_endings(log, topics)
     with_parked = parked()
     highs = {part: end for topic in topics.all_seeds for part, end in _ends(log, topic) if end}
     all_highs = highs | ({part: end for part, end in _ends(log, topics.parked) if end} if with_parked else {})
     messages = count()
+    known = {task_id: endings.get(task_id) or TaskEnding() for task_id in task_ids}
+    for ending in known.values():
+        ending.sending.clear()  # it speaks for them
+    said = Producing(ALL_PRODUCERS, is_open=False, closes=True, messages=messages)
     ends = [
-        (task_id, Producing(ALL_PRODUCERS, is_open=False, closes=True, highs=chosen, messages=messages))
-        for task_id in task_ids
-        for chosen in (all_highs if task_id in with_parked else highs,)
+        (task_id, ending.carried_on(said._replace(highs=all_highs if task_id in with_parked else highs)))
+        for task_id, ending in known.items()
     ]
     _say(log, producer, topics, ends)
+    gone = ((task_id, ending.carried_words(ending.read_to)) for task_id, ending in known.items())
+    _say(log, producer, topics, [(task_id, fact) for task_id, facts in gone for fact in facts])
 
 
 def _say(log: SeedLog, producer: Producer, topics: TaskTopics, facts: Iterable[tuple[str, Fact]]) -> None:
     """Durable when it returns."""
-    sent = [producer.send(topics.control, *written(task_id, fact)) for task_id, fact in facts]
+    sent = [send(producer, topics.control, task_id, fact) for task_id, fact in facts]
     deadline = runtime.monotonic() + _ANSWER_SECONDS
     try:
         for future in sent:

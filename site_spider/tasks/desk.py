@@ -110,6 +110,7 @@ class TaskFacts:
     parked: int  # messages
     pages_begun: int
     links_filtered: int
+    traps: Mapping[str, int]  # links that were not followed, by the pattern of their URLs
     links_cancelled: int
     declared: Task | None
 
@@ -162,6 +163,7 @@ class TaskFacts:
             "pages_begun": self.pages_begun,
             "parked": self.parked,
             "links_filtered": self.links_filtered,
+            "traps": dict(self.traps),
             "links_cancelled": self.links_cancelled,
         }
 
@@ -208,6 +210,7 @@ class TaskOverview:
             parked=board.parked(task_id),
             pages_begun=used.begun,
             links_filtered=used.links_filtered,
+            traps=used.traps,
             links_cancelled=used.links_cancelled,
             declared=board.task(task_id),
         )
@@ -221,10 +224,9 @@ class TaskOverview:
 
 def _seeds_of(event: Mapping[str, Any]) -> SeedCounts:
     """As told; a release before had what moved among the seeds."""
-    seeds, moved = _numbers(event.get("seeds")), _numbers(event.get("moved"))
+    seeds = _numbers(event.get("seeds"))
     seeds.pop("total", None)
-    found = SeedCounts.of(seeds)
-    return SeedCounts(found.seeds, {**found.moved, **moved})
+    return SeedCounts(seeds, _numbers(event["moved"])) if "moved" in event else SeedCounts.of(seeds)
 
 
 def _numbers(given: object) -> dict[str, int]:

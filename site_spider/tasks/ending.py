@@ -4,58 +4,53 @@ Theory of operation. One log orders all records of a task. A *position* is the o
 
 - `Producing`: a producer begins to send seeds of the task, or has sent them all. Then it names its highs:
   for each seed partition, the position of its last seed. One that `closes` says that no more producer comes.
-- `High`: a process has spilled a request. It releases the seed of the request only when the topic has
-  acknowledged the message and this log has acknowledged the `High`. If it dies in between, whoever repeats
-  the seed may drop the request, because it has the message as well: then it tells the `High` itself, before
-  it counts the seed.
-- `Tally`: the owner of a seed partition says what it has counted, and `passed`: every seed of the task below
-  that position is complete, and its offset is committed.
+- `Tally`: the owner of a seed partition says what it has counted there, and `passed`: every seed of the task
+  below that position is complete, and its offset is committed. Its `highs` are positions of messages that
+  seeds of this partition became: links, and what was parked or sent on.
+- `Moved`: whoever puts parked messages back says how far, and the highs of where they are now.
 
 The task is over when it is closed, no producer is sending, and `passed` has reached the highest position in
-every partition. Suppose a seed of the task is incomplete then. Its position is above `passed`, so it is in
-no record read so far. A producer's seed stands in the highs of that producer, which has ended. So the seed
-was spilled, its `High` comes later, and its parent is not complete either: the parent's position is above
-`passed`, too. The chain of parents ends at a producer's seed, which is a contradiction. Nothing depends on
-which process wrote a record, or in what order partitions are read.
+every partition. Why this is never early, and never forgotten, is in docs/decisions/0025.
 
 The rules that must stay in sync with this module:
 
 1. `highs` and `passed` only grow. They are facts, so a late record of a process that lost its partition is
    as true as before.
 2. Tallies are numbered: a writer builds on the last one it has read and gives its own the next version. The
-   first of each version in the log is valid, any other one is void, and its writer builds anew
-   (tasks.counting).
-3. Compaction keeps the last record of a key, and a key has one writer. So an older record may be missing
-   while the later one is not read yet: ask `is_over` only at the end of the log.
-4. An end is a record, too. It says up to which offset of this log it is told. What a producer says above that
+   first of each version in the log is valid, any other one is void, and its writer builds anew.
+3. A seed completes when its process has read back a valid tally of its own, written after its work was done:
+   that has counted it, or says that it was, and names highs of all messages that the process knows of.
+4. A tally carries on what the one before it says. So whoever has read back its own takes back those of other
+   writers. A writer uses one key as long as it builds on its own tallies, and then never again.
+5. Compaction keeps the last record of a key. So an older record may be missing while the later one is not
+   read yet: ask `is_over` only at the end of the log.
+6. An end is a record, too. It says up to which offset of this log it is told. What a producer says above that
    offset begins the next generation of the task.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from site_spider.contracts.seed_log import Partition
+from site_spider.contracts.seed_log import Headers, Partition
 from site_spider.ledger.ledger import Outcome
-from site_spider.seed.seed import Seed
+from site_spider.seed.seed import MOVED, Seed, first_place
 
 # --- counts ----------------------------------------------------------------------------------------------
 # How the messages of a task have ended: counts that can be added up, and what they say of its seeds.
 #
 # Theory of operation. A name of a count is an outcome. A message that is not as its producer sent it has a
-# prefix before it: `link:` for a link that another process found, `moved:` for a seed that was put back
-# after a pause, or went on in another process. A message whose outcome is `spilled` has left, and comes
-# again with a prefix. So each seed of a producer is counted once without `spilled`, wherever it was moved
-# meanwhile.
+# prefix before it: `link:` for a link that another process found, `again:` for a seed that was put back
+# after a pause, or went on in another process; `moved:` where a release before did not say which seed it
+# was. A message whose outcome is `spilled` has left, and comes again with a prefix, perhaps more than once.
+# So how a seed that has left ended is told apart: see tasks.page_counts.
 
 
-_MOVED_HEADER = "moved"
-MOVED = ((_MOVED_HEADER, b""),)  # headers of a seed that was put back from the parked topic
-_LINK, _MOVED = "link:", "moved:"
-_SPILLED = "spilled"
+_LINK, _AGAIN, _MOVED = "link:", "again:", "moved:"
+SPILLED = Outcome.SPILLED.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +96,13 @@ class Counts:
 NOTHING = Counts()
 
 
-def prefix_of(seed: Seed, headers: Sequence[tuple[str, bytes]]) -> str:
+def prefix_of(seed: Seed, headers: Headers) -> str:
     """What stands before the outcome of a message; empty for a seed as its producer sent it."""
-    if seed.spilled is not None:
-        return _LINK if seed.spilled.is_link or seed.parent_url_id is not None else _MOVED
-    return _MOVED if any(name == _MOVED_HEADER for name, _ in headers) else ""
+    if seed.is_link:
+        return _LINK
+    if first_place(headers):
+        return _AGAIN
+    return "" if seed.spilled is None and all(name != MOVED for name, _ in headers) else _MOVED
 
 
 class SeedCounts(NamedTuple):
@@ -117,16 +114,16 @@ class SeedCounts(NamedTuple):
     ]  # spilled: messages that left; returned: of these, seeds that came; links: that came
 
     @classmethod
-    def of(cls, counts: Mapping[str, int]) -> Self:
-        """Of counts by name."""
-        seeds: Counter[str] = Counter()
+    def of(cls, counts: Mapping[str, int], came_back: Mapping[str, int] | None = None) -> Self:
+        """Of counts by name, and of seeds that had left by outcome; without these, of what has come back."""
+        seeds = Counter(came_back)
         moved: Counter[str] = Counter()
         for name, count in counts.items():
             kind, _, outcome = name.rpartition(":")
-            moved[{"link": "links", "moved": "returned"}.get(kind, "")] += count
-            if outcome == _SPILLED:
-                moved[_SPILLED] += count
-            elif kind != "link":
+            moved[{"link": "links", "again": "returned", "moved": "returned"}.get(kind, "")] += count
+            if outcome == SPILLED:
+                moved[SPILLED] += count
+            elif kind in ("", "moved") or (kind == "again" and came_back is None):
                 seeds[outcome] += count
         del moved[""]
         ordered = {outcome.value: seeds.pop(outcome.value, 0) for outcome in Outcome}
@@ -141,10 +138,14 @@ ALL_PRODUCERS = "*"
 UNKNOWN = -1
 LAST_VERSION = 2**62  # of a tally; behind it there is none
 NO_HIGHS: Mapping[Partition, int] = {}
+NO_COUNTS: Mapping[str, int] = {}
 
 
 class Producing(NamedTuple):
-    """A producer begins (`is_open`), or has sent all its seeds. The name `*` speaks for all before it."""
+    """A producer begins (`is_open`), or has sent all its seeds. The name `*` speaks for all before it.
+
+    Whoever has sent all may carry on the words of others that have: `highs` and `messages` are theirs, too.
+    """
 
     producer: str
     is_open: bool
@@ -153,18 +154,7 @@ class Producing(NamedTuple):
     messages: int = (
         0  # seeds of producers that were found in the topics; UNKNOWN: perhaps more were done before
     )
-
-
-class High(NamedTuple):
-    """A seed of the task was put into this partition, below this position.
-
-    Or the writer says that it has done so many before the log named the task: nobody has counted these.
-    """
-
-    partition: Partition
-    writer: str
-    position: int
-    uncounted: int = 0
+    closed: int = 0  # the generation that one of the others has closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +168,36 @@ class Tally:
     top: int = 0
     holes: frozenset[int] = frozenset()
     counts: Counts = NOTHING
+    left: frozenset[int] = frozenset()  # counted as spilled, and not known to be committed
+    highs: Mapping[Partition, int] = field(default_factory=dict)  # of what its seeds became
 
     def has_counted(self, offset: int) -> bool:
         """Whether the seed at this offset is in the counts."""
         return (offset < self.top and offset not in self.holes) or self.version >= LAST_VERSION
 
 
-class Passed(NamedTuple):
-    """Everything of the task below this position was put back elsewhere, with its `High`."""
+class Moved(NamedTuple):
+    """Parked messages below `passed` are elsewhere by now, below `highs`."""
 
-    partition: Partition
-    writer: str
-    position: int
+    passed: Mapping[Partition, int] = NO_HIGHS
+    highs: Mapping[Partition, int] = NO_HIGHS
+
+
+NOTHING_MOVED = Moved()
+
+
+class Uncounted(NamedTuple):
+    """So many seeds were complete before the log named the task: nobody has counted them."""
+
+    seeds: int
+
+
+class TakenBack(NamedTuple):
+    """A record is gone whose words another one carries on: a tally, or what a producer said."""
+
+    name: str  # of its writer
+    partition: Partition | None = None  # of a tally
+    is_open: bool = False  # of a producer
 
 
 class EndTold(NamedTuple):
@@ -200,9 +208,9 @@ class EndTold(NamedTuple):
 
     generation: int
     upto: int
-    highs: Mapping[Partition, int]
     event: Mapping[str, Any]
     pages_upto: int = 0
+    came_back: Mapping[str, int] = NO_COUNTS  # seeds that had left, by outcome
 
 
 class Noticed(NamedTuple):
@@ -226,7 +234,8 @@ class Attempts(NamedTuple):
     made: tuple[WebhookAttempt, ...]
 
 
-Fact = Producing | High | Tally | Passed | EndTold | Noticed | Attempts
+Fact = Producing | Tally | Moved | Uncounted | EndTold | Noticed | Attempts | TakenBack
+Word = tuple[str, bool]  # a producer, and whether it says there that it begins
 
 
 @dataclass(slots=True)
@@ -242,22 +251,26 @@ class TaskEnding:
     attempts: Attempts | None = None  # to send its webhook
     noticed: int = 0  # the last generation whose event is out
     read_to: int = 0  # the position in the control log
-    _lacks_some: bool = False  # seeds that nobody counted
+    lacks_some: bool = False  # seeds that nobody counted
     _found: int = 0  # seeds of producers in the topics, when all of them had sent theirs
-    _returned: dict[Partition, int] = field(default_factory=dict)  # of parked messages
-    _words: dict[str, tuple[int, Producing]] = field(default_factory=dict)  # the last of each producer
+    moved: Moved = NOTHING_MOVED
+    words: dict[Word, tuple[int, Producing]] = field(default_factory=dict)  # with their offsets
+    writers: dict[Partition, set[str]] = field(default_factory=dict)  # of tallies that are in the log
 
     def read(self, offset: int, fact: Fact) -> None:
         """The next record of the log."""
         if isinstance(fact, Producing):
             self._producing(offset, fact)
-        elif isinstance(fact, High):
-            self._raise(fact.partition, fact.position)
-            self._lacks_some = self._lacks_some or fact.uncounted > 0
         elif isinstance(fact, Tally):
+            self.writers.setdefault(fact.partition, set()).add(fact.writer)
             self._tallied(fact)
-        elif isinstance(fact, Passed):
-            self._returned[fact.partition] = max(fact.position, self._returned.get(fact.partition, 0))
+        elif isinstance(fact, Moved):
+            self.moved = Moved(*(_highest(*pair) for pair in zip(self.moved, fact, strict=True)))
+            self._raise(fact.highs)
+        elif isinstance(fact, Uncounted):
+            self.lacks_some = True
+        elif isinstance(fact, TakenBack):
+            self._taken_back(fact)
         elif isinstance(fact, EndTold):
             self._was_told(fact)
         elif isinstance(fact, Attempts):
@@ -301,8 +314,11 @@ class TaskEnding:
 
     def passed(self, partition: Partition) -> int:
         """Everything of the task below this position is complete and committed."""
-        counted = self.tallies[partition].passed if partition in self.tallies else 0
-        return max(counted, self._returned.get(partition, 0))
+        return max(self.tallied(partition), self.moved.passed.get(partition, 0))
+
+    def tallied(self, partition: Partition) -> int:
+        """The same, as far as tallies say it."""
+        return self.tallies[partition].passed if partition in self.tallies else 0
 
     def counts(self) -> Counts:
         """Over all partitions and generations."""
@@ -311,37 +327,67 @@ class TaskEnding:
     @property
     def is_partial(self) -> bool:
         """Whether seeds were complete before the log named the task, and are not in the counts."""
-        return self._lacks_some or self._found > self.counts().as_sent
+        return self.lacks_some or self._found > self.counts().as_sent
+
+    def carried_words(self, upto: int) -> list[TakenBack]:
+        """What producers say in the log below an offset, once it is carried on: all but who is sending."""
+        return [
+            TakenBack(name, is_open=is_open)
+            for (name, is_open), (offset, _) in self.words.items()
+            if name != ALL_PRODUCERS and offset < upto and not (is_open and name in self.sending)
+        ]
+
+    def carried_on(self, said: Producing) -> Producing:
+        """What a producer says in the end, with the words of those that have ended before it."""
+        ended = [word for word in self.carried_words(self.read_to) if not word.is_open]
+        others = [self.words[word.name, False][1] for word in ended]
+        counts = [said.messages, *(other.messages for other in others)]
+        now = [self.generation] if not self.is_told else []
+        closed = [*(other.closed for other in others), *(now if self.is_closed else [])]
+        return said._replace(
+            highs=_highest(said.highs, *(other.highs for other in others)),
+            messages=UNKNOWN if UNKNOWN in counts else max(counts),
+            closed=max(closed, default=0),
+        )
 
     def _producing(self, offset: int, said: Producing) -> None:
         if self.is_told:
             self._begin_generation()
-        self._words[said.producer] = offset, said
+        self.words[said.producer, said.is_open] = offset, said
         if said.is_open:
             self.sending.add(said.producer)
         elif said.producer == ALL_PRODUCERS:
             self.sending.clear()
         else:
             self.sending.discard(said.producer)
-        self.is_closed = self.is_closed or said.closes
-        self._lacks_some = self._lacks_some or said.messages == UNKNOWN
+        self.is_closed = self.is_closed or said.closes or said.closed == self.generation
+        self.lacks_some = self.lacks_some or said.messages == UNKNOWN
         self._found = max(self._found, said.messages)
-        for partition, position in said.highs.items():
-            self._raise(partition, position)
+        self._raise(said.highs)
 
-    def _raise(self, partition: Partition, position: int) -> None:
-        self.highs[partition] = max(position, self.highs.get(partition, 0))
+    def _raise(self, highs: Mapping[Partition, int]) -> None:
+        for partition, position in highs.items():
+            self.highs[partition] = max(position, self.highs.get(partition, 0))
+
+    def _taken_back(self, record: TakenBack) -> None:
+        if record.partition is not None:
+            self.writers.get(record.partition, set()).discard(record.name)
+            return
+        self.words.pop((record.name, record.is_open), None)
+        if record.is_open:
+            self.sending.discard(record.name)
 
     def _tallied(self, tally: Tally) -> None:
         before = self.tallies.get(tally.partition)
         if before is None or tally.version > before.version:
             self.tallies[tally.partition] = tally
+            self._raise(tally.highs)
 
     def _was_told(self, ended: EndTold) -> None:
         if ended.generation < self.generation or self.is_told:
             return  # told twice
         self.generation, self.ended = ended.generation, ended
-        since = sorted(word for word in self._words.values() if word[0] >= ended.upto)
+        since = sorted(word for word in self.words.values() if word[0] >= ended.upto)
         for offset, said in since:  # while the end was on its way into the log
             self._producing(offset, said)
 
@@ -349,7 +395,14 @@ class TaskEnding:
         self.generation += 1
         self.is_closed = False
         self.sending.clear()
-        self._words.clear()
+
+
+def _highest(*of: Mapping[Partition, int]) -> dict[Partition, int]:
+    found: dict[Partition, int] = {}
+    for positions in of:
+        for partition, position in positions.items():
+            found[partition] = max(position, found.get(partition, 0))
+    return found
 
 
 # --- counting --------------------------------------------------------------------------------------------
@@ -358,7 +411,8 @@ class TaskEnding:
 # Theory of operation. A seed whose work is done has one hold left, ours. A tally that counts it goes to the
 # control log. When that is read back as valid, the hold is released: the seed is complete, and its offset
 # can be committed. So nothing is committed that was not counted. A crash in between repeats the seed, but
-# the tally says that its offset was counted, so the repeat counts nothing.
+# the tally says that its offset was counted, so the repeat counts nothing. It waits for a tally all the
+# same: that names the messages which the repeat has sent.
 #
 # A tally says which offsets it has counted as a bound and the holes below it. Holes are seeds in flight, so
 # their number is bounded. A process that lost the partition may write a tally late. Then either its version
@@ -367,17 +421,27 @@ class TaskEnding:
 
 
 class Counting:
-    """One task in one partition, in one epoch of a process."""
+    """One task in one partition, in one epoch of a process.
 
-    __slots__ = ("_open", "_partition", "_ready", "_sent", "_uncounted", "_writer")
+    `name` is that of the process in this epoch, and `numbers` make keys of it that nobody has used.
+    """
 
-    def __init__(self, partition: Partition, writer: str) -> None:
+    __slots__ = (
+        "_done", "_name", "_numbers", "_open", "_partition", "_ready", "_sent", "_stale", "_uncounted",
+        "_writer",
+    )  # fmt: skip
+
+    def __init__(self, partition: Partition, name: str, numbers: Iterator[int]) -> None:
         self._partition = partition
-        self._writer = writer
+        self._name = name
+        self._numbers = numbers
+        self._writer: str | None = None  # of its tallies, once there is one
         self._open: dict[int, None] = {}  # arrived and not known to be committed, ascending
-        self._uncounted: dict[int, None] = {}  # of these, what no tally has that was read, ascending
+        self._uncounted: dict[int, None] = {}  # of these, what has not completed, ascending
         self._ready: dict[int, Counts] = {}  # of these, what is done but for the counting
-        self._sent = 0  # the version of the tally that is on its way
+        self._sent: Tally | None = None  # the tally that is on its way
+        self._done: tuple[int, ...] = ()  # what completes when that is read back
+        self._stale: set[str] = set()  # writers whose tallies were taken back
 
     def arrived(self, offset: int) -> None:
         """A seed of the task was polled; offsets ascend."""
@@ -408,8 +472,8 @@ class Counting:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something is done and not known to be counted."""
-        return bool(self._ready)
+        """Whether something is done and not known to be counted, or a tally is on its way."""
+        return bool(self._ready) or self._sent is not None
 
     @property
     def is_empty(self) -> bool:
@@ -420,40 +484,73 @@ class Counting:
         """Below it all is complete and committed; `position` is the next offset to be polled."""
         return next(iter(self._open), position)
 
-    def read(self, last: Tally | None) -> list[int]:
-        """The last valid tally in the log; returns the offsets that it has counted and that waited for it."""
-        if last is None:
+    def read(self, ending: TaskEnding) -> list[int]:
+        """What the log says now; returns the offsets that have waited for it."""
+        last, sent = ending.tallies.get(self._partition), self._sent
+        if last is not None and last.version >= LAST_VERSION:
+            return self.skip_all()
+        if last is None or sent is None or last.version < sent.version:
             return []
-        if last.version >= self._sent:
-            self._sent = 0
-        counted = [offset for offset in self._ready if last.has_counted(offset)]
+        self._sent = None
+        if not self._is_mine(last, sent):
+            return []
+        counted = [offset for offset in self._done if offset in self._ready]
         for offset in counted:
             self.skipped(offset)
         return counted
 
-    def next_tally(self, last: Tally | None, position: int, *, tells_passed: bool) -> Tally | None:
+    @staticmethod
+    def _is_mine(last: Tally, sent: Tally) -> bool:
+        return (last.writer, last.version) == (sent.writer, sent.version)
+
+    def stale(self, ending: TaskEnding) -> list[str]:
+        """Writers of tallies that ours carries on, each once."""
+        last, writers = ending.tallies.get(self._partition), ending.writers.get(self._partition, set())
+        if last is None or last.writer != self._writer:
+            return []
+        found = sorted(writers - self._stale - {last.writer})
+        self._stale.update(found)
+        return found
+
+    def next_tally(
+        self, ending: TaskEnding, position: int, known: Mapping[Partition, int], *, tells_passed: bool
+    ) -> Tally | None:
         """What is to be written now; None when there is no news, or one is on its way.
 
-        `tells_passed`: `passed` alone is news.
+        `known` are positions of all messages of the task that this process knows. `tells_passed`: `passed`
+        alone is news.
         """
-        last = last or Tally(self._partition, self._writer, 0, 0)
-        fresh = {offset: counts for offset, counts in self._ready.items() if not last.has_counted(offset)}
+        last = ending.tallies.get(self._partition) or Tally(self._partition, "", 0, 0)
         passed = max(last.passed, self.passed(position))
-        if self._sent or not (fresh or (tells_passed and passed > last.passed)):
+        if self._sent or not (self._ready or (tells_passed and passed > last.passed)):
             return None
+        self._name_anew(last)
+        fresh = {offset: counts for offset, counts in self._ready.items() if not last.has_counted(offset)}
         top = max([last.top, *(offset + 1 for offset in fresh)])
         holes = [*last.holes, *(offset for offset in self._uncounted if last.top <= offset < top)]
-        self._sent = last.version + 1
-        return Tally(
+        left = {offset for offset in last.left if offset in self._open or offset >= position}
+        self._done = tuple(self._ready)
+        self._sent = Tally(
             self._partition,
-            self._writer,
-            self._sent,
+            self._writer or "",
+            last.version + 1,
             passed,
             top,
             frozenset(offset for offset in holes if offset >= passed and offset not in fresh),
             sum(fresh.values(), last.counts) if fresh else last.counts,
+            frozenset(left.union(offset for offset, counts in fresh.items() if SPILLED in counts.seeds)),
+            {part: high for part, high in _highest(last.highs, known).items() if high > ending.tallied(part)},
         )
+        return self._sent
+
+    def _name_anew(self, last: Tally) -> None:
+        """One key, as long as a tally is built on one of the same key."""
+        if last.writer == self._writer:
+            return
+        is_first = self._writer is None
+        is_ours = is_first and last.writer.startswith(f"{self._name}.")
+        self._writer = last.writer if is_ours else f"{self._name}.{next(self._numbers)}"
 
     def failed(self) -> None:
-        """The tally that was on its way is not in the log; it is written anew."""
-        self._sent = 0
+        """The tally that was on its way may not be in the log; it is written anew, under another key."""
+        self._sent, self._writer = None, ""

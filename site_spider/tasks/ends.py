@@ -7,6 +7,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import count
 from typing import Any
 
 from site_spider import runtime
@@ -17,24 +18,26 @@ from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.ledger.completion import Completion, Job, Root, SeedListener
 from site_spider.ledger.ledger import Entry
 from site_spider.ledger.metadata import decode
-from site_spider.seed.seed import Seed
+from site_spider.seed.seed import Seed, first_place
 from site_spider.tasks import webhook
 from site_spider.tasks.board import Board
 from site_spider.tasks.control import Control
 from site_spider.tasks.control_log import close_for_all, make_control_log
 from site_spider.tasks.desk import forget_tasks
 from site_spider.tasks.ending import (
+    SPILLED,
     Attempts,
     Counting,
     Counts,
     EndTold,
-    High,
+    TakenBack,
     TaskEnding,
+    Uncounted,
     WebhookAttempt,
     prefix_of,
 )
 from site_spider.tasks.follower import TaskTopics, read_board
-from site_spider.tasks.page_counts import CountedPage, PageFact, PageLog
+from site_spider.tasks.page_counts import CountedPage, CountedSeed, PageFact, PageLog
 from site_spider.tasks.record import Task
 from site_spider.tasks.tasks import Teller
 
@@ -138,14 +141,13 @@ def due(ending: TaskEnding, now: float) -> EndTold | None:
 # seed of a task that the log does not name is released when the log was read up to its present end, and is
 # not counted.
 #
-# A process may die behind the message of a link and before its `High`. Its seed repeats, and drops the link
-# if the message has come to the same process meanwhile. So before a seed is counted, highs are told of all
-# messages of its task that have come here as links, and that the log has no high of.
+# A tally names highs of all messages of its task that this process knows of: those that it has sent, and
+# those that have come here as links. For a process may die behind the message of a link. Its seed repeats,
+# and drops the link if the message has come to the same process meanwhile.
 
 
 _MOST_LEFT = 20_000  # seeds whose partition went away while they were under way
 _MOST_UNCOUNTED = 20_000  # tasks that nobody has named yet
-_MOST_WITH_LINKS = 20_000  # tasks of which messages of links have come
 
 Share = tuple[str, Partition]  # one task in one partition
 
@@ -153,11 +155,12 @@ Share = tuple[str, Partition]  # one task in one partition
 class Tracked:
     """A seed of a task, and its pages so far."""
 
-    __slots__ = ("_pages", "_prefix", "began", "first_ms", "task_id")
+    __slots__ = ("_first", "_pages", "_prefix", "began", "first_ms", "task_id")
 
-    def __init__(self, task_id: str, prefix: str) -> None:
+    def __init__(self, task_id: str, prefix: str, first: str) -> None:
         self.task_id = task_id
         self._prefix = prefix  # of the names of its counts
+        self._first = first  # where its producer's message is, if it has moved
         self.began = False
         self.first_ms = int(runtime.time() * 1000)
         self._pages: dict[str, PageFact] = {}
@@ -169,6 +172,12 @@ class Tracked:
     def pages(self) -> list[CountedPage]:
         """All of them."""
         return [page.counted() for page in self._pages.values()]
+
+    def seed(self, outcome: str) -> CountedSeed | None:
+        """How one that has moved has ended."""
+        if not self._first or outcome == SPILLED:
+            return None
+        return CountedSeed.at(self._first, outcome)
 
     def counts(self, outcome: str) -> Counts:
         """With how the seed has ended."""
@@ -196,9 +205,8 @@ class Tracker(SeedListener):
         self._epochs: dict[Partition, int | None] = {}
         self._ready: set[Share] = set()  # something waits to be counted
         self._unsure: list[Entry] = []
-        self._uncounted: BoundedDict[str, tuple[Partition, int]] = BoundedDict(_MOST_UNCOUNTED)  # by task
-        self._links: BoundedDict[str, dict[Partition, int]] = BoundedDict(_MOST_WITH_LINKS)  # highs, by task
-        self._telling = 0  # seeds that wait for these highs
+        self._uncounted: BoundedDict[str, int] = BoundedDict(_MOST_UNCOUNTED)  # seeds, by task
+        self._numbers = count()  # of keys in the log
 
     # --- SeedListener -----------------------------------------------------------------------------
 
@@ -206,11 +214,13 @@ class Tracker(SeedListener):
         """As in SeedListener."""
         if isinstance(seed, SeedError) or seed.task_id is None:
             return
-        prefix = prefix_of(seed, message.headers)
-        self._tracked[entry] = Tracked(seed.task_id, prefix)
+        prefix, place = prefix_of(seed, message.headers), MessagePlace(entry.partition, entry.offset)
+        first = "".join(
+            at.decode(errors="replace") for _, at in first_place(message.headers) if not seed.is_link
+        )
+        self._tracked[entry] = Tracked(seed.task_id, prefix, first)
         if prefix:
-            highs = self._links.setdefault(seed.task_id, {})
-            highs[entry.partition] = max(entry.offset + 1, highs.get(entry.partition, 0))
+            self._control.put(seed.task_id, place)
         self._counting((seed.task_id, entry.partition)).arrived(entry.offset)
         self._completion.hold_to_close(entry)
 
@@ -277,7 +287,7 @@ class Tracker(SeedListener):
     @property
     def is_counting(self) -> bool:
         """Whether a seed waits to be counted."""
-        return bool(self._ready or self._unsure or self._telling or self._pages.is_writing)
+        return bool(self._ready or self._unsure or self._pages.is_writing)
 
     def _decide(self) -> None:
         """The log is read: which of them belong to a task that it names."""
@@ -290,8 +300,7 @@ class Tracker(SeedListener):
                 self._done(entry, tracked)
             else:
                 self._counting((tracked.task_id, entry.partition)).skipped(entry.offset)
-                _, count = self._uncounted.get(tracked.task_id, (entry.partition, 0))
-                self._uncounted[tracked.task_id] = entry.partition, count + 1
+                self._uncounted[tracked.task_id] = self._uncounted.get(tracked.task_id, 0) + 1
                 self._completion.release(entry)
 
     def _is_known(self, task_id: str) -> bool:
@@ -300,37 +309,15 @@ class Tracker(SeedListener):
     def _done(self, entry: Entry, tracked: Tracked) -> None:
         if not tracked.began:  # what an earlier epoch did of it completes it
             tracked = self._left.get((entry.partition, entry.offset), tracked)
-        counted = partial(self._pages_written, entry, tracked)
-        self._tell_links(tracked.task_id, lambda: self._pages.add(tracked.task_id, tracked.pages(), counted))
-
-    def _tell_links(self, task_id: str, then: Callable[[], None]) -> None:
-        links = self._links.get(task_id)
-        if links is None:
-            then()
-            return
-        known = (self._control.get(task_id) or TaskEnding()).highs
-        untold = [(part, high) for part, high in links.items() if high > known.get(part, 0)]
-        if not untold:  # all of them were read back
-            del self._links[task_id]
-        self._telling += 1
-
-        def tell_next() -> None:
-            if untold:
-                partition, high = untold.pop()
-                self._control.put(task_id, MessagePlace(partition, high - 1), tell_next)
-            else:
-                self._telling -= 1
-                then()
-
-        tell_next()
+        counted, seed = partial(self._pages_written, entry, tracked), tracked.seed(_outcome(entry))
+        self._pages.add(tracked.task_id, tracked.pages(), counted, seed)
 
     def _pages_written(self, entry: Entry, tracked: Tracked) -> None:
         if entry not in self._tracked or not entry.live:
             return  # its partition has left meanwhile
         share = tracked.task_id, entry.partition
         self._entries[entry.partition, entry.offset] = entry
-        outcome = "result" if entry.outcome is None else entry.outcome.value
-        self._counting(share).done(entry.offset, tracked.counts(outcome))
+        self._counting(share).done(entry.offset, tracked.counts(_outcome(entry)))
         self._ready.add(share)
 
     def _count(self, share: Share) -> None:
@@ -343,7 +330,11 @@ class Tracker(SeedListener):
             self._ready.discard(share)
             self._release(partition, counting.skip_all())
             return
-        self._release(partition, counting.read(ending.tallies.get(partition)))
+        counted, tally = counting.read(ending), ending.tallies.get(partition)
+        left = tally.left.intersection(counted) if tally is not None else ()
+        self._release(partition, (offset for offset in counted if offset not in left))
+        self._write_left(share, left)
+        self._control.take_back(task_id, (TakenBack(name, partition) for name in counting.stale(ending)))
         if not counting.is_waiting:
             self._ready.discard(share)
         self._write(share, ending, counting, tells_passed=False)
@@ -353,12 +344,23 @@ class Tracker(SeedListener):
             if (entry := self._entries.pop((partition, offset), None)) is not None:
                 self._completion.release(entry)
 
+    def _write_left(self, share: Share, offsets: Iterable[int]) -> None:
+        """They are counted as spilled; their outcome is that of the message as which they went on."""
+        task_id, partition = share
+        for offset in offsets:
+            if (entry := self._entries.pop((partition, offset), None)) is not None:
+                seed = CountedSeed.at(f"{partition.topic}/{partition.number}/{offset}")
+                self._pages.add(task_id, (), partial(self._left_written, entry), seed)
+
+    def _left_written(self, entry: Entry) -> None:
+        if entry in self._tracked and entry.live:
+            self._completion.release(entry)
+
     def _tell_uncounted(self, task_id: str) -> None:
         """Before `passed`: the end waits for that, and comes behind this in the log."""
-        if (found := self._uncounted.pop(task_id, None)) is not None:
-            writer = f"{self._control.writer}.uncounted"  # a key beside that of its highs
-            high = High(found[0], writer, 0, found[1])
-            self._control.write(task_id, high, lambda _is_durable: None)
+        found, ending = self._uncounted.pop(task_id, None), self._control.get(task_id)
+        if found is not None and ending is not None and not ending.lacks_some:
+            self._control.write(task_id, Uncounted(found), lambda _is_durable: None)
 
     def _tell_passed(self, task_id: str) -> None:
         ending = self._control.get(task_id)
@@ -368,14 +370,15 @@ class Tracker(SeedListener):
             if ending.passed(partition) < high and self._ledger.epoch(partition) is not None:
                 counting = self._counting((task_id, partition))
                 if counting.passed(self._ledger.next_offset(partition) or 0) >= high:
-                    counting.read(ending.tallies.get(partition))
                     self._write((task_id, partition), ending, counting, tells_passed=True)
 
     def _write(self, share: Share, ending: TaskEnding, counting: Counting, *, tells_passed: bool) -> None:
         task_id, partition = share
         position = self._ledger.next_offset(partition) or 0
-        tally = counting.next_tally(ending.tallies.get(partition), position, tells_passed=tells_passed)
+        known = self._control.known(task_id)
+        tally = counting.next_tally(ending, position, known, tells_passed=tells_passed)
         if tally is not None:
+            self._ready.add(share)
             self._control.write(task_id, tally, lambda is_durable: None if is_durable else counting.failed())
 
     def _counting(self, share: Share) -> Counting:
@@ -384,7 +387,8 @@ class Tracker(SeedListener):
             self._forget_lost()
             self._epochs[share[1]] = epoch
         if (counting := self._countings.get(share)) is None:
-            counting = self._countings[share] = Counting(share[1], f"{self._control.writer}.{epoch}")
+            name = f"{self._control.writer}.{epoch}"
+            counting = self._countings[share] = Counting(share[1], name, self._numbers)
         return counting
 
     def _tell_deleted_anew(self) -> None:
@@ -404,6 +408,10 @@ class Tracker(SeedListener):
             del self._epochs[part]
         self._countings = {share: of for share, of in self._countings.items() if share[1] not in lost}
         self._ready = {share for share in self._ready if share[1] not in lost}
+
+
+def _outcome(entry: Entry) -> str:
+    return "result" if entry.outcome is None else entry.outcome.value
 
 
 class _Committed:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from scrapy import Request, Spider
 
 from site_spider import meta_keys, runtime
-from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
+from site_spider.contracts.seed_log import Headers, Message, MessagePlace, Partition, Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected, SiteSpiderError
 from site_spider.frontier.spill import Highs, Spill
@@ -25,10 +25,11 @@ from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Outcome
 from site_spider.page.url import host_of
 from site_spider.results.results import DeadLetters, Results
+from site_spider.seed.seed import MOVED, first_place, moved_headers
 from site_spider.tasks.board import RETURNED, Board, note_key
 from site_spider.tasks.control import Control
-from site_spider.tasks.control_log import make_control_log, written
-from site_spider.tasks.ending import MOVED, Fact, High, Passed
+from site_spider.tasks.control_log import make_control_log, read_endings, written
+from site_spider.tasks.ending import Moved, TaskEnding
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, TaskTopics, read_board
 from site_spider.tasks.record import Returned, Task
 from site_spider.tasks.states import CANCELLED, TaskState, TaskStates
@@ -48,6 +49,7 @@ class _Parked(NamedTuple):
     origin: str
     key: bytes | None
     value: bytes
+    headers: Headers
     done: Future[Any]
     task: Task | None  # as declared when it was parked
     number: int = 0
@@ -83,11 +85,13 @@ class Parking:
         self._unproved: dict[str, deque[_Parked]] = {}  # by task
         self._loop = asyncio.get_running_loop()
 
-    def send(self, task_id: str, origin: str, key: bytes | None, value: bytes) -> Future[Any]:
+    def send(
+        self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers
+    ) -> Future[Any]:
         """As in ParkedTopic."""
-        parked = _Parked(task_id, origin, key, value, Future(), self._states.board.task(task_id))
-        headers = [(TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, origin.encode())]
-        sent = self._producer.send(self.topic, key, value, headers)
+        parked = _Parked(task_id, origin, key, value, headers, Future(), self._states.board.task(task_id))
+        whose = (TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, origin.encode())
+        sent = self._producer.send(self.topic, key, value, [*whose, *first_place(headers)])
         sent.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(self._durable), done, parked)
         )
@@ -111,8 +115,8 @@ class Parking:
             waiting = self._unproved.get(task_id)
             if not waiting:
                 continue
-            mine = self._states.board.usage(task_id, self._states.process)
             state = self._states.of(task_id)
+            mine = None if state is None else self._states.board.usage(task_id, state.process)
             while waiting and mine is not None and waiting[0].number <= mine.parked:
                 parked = waiting.popleft()
                 if state is not None and _stays(state, parked):
@@ -125,11 +129,10 @@ class Parking:
                 del self._unproved[task_id]
 
     def _finish(self, parked: _Parked, place: MessagePlace | None) -> None:
-        """The end of its task waits for the message where it is, before its seed is complete."""
-        if self._highs is None or place is None:
-            parked.done.set_result(None)
-        else:
-            self._highs.put(parked.task_id, place, lambda: parked.done.set_result(None))
+        """The end of its task waits for the message where it is."""
+        if self._highs is not None and place is not None:
+            self._highs.put(parked.task_id, place)
+        parked.done.set_result(None)
 
     def _send_on(self, parked: _Parked) -> None:
         def sent(done: Future[Any]) -> None:
@@ -138,7 +141,8 @@ class Parking:
                 return
             self._finish(parked, done.result())
 
-        self._producer.send(parked.origin, parked.key, parked.value, MOVED).add_done_callback(
+        headers = ((MOVED, b""), *first_place(parked.headers))
+        self._producer.send(parked.origin, parked.key, parked.value, headers).add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(sent), done)
         )
 
@@ -199,7 +203,8 @@ class Leaving:
         message = waiting.message
         key = message.key if message.key is not None else host_of(waiting.seed.url).encode() or None
         self._completion.leaves(waiting.entry)
-        future = self._parking.send(task_id, message.partition.topic, key, message.value or b"")
+        headers = moved_headers(waiting.seed, message)
+        future = self._parking.send(task_id, message.partition.topic, key, message.value or b"", headers)
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(self._parked), done, waiting)
         )
@@ -338,13 +343,28 @@ def put_back(log: SeedLog, topics: TaskTopics, task_ids: Collection[str]) -> int
 class _Work:
     """One task: how many messages wait, and how far they are put back."""
 
-    def __init__(self, task_id: str, board: Board, ends: Mapping[int, int], topic_id: str) -> None:
+    def __init__(
+        self,
+        task_id: str,
+        board: Board,
+        ending: TaskEnding,
+        parked: str,
+        ends: Mapping[int, int],
+        topic_id: str,
+    ) -> None:
         self.task_id = task_id
         self.before = board.returned(task_id)
         self.waiting = board.waiting(task_id)
         self.starts = {int(number): offset for number, offset in self.before.offsets.items()}
         self.count = self.refused = 0
         self.highs: dict[Partition, int] = {}  # of what was put back
+        self._parked, self._ending = parked, ending
+        for (
+            part,
+            passed,
+        ) in ending.moved.passed.items():  # a later word is gone: decision 0025
+            if part.topic == parked and part.number in self.starts:
+                self.starts[part.number] = min(passed, self.starts[part.number])
         is_other = bool(topic_id and self.before.topic_id) and topic_id != self.before.topic_id
         if is_other or any(offset > ends.get(number, 0) for number, offset in self.starts.items()):
             logger.warning("The topic of parked messages of task %s was made anew: read anew", task_id)
@@ -361,6 +381,14 @@ class _Work:
             number: max(read_to.get(number, 0), self.starts.get(number, 0))
             for number in read_to.keys() | self.starts.keys()
         }
+
+    def told(self, read_to: Mapping[int, int]) -> Moved:
+        """How far it is, and where its messages are: with what those before have said."""
+        told = TaskEnding(moved=self._ending.moved)
+        passed = {Partition(self._parked, number): at for number, at in self.offsets(read_to).items() if at}
+        told.read(0, Moved(passed, self.highs))
+        ahead = {part: high for part, high in told.moved.highs.items() if high > self._ending.tallied(part)}
+        return told.moved._replace(highs=ahead)
 
 
 class _Returning:
@@ -418,7 +446,11 @@ class _Returning:
         parked = self._topics.parked
         self._topic_id = self._log.topic_id(parked)
         ends = {part.partition.number: part.end for part in self._log.progress(parked, f"{parked}.ends")}
-        works = [_Work(task_id, board, ends, self._topic_id) for task_id in task_ids]
+        endings = read_endings(self._log, self._topics)
+        works = [
+            _Work(task_id, board, endings.get(task_id) or TaskEnding(), parked, ends, self._topic_id)
+            for task_id in task_ids
+        ]
         self._works = {work.task_id.encode(): work for work in works}
         self._read_to = {
             number: min(work.starts.get(number, 0) for work in works) for number in ends if works
@@ -482,7 +514,10 @@ class _Returning:
         """Back to where it was; releases before did not say where."""
         origin = dict(message.headers).get(ORIGIN_HEADER, b"").decode(errors="replace")
         topic = origin if origin in self._topics.all_seeds else self._topics.seeds
-        self._under_way.append((message, work, self._producer.send(topic, message.key, message.value, MOVED)))
+        headers = ((MOVED, b""), *first_place(message.headers))
+        self._under_way.append(
+            (message, work, self._producer.send(topic, message.key, message.value, headers))
+        )
         if len(self._under_way) >= _MOST_UNDER_WAY:
             self._settle()
 
@@ -537,21 +572,9 @@ class _Returning:
     def _tell_ends(self) -> None:
         """The ends of tasks wait for these seeds where they are now, and no more for where they were."""
         make_control_log(self._log, self._topics)
-        for highs in (True, False):
-            facts = [
-                (work.task_id, fact)
-                for work in self._works.values()
-                for fact in self._facts(work, highs=highs)
-            ]
-            self._write(self._topics.control, (written(task_id, fact) for task_id, fact in facts))
+        topic, works = self._topics.control, self._works.values()
+        self._write(topic, (written(work.task_id, work.told(self._read_to)) for work in works))
 
-    def _facts(self, work: _Work, *, highs: bool) -> list[Fact]:
-        if highs:
-            return [High(partition, self._name, position) for partition, position in work.highs.items()]
-        parked = self._topics.parked
-        offsets = work.offsets(self._read_to)
-        return [Passed(Partition(parked, number), self._name, at) for number, at in offsets.items() if at]
-
-    def _write(self, topic: str, records: Iterable[tuple[bytes, bytes]]) -> None:
+    def _write(self, topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         for sent in [self._producer.send(topic, key, value) for key, value in records]:
             sent.result()

@@ -11,10 +11,11 @@ import asyncio
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Message, Producer, SeedLog, TopicReader
@@ -82,6 +83,24 @@ class PageFact(NamedTuple):
         return CountedPage(_number(named), self.size_bytes, self.is_answered, reason)
 
 
+class CountedSeed(NamedTuple):
+    """Of a seed that has moved: the number of its producer's message, and its outcome as another message.
+
+    The outcome is empty for what says that the message of the producer was counted as spilled.
+    """
+
+    first: int
+    outcome: str
+
+    @classmethod
+    def at(cls, place: str, outcome: str = "") -> Self:
+        """By the place of its producer's message."""
+        return cls(_number(place), outcome)
+
+
+Counted = CountedPage | CountedSeed
+
+
 def key_of(task_id: str, writer: str, number: int) -> bytes:
     """Of one record; no two have the same."""
     return _SEPARATOR.join((task_id, writer, str(number))).encode()
@@ -97,29 +116,39 @@ def task_of(key: bytes | None) -> str:
     return task_id
 
 
-def written(pages: Iterable[CountedPage]) -> bytes:
+def written(pages: Iterable[Counted]) -> bytes:
     """The value of a record; `read` is the inverse."""
     return json.dumps(list(pages), ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def read(value: bytes) -> list[CountedPage]:
+def read(value: bytes) -> list[Counted]:
     """Raises BadPages."""
     try:
-        return [_checked(*page) for page in json.loads(value)]
+        return [_seed(*one) if len(one) == 2 else _page(*one) for one in json.loads(value)]
     except (ValueError, TypeError, RecursionError) as error:
         raise BadPages(f"its value is no list of pages: {error!r:.200}") from None
 
 
-def _checked(page: object, size_bytes: object, is_answered: object, reason: object) -> CountedPage:
-    if not (type(page) is int and -(1 << _BITS - 1) <= page < 1 << _BITS - 1):
-        raise ValueError(f"{page!r:.40} is no page")
+def _seed(first: object, outcome: object) -> CountedSeed:
+    if not isinstance(outcome, str) or len(outcome.encode()) > _MOST_REASON_BYTES:
+        raise ValueError(f"{outcome!r:.40} is no outcome")
+    return CountedSeed(_named(first), outcome)
+
+
+def _named(number: object) -> int:
+    if not (type(number) is int and -(1 << _BITS - 1) <= number < 1 << _BITS - 1):
+        raise ValueError(f"{number!r:.40} is no page and no seed")
+    return number
+
+
+def _page(page: object, size_bytes: object, is_answered: object, reason: object) -> CountedPage:
     if not (type(size_bytes) is int and 0 <= size_bytes <= _MOST_BYTES):
         raise ValueError(f"{size_bytes!r:.40} is no size")
     if not (isinstance(is_answered, bool) and (reason is None or isinstance(reason, str))):
         raise TypeError(f"{is_answered!r:.40}, {reason!r:.40} are no outcome")
     if len((reason or "").encode()) > _MOST_REASON_BYTES:  # raises ValueError for half a character
         raise ValueError(f"{reason!r:.40} is too long")
-    return CountedPage(page, size_bytes, is_answered, reason)
+    return CountedPage(_named(page), size_bytes, is_answered, reason)
 
 
 def _number(named: str) -> int:
@@ -145,37 +174,56 @@ _TABLES = f"""
     CREATE TABLE said (task INTEGER, position INTEGER, page INTEGER, size_bytes INTEGER, is_answered INTEGER,
         reason TEXT);
     CREATE INDEX said_of_task ON said (task);
+    CREATE TABLE moved (task INTEGER, position INTEGER, first INTEGER, outcome TEXT);
+    CREATE INDEX moved_of_task ON moved (task);
 """
+_INSERT = {
+    CountedPage: "INSERT INTO said VALUES (?, ?, ?, ?, ?, ?)",
+    CountedSeed: "INSERT INTO moved VALUES (?, ?, ?, ?)",
+}
 _KEYS = "SELECT key FROM records WHERE task = ? AND position < ?"
 _DELETE = (
     "DELETE FROM said WHERE task = ? AND position < ?",
+    "DELETE FROM moved WHERE task = ? AND position < ?",
     "DELETE FROM records WHERE task = ? AND position < ?",
 )
-_TAKE_BACK = """DELETE FROM said WHERE task = ?1
-    AND position IN (SELECT position FROM records WHERE task = ?1 AND key = ?2)"""
+_OF_RECORD = "position IN (SELECT position FROM records WHERE task = ?1 AND key = ?2)"
+_TAKE_BACK = (
+    f"DELETE FROM said WHERE task = ?1 AND {_OF_RECORD}",  # noqa: S608 - constants
+    f"DELETE FROM moved WHERE task = ?1 AND {_OF_RECORD}",  # noqa: S608 - constants
+)
 # The other columns are those of the row with the largest rowid: https://sqlite.org/lang_select.html#bareagg
 _LAST_WORDS = """CREATE TEMP TABLE words AS
     SELECT size_bytes, is_answered, reason, max(rowid) FROM said WHERE task = ? GROUP BY page"""
+# Seeds that were counted as spilled, each once, by the last word on how they ended; what never came back is
+# spilled still. What a process wrote of one that was not counted as spilled, as when it died before, is none.
+_CAME_BACK = """WITH
+    gone AS (SELECT DISTINCT first FROM moved WHERE task = ?1 AND outcome = ''),
+    back AS (SELECT first, outcome, max(rowid) FROM moved WHERE task = ?1 AND outcome <> '' GROUP BY first)
+    SELECT ifnull(back.outcome, 'spilled') AS ended, count(*)
+    FROM gone LEFT JOIN back USING (first) GROUP BY ended"""
 
 
 class PageCounts(NamedTuple):
-    """`pages` were answered, `failures` have a reason; one may be both. `reasons` has at most 50 names."""
+    """`pages` were answered, `failures` have a reason; one may be both. `reasons` has at most 50 names.
+
+    `came_back` are seeds that had left, by outcome.
+    """
 
     pages: int = 0
     failures: int = 0
     size_bytes: int = 0
     reasons: Mapping[str, int] = {}
+    came_back: Mapping[str, int] = {}
 
     def plus(self, other: PageCounts) -> PageCounts:
         """The sum."""
-        reasons = dict(self.reasons)
-        for name, count in other.reasons.items():
-            reasons[name] = reasons.get(name, 0) + count
         return PageCounts(
             self.pages + other.pages,
             self.failures + other.failures,
             self.size_bytes + other.size_bytes,
-            bounded(reasons),
+            bounded(Counter(self.reasons) + Counter(other.reasons)),
+            Counter(self.came_back) + Counter(other.came_back),
         )
 
 
@@ -276,19 +324,20 @@ class PageTable:
         if message.value is None:
             self._take_back(message.key)
             return
-        task_id, pages = task_of(message.key), read(message.value)
+        task_id, told = task_of(message.key), read(message.value)
         if (number := self._numbers.get(task_id)) is None:
             self._born += 1
             number = self._numbers[task_id] = self._born
         self._rows.execute("INSERT INTO records VALUES (?, ?, ?)", (number, message.offset, message.key))
-        self._rows.executemany(
-            "INSERT INTO said VALUES (?, ?, ?, ?, ?, ?)", [(number, message.offset, *page) for page in pages]
-        )
+        for kind, statement in _INSERT.items():
+            rows = [(number, message.offset, *one) for one in told if isinstance(one, kind)]
+            self._rows.executemany(statement, rows)
 
     def _take_back(self, key: bytes) -> None:
         """A record was deleted, with its task."""
         if (number := self._numbers.get(task_of(key))) is not None:
-            self._rows.execute(_TAKE_BACK, (number, key))
+            for statement in _TAKE_BACK:
+                self._rows.execute(statement, (number, key))
 
     def _drop(self, task_id: str, told: Mapping[str, int]) -> list[bytes]:
         which = self._numbers[task_id], told[task_id]
@@ -310,7 +359,8 @@ class PageTable:
             "SELECT reason, count(*) FROM words WHERE reason IS NOT NULL GROUP BY reason"
         ).fetchall()
         self._rows.execute("DROP TABLE words")
-        return PageCounts(int(answered), failures, int(size_bytes), bounded(dict(reasons)))
+        came_back = dict(self._rows.execute(_CAME_BACK, (number,)).fetchall())
+        return PageCounts(int(answered), failures, int(size_bytes), bounded(dict(reasons)), came_back)
 
 
 # --- page log --------------------------------------------------------------------------------------------
@@ -333,6 +383,7 @@ class _Unwritten:
     """What waits of one task."""
 
     pages: dict[int, CountedPage] = field(default_factory=dict)
+    seeds: dict[CountedSeed, None] = field(default_factory=dict)
     thens: list[Then] = field(default_factory=list)
 
 
@@ -356,13 +407,21 @@ class PageLog:
         """Whether pages are not known to be durable."""
         return self._is_writing or bool(self._waiting)
 
-    def add(self, task_id: str, pages: Collection[CountedPage], then: Then) -> None:
-        """Write these pages; `then` is called when they are durable."""
-        if not pages:
+    def add(
+        self,
+        task_id: str,
+        pages: Collection[CountedPage],
+        then: Then,
+        seed: CountedSeed | None = None,
+    ) -> None:
+        """Write these pages, and what is said of a seed; `then` is called when they are durable."""
+        if not pages and seed is None:
             then()
             return
         batch = self._waiting.setdefault(task_id, _Unwritten())
         batch.pages.update((page.page, page) for page in pages)
+        if seed is not None:
+            batch.seeds[seed] = None
         batch.thens.append(then)
 
     def look(self) -> None:
@@ -378,7 +437,10 @@ class PageLog:
                 await asyncio.to_thread(self._log.make_topic, self._topic, 1, compacted=True)
                 self._has_topic = True
             await asyncio.gather(
-                *(self._send(task_id, batch.pages.values()) for task_id, batch in batches.items())
+                *(
+                    self._send(task_id, [*batch.pages.values(), *batch.seeds])
+                    for task_id, batch in batches.items()
+                )
             )
         except SiteSpiderError as error:
             self._away.goes_on(error)
@@ -392,12 +454,11 @@ class PageLog:
         finally:
             self._is_writing = False
 
-    async def _send(self, task_id: str, pages: Collection[CountedPage]) -> None:
-        of_all = list(pages)
-        for start in range(0, len(of_all), _MOST_PAGES):
+    async def _send(self, task_id: str, told: Sequence[Counted]) -> None:
+        for start in range(0, len(told), _MOST_PAGES):
             self._records += 1
             key = key_of(task_id, self._writer, self._records)
-            value = written(of_all[start : start + _MOST_PAGES])
+            value = written(told[start : start + _MOST_PAGES])
             await asyncio.wrap_future(self._producer.send(self._topic, key, value))
 
     def _put_back(self, batches: dict[str, _Unwritten]) -> None:
@@ -405,5 +466,6 @@ class PageLog:
         for task_id, newer in self._waiting.items():
             older = batches.setdefault(task_id, _Unwritten())
             older.pages.update(newer.pages)
+            older.seeds |= newer.seeds
             older.thens += newer.thens
         self._waiting = batches

@@ -30,9 +30,9 @@ from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Outcome
 from site_spider.page.url import host_of
+from site_spider.seed.seed import moved_headers
 from site_spider.tasks.board import Board, pace_key
 from site_spider.tasks.control_log import Endings
-from site_spider.tasks.ending import MOVED
 from site_spider.tasks.record import Pace
 
 TELL_SECONDS = 1.0
@@ -371,7 +371,8 @@ class Overtaking:
         if key is None:
             key = host_of(waiting.seed.url).encode() or None
         self._completion.leaves(waiting.entry)
-        sent = self._producer.send(message.partition.topic, key, message.value, MOVED)
+        headers = moved_headers(waiting.seed, message)
+        sent = self._producer.send(message.partition.topic, key, message.value, headers)
         guarded = self._background.guarded(self._sent)
         sent.add_done_callback(lambda done: self._loop.call_soon_threadsafe(guarded, done, waiting))
 
@@ -383,10 +384,6 @@ class Overtaking:
                 self._queues.room.put_back(waiting)
             return
         place: MessagePlace | None = sent.result()
-        if place is None or task_id is None or self._tasks.highs is None:
-            self._end(waiting)
-        else:
-            self._tasks.highs.put(task_id, place, lambda: self._end(waiting))
-
-    def _end(self, waiting: Waiting) -> None:
+        if place is not None and task_id is not None and self._tasks.highs is not None:
+            self._tasks.highs.put(task_id, place)
         self._completion.end_as(waiting.entry, Outcome.SPILLED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple
@@ -20,6 +21,7 @@ from pydantic import (
 
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.page.url import check_url
+from site_spider.page.url_form import form_of
 from site_spider.seed.fields import MAX_DEPTH, MAX_ID_BYTES, identifier
 from site_spider.sources.model import Part, compiled, sound
 
@@ -97,6 +99,19 @@ def _rate(value: object) -> object:
     return value if match is None else float(match[1]) / _RATE_SECONDS[match[2]]
 
 
+def _names(value: object) -> object:
+    """a,b is taken as well."""
+    return [word for one in value.split(",") if (word := one.strip())] if isinstance(value, str) else value
+
+
+_Names = BeforeValidator(_names, json_schema_input_type=list[str] | str)
+
+
+def _params(names: list[str]) -> list[str]:
+    form_of(names)
+    return names
+
+
 TaskId = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID_BYTES), AfterValidator(_task_id)]
 Patterns = Annotated[list[str], Field(max_length=MOST_PATTERNS), AfterValidator(_patterns)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
@@ -125,6 +140,9 @@ class Task(Part):
         None, description="the source of its seeds, if they name none"
     )
     follow_duplicates: bool = Field(True, description="false: links of a page with `duplicate_of` are left")
+    drop_params: Annotated[list[str], AfterValidator(_params), _Names] | None = Field(
+        None, description="links that differ in these parameters alone are one page; else SITE_DROP_PARAMS"
+    )
     webhook: Annotated[str, AfterValidator(_url)] | None = Field(None, description="is told of its end")
 
     def value(self) -> bytes:
@@ -173,7 +191,7 @@ def schema() -> dict[str, Any]:
 _SPAN = re.compile(r"(\d{1,9})\s*([smhd])")
 _SPAN_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LISTS = ("allow", "deny")
-_TEXTS = ("scope", "source", "webhook", "expires", "expires_at", "rate", *_LISTS)
+_TEXTS = ("scope", "source", "webhook", "drop_params", "expires", "expires_at", "rate", *_LISTS)
 _NOT_SET = ("task_id", "state", "started_at")  # have verbs of their own
 SETTABLE = tuple(name for name in (*Task.model_fields, "expires", "max_time") if name not in _NOT_SET)
 
@@ -298,8 +316,8 @@ def _text(text: str) -> str:
     return text
 
 
-def _nothing(_: object) -> None:
-    return None
+def _numbers(told: object) -> object:
+    return told if isinstance(told, dict) else {}  # a list: as releases before wrote
 
 
 Number = Annotated[int, Field(ge=0, le=MOST)]
@@ -321,12 +339,29 @@ class Usage(Part):
     links_cancelled: Number = 0
     seeds: Numbers = Field(default_factory=dict)  # by outcome
     hosts: Numbers = Field(default_factory=dict)  # pages claimed of hosts, where there is a budget for them
-    traps: Annotated[Any, AfterValidator(_nothing), Field(exclude=True)] = None  # as releases before wrote
+    traps: Annotated[Numbers, BeforeValidator(_numbers)] = Field(default_factory=dict)  # links, by pattern
 
     @property
     def waiting(self) -> int:
         """Messages that only the parked topic has, or had."""
         return max(0, self.parked - self.sent_on)
+
+
+class Past(Usage):
+    """Of processes that are gone; the own records of those in `folded` may be there, and count no more."""
+
+    folded: list[Name] = Field(default_factory=list, max_length=_MOST_NAMES)
+
+    @classmethod
+    def of(cls, before: Past, gone: Mapping[str, Usage]) -> Past:
+        """The sum; `gone` by process."""
+        total = Total()
+        for name, usage in {"": Usage(**before.model_dump(exclude={"folded"})), **gone}.items():
+            total.take(name, usage)
+        counts = {name: min(MOST, getattr(total.used, name)) for name in _COUNTS}
+        hosts = dict(Counter(total.hosts).most_common(_MOST_NAMES))
+        traps = dict(Counter(total.used.traps).most_common(_MOST_NAMES))
+        return cls(**counts, seeds=total.used.seeds, hosts=hosts, traps=traps, folded=list(gone))
 
 
 class Pace(Part):
@@ -388,8 +423,9 @@ class Total:
             name: getattr(self.used, name) - getattr(before, name) + getattr(after, name) for name in _COUNTS
         }
         seeds = _moved(dict(self.used.seeds), before.seeds, after.seeds)
+        traps = _moved(dict(self.used.traps), before.traps, after.traps)
         self.used = Usage.model_construct(
-            **counts, seeds=seeds, hosts={}
+            **counts, seeds=seeds, traps=traps, hosts={}
         )  # sums may be larger than what one may tell
         self.waiting += after.waiting - before.waiting
         _moved(self.hosts, before.hosts, after.hosts)
@@ -470,10 +506,11 @@ def _spent(task: Task, used: Usage, times: TaskTimes, left: int) -> str:
 class TaskRules:
     """Of one task, its patterns compiled."""
 
-    __slots__ = ("_allow", "_deny", "depth", "scope", "task")
+    __slots__ = ("_allow", "_deny", "depth", "form", "scope", "task")
 
     def __init__(self, task: Task) -> None:
         self.task = task
+        self.form = form_of(task.drop_params or ())
         self.depth = task.depth
         self.scope = task.scope
         self._allow = PatternSet(task.allow)

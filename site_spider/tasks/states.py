@@ -21,9 +21,10 @@ from site_spider.errors import SeedError
 from site_spider.frontier.scheduler import PageDepth
 from site_spider.ledger.completion import Job, Root, SeedListener, job_of
 from site_spider.ledger.ledger import Entry
+from site_spider.page.url_form import UrlForm
 from site_spider.seed.seed import Seed
 from site_spider.tasks import record
-from site_spider.tasks.board import Board, note_key
+from site_spider.tasks.board import REFRESH_SECONDS, Board, note_key
 from site_spider.tasks.ending import prefix_of
 from site_spider.tasks.record import NOTHING, RUNNING, Phase, Task, TaskRules, Usage, phase_of
 
@@ -32,6 +33,7 @@ from site_spider.tasks.record import NOTHING, RUNNING, Phase, Task, TaskRules, U
 
 
 _MOST_HOSTS_TOLD = 1_000
+_MOST_TRAPS = 20
 
 
 class TaskState:
@@ -45,9 +47,11 @@ class TaskState:
         self.begun = self.pages = self.bytes = 0
         self.parked = self.sent_on = self.links_filtered = self.links_cancelled = 0
         self.seeds: Counter[str] = Counter()
+        self.traps: Counter[str] = Counter()
         self.is_news = False  # that the others were not told
         self.claim = 0  # as told last
-        self._process = process
+        self.process = process  # the name under which it is told
+        self.told_at = 0.0  # at a time of the event loop
         self._hosts: Counter[str] = Counter()
         self._hosts_told: Mapping[str, int] = {}  # of this process, as read back
         self._hosts_of_all: Mapping[str, int] = {}  # as read: it changes
@@ -59,12 +63,10 @@ class TaskState:
         """As declared."""
         return self.rules.task
 
-    def resume(self, told: Usage) -> None:
-        """This process has told of it before."""
-        self.begun, self.pages, self.bytes = told.begun, told.pages, told.bytes
-        self.parked, self.sent_on, self.claim = told.parked, told.sent_on, told.claimed
-        self.links_filtered, self.links_cancelled = told.links_filtered, told.links_cancelled
-        self.seeds, self._hosts = Counter(told.seeds), Counter(told.hosts)
+    def is_told(self, board: Board) -> bool:
+        """Whether all of it was told, and what waits for that has read it back."""
+        told = board.usage(self.task.task_id, self.process) or NOTHING
+        return not self.is_news and told.parked >= self.parked
 
     def declare(self, task: Task) -> None:
         """It was changed."""
@@ -73,12 +75,12 @@ class TaskState:
     def heard(self, board: Board) -> None:
         """Processes have told what they did, this one included."""
         task_id = self.task.task_id
-        mine = board.usage(task_id, self._process) or NOTHING
+        mine = board.usage(task_id, self.process) or NOTHING
         self._claimed = mine.claimed
         self._claimed_by_others = board.used(task_id).claimed - mine.claimed
         if self.task.max_pages_host is not None:
             self._hosts_told, self._hosts_of_all = mine.hosts, board.hosts(task_id)
-        if board.last_claimer(self.task.task_id) == self._process:
+        if board.last_claimer(self.task.task_id) == self.process:
             self._yield()
 
     def _yield(self) -> None:
@@ -167,9 +169,11 @@ class TaskState:
         self.sent_on += 1
         self.is_news = True
 
-    def count_filtered_link(self) -> None:
-        """By a rule, or the budget of its host."""
+    def count_filtered_link(self, trap: str | None = None) -> None:
+        """By a rule, the budget of its host, or as it leads into a trap."""
         self.links_filtered += 1
+        if trap is not None:
+            self.traps[trap if trap in self.traps or len(self.traps) < _MOST_TRAPS else "other"] += 1
         self.is_news = True
 
     def count_cancelled_link(self) -> None:
@@ -210,6 +214,7 @@ class TaskState:
             links_filtered=self.links_filtered,
             links_cancelled=self.links_cancelled,
             seeds=dict(self.seeds),
+            traps=dict(self.traps),
             hosts=dict(hosts),
         )
 
@@ -243,7 +248,7 @@ class TaskStates(SeedListener):
         self._guarded = background.guarded
         self.by_id: dict[str, TaskState] = {}  # to be read only
         self._declared = board.tasks
-        self._dropped: dict[str, Usage] = {}  # of tasks that this process had
+        self._born = 0  # states
         self._of: dict[Entry, tuple[TaskState, str]] = {}  # with the prefix of its counts
         self._tell_at = 0.0
         self._soon: asyncio.Handle | None = None
@@ -262,12 +267,22 @@ class TaskStates(SeedListener):
             return None
         state = self.by_id.get(task_id)
         if state is None and (task := self._declared.get(task_id)) is not None:
-            state = self.by_id[task.task_id] = TaskState(task, self.process)
-            if (told := self._dropped.pop(task.task_id, None)) is not None:
-                state.resume(told)
+            self._born += 1
+            state = self.by_id[task.task_id] = TaskState(task, f"{self.process}.{self._born}")
+            state.told_at = self._loop.time()
             state.heard(self.board)
             state.look(self.board)
         return state
+
+    def form_of(self, task_id: str | None, usual: UrlForm | None) -> UrlForm | None:
+        """What links of a task are compared as."""
+        state = self.of(task_id) if self._declared else None
+        return usual if state is None or state.task.drop_params is None else state.rules.form
+
+    def refused(self, task_id: str | None, trap: str | None) -> None:
+        """A link is not followed by a rule of the crawl, or as it leads into a trap."""
+        if (state := self.of(task_id)) is not None:
+            state.count_filtered_link(trap)
 
     def changed(self, task_ids: Collection[str]) -> set[str]:
         """Records have come; returns the tasks whose phase or rules are others now."""
@@ -276,7 +291,6 @@ class TaskStates(SeedListener):
     def _has_changed(self, task_id: str) -> bool:
         task, state = self.board.task(task_id), self.by_id.get(task_id)
         if task is None:  # deleted, with all that was told: a later one of this name begins at nothing
-            self._dropped.pop(task_id, None)
             return self.by_id.pop(task_id, None) is not None
         if state is None:
             is_stopped = self.board.phase(task_id).name != "running"
@@ -292,6 +306,7 @@ class TaskStates(SeedListener):
         if self._loop.time() >= self._tell_at:
             self._tell_at = self._loop.time() + _TELL_SECONDS
             self._give_back_claims()
+            self._refresh()
             self._tell()
             self._forget_idle()
 
@@ -311,7 +326,7 @@ class TaskStates(SeedListener):
         self._soon = None
         news = [state for state in self.by_id.values() if state.is_news]
         for state in news[:_MOST_TOLD]:
-            key = note_key(state.task.task_id, self.process)
+            key, state.told_at = note_key(state.task.task_id, state.process), self._loop.time()
             self._send(key, state.told().model_dump_json(exclude_defaults=True).encode())
         if len(news) > _MOST_TOLD:
             self.tell_soon()
@@ -322,17 +337,21 @@ class TaskStates(SeedListener):
             if state.open_seeds == 0 and now - state.idle_since >= idle_seconds:
                 state.give_back()
 
-    def _forget_idle(self) -> None:
-        if len(self.by_id) > _MOST_STATES:
-            for state in list(self.by_id.values()):
-                if not (state.open_seeds or state.is_news):
-                    self._drop(state)
+    def _refresh(self) -> None:
+        """What nobody has told for a while counts as that of a process that is gone (board.PastUsage)."""
+        before = self._loop.time() - REFRESH_SECONDS
+        for state in self.by_id.values():
+            if state.told_at < before and state.open_seeds:
+                state.is_news = True
 
-    def _drop(self, state: TaskState) -> bool:
-        """What is told of a task goes on where it was, if its seeds come again."""
-        del self.by_id[state.task.task_id]
-        self._dropped[state.task.task_id] = state.usage()
-        return True
+    def _forget_idle(self) -> None:
+        """What was told of it stays; if its seeds come again, they are told under another name."""
+        most = 0.0 if len(self.by_id) > _MOST_STATES else REFRESH_SECONDS
+        before = self._loop.time() - most
+        for state in list(self.by_id.values()):
+            is_idle = not state.open_seeds and max(state.told_at, state.idle_since) <= before
+            if is_idle and state.is_told(self.board):
+                del self.by_id[state.task.task_id]
 
     # --- SeedListener -------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -36,7 +36,7 @@ from site_spider.tasks.ending import EndTold, Noticed, SeedCounts, TaskEnding
 from site_spider.tasks.follower import BadRecords, Changed, Follower, TaskTopics
 from site_spider.tasks.moving import Leaving, Parking, put_back
 from site_spider.tasks.page_counts import BadPages, PageCounts, PageReading, PageTable
-from site_spider.tasks.rates import GroupRates, Overtaking
+from site_spider.tasks.rates import GroupRates
 from site_spider.tasks.states import TaskState, TaskStates
 
 # --- gate ------------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class Tasks:
         watch: ReturnWatch,
         limits: TimeLimits,
         rates: GroupRates,
-        overtaking: Overtaking | None,
+        looks: Sequence[Callable[[], None]],
         follower: Callable[[Changed], Follower],
     ) -> None:
         self._states = states
@@ -309,7 +309,7 @@ class Tasks:
         self._watch = watch
         self._limits = limits
         self._rates = rates
-        self._overtaking = overtaking
+        self._looks = looks  # of others, to be called now and then
         self._follower = follower(self._heard)
 
     def open(self, timeout_seconds: float) -> None:
@@ -328,8 +328,8 @@ class Tasks:
         self._limits.look()
         self._watch.look()
         self._rates.look(asyncio.get_running_loop().time())
-        if self._overtaking is not None:
-            self._overtaking.look()
+        for look in self._looks:
+            look()
 
     def tell(self) -> None:
         """Tell the other processes the rest."""
@@ -368,6 +368,7 @@ def process_name() -> str:
 
 
 _PAUSE_SECONDS = 0.5  # while pages cannot be counted
+_TRAP = "trap "  # begins what the reasons say of links that were not followed
 
 
 class Teller:
@@ -379,7 +380,7 @@ class Teller:
         producer: Producer,
         topics: TaskTopics,
         control: Control,
-        kind_of: Callable[[str], str],
+        board: Board,
         has_first: Callable[[], bool],
         background: Background,
         bad: BadRecords,
@@ -388,7 +389,7 @@ class Teller:
         self._producer = producer
         self._topics = topics
         self._control = control
-        self._kind_of = kind_of  # done, cancelled or expired
+        self._board = board
         self._has_first = has_first  # the first partition of the seed topic
         self._background = background
         self._busy: set[str] = set()  # tasks of which something is on its way
@@ -475,8 +476,11 @@ class Teller:
 
     def _tell(self, task_id: str, ending: TaskEnding, reading: PageReading) -> None:
         pages = pages_before(ending).plus(reading.counts[task_id])
-        event = event_of(task_id, ending, self._kind_of(task_id), pages)
-        ended = EndTold(ending.generation, ending.read_to, dict(ending.highs), event, reading.end)
+        traps = {f"{_TRAP}{pattern}": count for pattern, count in self._board.traps(task_id).items()}
+        kept = {name: count for name, count in pages.reasons.items() if not name.startswith(_TRAP)}
+        pages = pages._replace(reasons={**kept, **traps})  # of all generations
+        event = event_of(task_id, ending, self._board.end_of(task_id), pages)
+        ended = EndTold(ending.generation, ending.read_to, event, reading.end, pages.came_back)
         self._control.write(task_id, ended, lambda _: self._when_settled(task_id))
 
     def _when_settled(self, task_id: str) -> None:
@@ -516,6 +520,8 @@ class Teller:
         logger.info(
             "Task %s has ended (%s, generation %d)", task_id, ended.event.get("event"), ended.generation
         )
+        if (ending := self._control.get(task_id)) is not None:
+            self._control.take_back(task_id, ending.carried_words(ended.upto))
         self._control.write(task_id, Noticed(ended.generation), lambda _: self._when_settled(task_id))
 
 
@@ -523,7 +529,8 @@ def pages_before(ending: TaskEnding) -> PageCounts:
     """What was told of the generations before."""
     event = {} if ending.ended is None else ending.ended.event
     numbers = [int(event.get(name) or 0) for name in ("pages", "failures", "bytes")]
-    return PageCounts(numbers[0], numbers[1], numbers[2], dict(event.get("reasons") or {}))
+    came_back = {} if ending.ended is None else ending.ended.came_back
+    return PageCounts(numbers[0], numbers[1], numbers[2], dict(event.get("reasons") or {}), came_back)
 
 
 def event_of(task_id: str, ending: TaskEnding, kind: str, pages: PageCounts) -> dict[str, Any]:
@@ -535,7 +542,7 @@ def event_of(task_id: str, ending: TaskEnding, kind: str, pages: PageCounts) -> 
         "event": kind,
         "first_at": _time(counts.first_ms),
         "last_at": _time(counts.last_ms),
-        **SeedCounts.of(counts.seeds).fields(),
+        **SeedCounts.of(counts.seeds, pages.came_back).fields(),
         "partial": ending.is_partial,
         "pages": pages.pages,
         "failures": pages.failures,

@@ -45,12 +45,13 @@ def secret_of(keys: Sequence[bytes]) -> bytes:
     return hmac.new(keys[0], b"site_spider webhook", "sha256").hexdigest().encode() if keys else b""
 
 
-def notice(event: Mapping[str, Any], secret: bytes, now_seconds: int) -> Notice:
+def notice(event: Mapping[str, Any], secret: bytes, now_seconds: int, event_id: str | None = None) -> Notice:
     """The event with its id and, if there is a secret, its signature over time and body."""
+    named = f"{event['task_id']}.{event['generation']}" if event_id is None else event_id
     body = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
     headers = {
         "Content-Type": "application/json",
-        "X-Site-Spider-Event-Id": json.dumps(f"{event['task_id']}.{event['generation']}")[1:-1],
+        "X-Site-Spider-Event-Id": json.dumps(named)[1:-1],
         "X-Site-Spider-Timestamp": str(now_seconds),
     }
     if secret:

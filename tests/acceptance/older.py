@@ -45,7 +45,7 @@ def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Whoever owns the folder, and whatever hook of git runs the tests."""
     command = [program("git", "git"), "-c", "safe.directory=*", "-C", str(root), *arguments]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return subprocess.run(command, capture_output=True, env=kept, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, env=kept, check=False, timeout=300)
 
 
 def _said(ran: subprocess.CompletedProcess[bytes]) -> str:

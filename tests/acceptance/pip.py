@@ -13,7 +13,7 @@ def pip(*arguments: str) -> None:
     """Skips the test where there is no index of packages; with CI set it fails."""
     ran = subprocess.run(
         [sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check", "--no-input"],
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     if ran.returncode:
         said = (ran.stderr.strip().splitlines() or ["no reason"])[-1]

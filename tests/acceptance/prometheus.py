@@ -42,7 +42,7 @@ class Prometheus:
         self.port = port
 
     def asked(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/{path}", timeout=300) as answer:
             return json.load(answer)["data"]
 
     def firing(self) -> dict[str, dict[str, Any]]:
@@ -52,11 +52,11 @@ class Prometheus:
 
     def fires(self, name: str) -> dict[str, Any]:
         """The alert, as soon as it fires."""
-        found: dict[str, Any] = wait_until(lambda: self.firing().get(name), 90, f"{name} to fire")
+        found: dict[str, Any] = wait_until(lambda: self.firing().get(name), 300, f"{name} to fire")
         return found
 
     def clears(self, name: str) -> None:
-        wait_until(lambda: name not in self.firing(), 40, f"{name} to clear")
+        wait_until(lambda: name not in self.firing(), 300, f"{name} to clear")
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def prometheus(folder: Path, targets: Sequence[str]) -> Iterator[Prometheus]:
         yield _ready(Prometheus(port), folder / "log")
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(300)
 
 
 def _ready(server: Prometheus, log: Path) -> Prometheus:
@@ -98,5 +98,5 @@ def _ready(server: Prometheus, log: Path) -> Prometheus:
             return bool(server.asked("status/runtimeinfo"))
         return False
 
-    wait_until(answers, 30, f"Prometheus ({log.read_text(errors='replace')[-500:]})")
+    wait_until(answers, 300, f"Prometheus ({log.read_text(errors='replace')[-500:]})")
     return server

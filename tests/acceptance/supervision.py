@@ -29,7 +29,7 @@ class Start(NamedTuple):
     arguments: list[str]
 
 
-def wait_until(condition: Callable[[], T], seconds: float = 120) -> T:
+def wait_until(condition: Callable[[], T], seconds: float = 300) -> T:
     """Its first value that is true."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -126,7 +126,7 @@ class Script:
             os.kill(pid, signal.SIGKILL)
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 120) -> tuple[int, str]:
+def finish(process: subprocess.Popen[str], seconds: float = 300) -> tuple[int, str]:
     """Exit code and stderr."""
     _, complaints = process.communicate(timeout=seconds)
     return process.returncode, complaints

@@ -65,7 +65,7 @@ def test_four_troubles_each_fire_their_alert_and_clear(
     deployment.produce([(b"key", b"{}")])  # the topic is there
     run = deployment.start("-n", "2", "-s", "blocking", SITE_METRICS_ADDRESS=targets[0])
     with prometheus(tmp_path / "prometheus", targets) as server:
-        wait_until(lambda: run.text().count("Taking seeds") >= 2, 150, "both processes")
+        wait_until(lambda: run.text().count("Taking seeds") >= 2, 300, "both processes")
         server.clears("SiteSpiderDown")
 
         _bad_seeds(server, deployment)
@@ -73,10 +73,10 @@ def test_four_troubles_each_fire_their_alert_and_clear(
         _process_killed(server, deployment)
         _loop_blocked(server, deployment, site)
 
-        wait_until(deployment.is_done, 60, "the end of the lag")
+        wait_until(deployment.is_done, 300, "the end of the lag")
         assert "SiteSpiderNotConserved" not in server.firing()
     run.terminate()
-    assert run.wait(60) == 0
+    assert run.wait(300) == 0
 
 
 def _bad_seeds(server: Prometheus, deployment: Deployment) -> None:
@@ -87,7 +87,7 @@ def _bad_seeds(server: Prometheus, deployment: Deployment) -> None:
         deployment.produce([(b"key", b"no seed")] * 3)
         return server.firing().get("SiteSpiderDeadLetters")
 
-    alert = wait_until(fires, 90, "the alert of dead letters")
+    alert = wait_until(fires, 300, "the alert of dead letters")
     assert "dead letters of group-" in alert["annotations"]["summary"]
     server.clears("SiteSpiderDeadLetters")
 

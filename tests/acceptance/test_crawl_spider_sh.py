@@ -171,7 +171,7 @@ def test_a_wrong_option_is_exit_code_2_and_help_shows_all(script: Script) -> Non
         (["--help"], 0, "-c ", "-t ", "-g ", "-v ", "-n ", "--until-done", "-- "),
     ):
         running = script.start(*arguments)
-        written, complaints = running.communicate(timeout=120)
+        written, complaints = running.communicate(timeout=300)
         assert running.returncode == wanted
         assert all(words in (complaints if wanted else written) for words in said)
     assert script.starts() == []

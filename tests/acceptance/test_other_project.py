@@ -24,7 +24,7 @@ from tests.in_process.engine import produce
 from tools.deployment.deployment import wait_until
 
 pytestmark = [pytest.mark.index, pytest.mark.xdist_group("other_project")]
-SECONDS = 180
+SECONDS = 900
 PAGES = 5
 SPIDERS = """
 import json

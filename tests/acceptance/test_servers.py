@@ -76,7 +76,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
 
 def redis_says(port: int, *words: str) -> str:
     """The first line of Redis's answer, asked without a client library."""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=300) as connection:
         connection.sendall(" ".join(words).encode() + b"\r\n")
         return connection.makefile("r", encoding="ascii").readline().strip()
 
@@ -191,7 +191,7 @@ def test_kafka_keeps_messages_and_address_over_a_restart_and_takes_more_settings
     ]
     producer = Producer({"bootstrap.servers": brokers})
     producer.produce("kept", b"seed")
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     servers.run("stop", "kafka")
     assert servers.processes() == []
 

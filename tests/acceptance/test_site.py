@@ -33,7 +33,7 @@ class Client:
     """A connection to one host."""
 
     def __init__(self, site: Site, host: int = 0) -> None:
-        self.socket = socket.create_connection((host_name(host), site.port), timeout=60)
+        self.socket = socket.create_connection((host_name(host), site.port), timeout=300)
         self.file = self.socket.makefile("rb")
 
     def __enter__(self) -> Client:

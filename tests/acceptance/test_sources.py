@@ -1,4 +1,4 @@
-"""Lists and details apart, over real Kafka: two groups, and processes that are killed."""
+"""Lists, details and comments apart, over real Kafka: three groups, and processes that are killed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,17 +24,19 @@ from tools.deployment.deployment import Deployment, opened, wait_until
 pytestmark = [pytest.mark.servers, pytest.mark.nightly]
 
 LISTS, DETAILS = 30, 12
+WITH_COMMENTS = {f"{n}-{m}" for n in range(LISTS) for m in range(0, DETAILS, 3)}
 SOURCE = """
 match: {{hosts: [127.0.0.1]}}
 request: {{concurrency: 4}}
 follow:
-  - {{allow: ['/detail/'], to: {topic}, not_extract: true}}
+  - {{allow: ['/detail/'], to: {details}}}
+  - {{allow: ['/comments/'], to: {comments}, not_extract: true}}
 items: [{{urls: ['/detail/'], fields: {{item_id: {{css: h1}}}}}}]
 """
 
 
 class Pages(BaseHTTPRequestHandler):
-    """Lists of links to details."""
+    """Lists of links to details, of which every third has comments."""
 
     protocol_version = "HTTP/1.1"
     asked: ClassVar[Counter[str]] = Counter()
@@ -42,6 +45,8 @@ class Pages(BaseHTTPRequestHandler):
         self.asked[self.path] += 1
         found = re.fullmatch(r"/list/(\d+)", self.path)
         links = [f"/detail/{found[1]}-{n}" for n in range(DETAILS)] if found else []
+        if (found := re.fullmatch(r"/detail/(\d+-\d+)", self.path)) and found[1] in WITH_COMMENTS:
+            links = [f"/comments/{found[1]}"]
         body = f"<h1>{self.path}</h1>" + "".join(f'<a href="{link}">x</a>' for link in links)
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
@@ -97,40 +102,41 @@ class Group:
 
 
 @pytest.fixture
-def groups(tmp_path: Path, kafka_brokers: str) -> Iterator[tuple[Group, Group]]:
-    """Of lists and of details; the source sends from one to the other."""
+def groups(tmp_path: Path, kafka_brokers: str) -> Iterator[list[Group]]:
+    """Of lists, details and comments; the source sends from one to the next."""
     sources = tmp_path / "sources"
     sources.mkdir()
     settings = {"SITE_KAFKA_BROKERS": kafka_brokers, "SITE_SOURCES_DIR": str(sources)}
-    (tmp_path / "lists").mkdir()
-    (tmp_path / "details").mkdir()
-    for lists in opened(tmp_path / "lists", dict(settings)):
-        for details in opened(tmp_path / "details", dict(settings)):
-            (sources / "shop.yaml").write_text(SOURCE.format(topic=details.topic))
-            admin = AdminClient({"bootstrap.servers": kafka_brokers})
-            topics = [NewTopic(deployment.topic, 2, 1) for deployment in (lists, details)]
-            for future in admin.create_topics(topics).values():
-                future.result()
-            both = Group(lists), Group(details)
-            try:
-                yield both
-            finally:
-                for group in both:
-                    group.end(signal.SIGKILL)
+    with ExitStack() as stack:
+        deployments = []
+        for name in ("lists", "details", "comments"):
+            (tmp_path / name).mkdir()
+            deployments.append(stack.enter_context(contextmanager(opened)(tmp_path / name, dict(settings))))
+        _, details, comments = (deployment.topic for deployment in deployments)
+        (sources / "shop.yaml").write_text(SOURCE.format(details=details, comments=comments))
+        admin = AdminClient({"bootstrap.servers": kafka_brokers})
+        topics = [NewTopic(deployment.topic, 2, 1) for deployment in deployments]
+        for future in admin.create_topics(topics).values():
+            future.result()
+        all_groups = [Group(deployment) for deployment in deployments]
+        for group in all_groups:
+            stack.callback(group.end, signal.SIGKILL)
+        yield all_groups
 
 
 def asked(kind: str) -> int:
     return sum(times for path, times in Pages.asked.copy().items() if path.startswith(f"/{kind}/"))
 
 
-def test_lists_and_details_apart_with_a_kill_of_each(groups: tuple[Group, Group], url: str) -> None:
-    """360 details, none lost; what was committed of the lists is not crawled again."""
-    lists, details = groups
+def test_lists_details_and_comments_apart_with_a_kill_of_each(groups: list[Group], url: str) -> None:
+    """360 details and 120 comments, none lost; what was committed of the lists is not crawled again."""
+    lists, details, comments = groups
     seeds = [json.dumps({"url": f"{url}/list/{n}"}).encode() for n in range(LISTS)]
     lists.deployment.produce([(str(n).encode(), seed) for n, seed in enumerate(seeds)])
     slow = {"DOWNLOAD_DELAY": "0.1", "CONCURRENT_REQUESTS_PER_DOMAIN": "1"}
     lists.start(**slow)
     details.start()
+    comments.start(**slow)
     wait_until(lambda: asked("list") >= 10, 300, "10 lists")
     lists.end(signal.SIGKILL)
     at_kill = asked("list")
@@ -139,8 +145,11 @@ def test_lists_and_details_apart_with_a_kill_of_each(groups: tuple[Group, Group]
     wait_until(lambda: asked("detail") >= 200, 300, "200 details")
     details.end(signal.SIGKILL)
     details.start()
-    wait_until(lists.deployment.is_done, 300, "all lists")
-    wait_until(details.deployment.is_done, 300, "all details")
+    wait_until(lambda: asked("comments") >= 20, 300, "20 comments")
+    comments.end(signal.SIGKILL)
+    comments.start()
+    for group in groups:
+        wait_until(group.deployment.is_done, 300, "all seeds of a group")
     for group in groups:
         group.end(signal.SIGTERM)
     found = {document["url"].removeprefix(url) for document in details.deployment.documents().values()}
@@ -148,5 +157,7 @@ def test_lists_and_details_apart_with_a_kill_of_each(groups: tuple[Group, Group]
     done = {document["url"].removeprefix(url) for document in lists.deployment.documents().values()}
     assert done == {f"/list/{n}" for n in range(LISTS)}
     assert asked("list") <= at_kill + undone
-    assert lists.deployment.dead_letters() == details.deployment.dead_letters() == []
+    said = {document["url"].removeprefix(url) for document in comments.deployment.documents().values()}
+    assert said == {f"/comments/{name}" for name in WITH_COMMENTS}
+    assert [group.deployment.dead_letters() for group in groups] == [[], [], []]
     print(f"lists {asked('list')} fetches, details {asked('detail')} fetches")

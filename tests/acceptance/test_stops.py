@@ -11,8 +11,6 @@ from tests.acceptance.test_deaths import DEADLY, crawlers, deployment_done, seed
 from tools.deployment.deployment import Deployment, Run, opened, wait_until
 from tools.site.handle import Site
 
-GRACE_SECONDS = 2
-
 HOSTS = 4
 
 
@@ -21,11 +19,11 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
     yield from opened(tmp_path, {})
 
 
-def start(deployment: Deployment) -> Run:
+def start(deployment: Deployment, grace_seconds: int) -> Run:
     return deployment.start(
         *("-s", "threadless_spider", "--", *DEADLY),
         PYTHONPATH=str(Path.cwd()),
-        SITE_STOP_GRACE_SECONDS=str(GRACE_SECONDS),
+        SITE_STOP_GRACE_SECONDS=str(grace_seconds),
         SITE_CALLBACK_TIMEOUT_SECONDS="100",
     )
 
@@ -37,7 +35,7 @@ def is_asked(site: Site, path: str) -> bool:
 def test_sigterm_stops_gracefully_where_no_thread_can_be_started(deployment: Deployment, site: Site) -> None:
     """What downloads ends, and all that is complete is committed."""
     deployment.produce(seeds(site, ["/page/threadless"]))
-    run = start(deployment)
+    run = start(deployment, 300)
     wait_until(lambda: deployment_done(deployment) == 1, 300, "the limit")
     deployment.produce(seeds(site, ["/page/1", "/slow/1500/1"]))
     wait_until(lambda: is_asked(site, "/slow/1500/1"), 300, "the download under way")
@@ -53,7 +51,7 @@ def test_a_blocked_event_loop_cannot_prolong_a_stop_where_no_thread_can_be_start
     deployment: Deployment, site: Site
 ) -> None:
     deployment.produce(seeds(site, ["/page/threadless"]))
-    run = start(deployment)
+    run = start(deployment, 2)
     wait_until(lambda: deployment_done(deployment) == 1, 300, "the limit")
     deployment.produce(seeds(site, ["/page/endless"]))
     wait_until(lambda: is_asked(site, "/page/endless"), 300, "the page that blocks")

@@ -17,6 +17,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from site_spider.adapters.kafka import client
 from site_spider.adapters.kafka.client import ClientClosing
 from site_spider.adapters.kafka.membership import KafkaAssignment
 from site_spider.contracts.seed_log import Partition, Position, SeedLog
@@ -93,7 +94,8 @@ def consume_until(number: int, moment: str, log: SeedLog, topic: str, group: str
 
 
 def close(log: SeedLog, topic: str, group: str) -> None:
-    """Joins, is assigned partitions without being polled, and closes."""
+    """Joins, is assigned partitions without being polled, and closes; a close that hangs does so for ever."""
+    client._PATIENCE_SECONDS = 3600.0
     consumer = log.consumer(topic, group, Printer())
     say("joined", 1)
     sys.stdin.readline()

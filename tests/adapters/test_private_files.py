@@ -39,7 +39,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 def produce(folder: Path) -> None:
     producer = LocalSeedLog(folder).producer()
-    producer.send("seeds", b"key", b"value").result(10)
+    producer.send("seeds", b"key", b"value").result(300)
     assert modes(folder) <= OURS  # while it is open: the -wal and -shm files
     producer.close()
 
@@ -135,7 +135,7 @@ def test_a_folder_that_is_not_for_our_data_alone_stays_open(
 
 def produce_in(folder: Path) -> None:
     producer = LocalSeedLog(folder).producer()
-    producer.send("seeds", b"key", b"value").result(10)
+    producer.send("seeds", b"key", b"value").result(300)
     producer.close()
 
 

@@ -170,5 +170,5 @@ class Project:
         producer = self.log.producer()
         futures = [producer.send(topic, key, value, headers) for key, value in messages]
         for future in futures:
-            future.result(10)
+            future.result(300)
         producer.close()

@@ -102,6 +102,6 @@ def test_top_is_drawn_again_and_again_in_a_terminal(project: Project, tmp_path: 
         while drawn.count(b"\x1b[H\x1b[J") < 3:
             drawn += os.read(ours, 65_536)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(300) == 130
     os.close(ours)
     assert b"No process of the group runs; lag 1." in drawn

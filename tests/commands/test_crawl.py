@@ -127,7 +127,7 @@ def test_a_signal_stops_it_with_exit_code_0(project: Project, tmp_path: Path, nu
             if b"Dead letter from seeds/" in line:
                 running.send_signal(number)
                 break
-        running.communicate(timeout=30)
+        running.communicate(timeout=300)
     finally:
         running.kill()
         running.communicate()

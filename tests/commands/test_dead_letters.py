@@ -143,7 +143,7 @@ class QuickCrawl:
         def send_and_set_aside(topic: str, key: bytes | None, value: bytes | None) -> Any:
             if self._left:
                 self._left -= 1
-                send(LETTERS, key, value, headers(origin_offset=str(self._left))).result(10)
+                send(LETTERS, key, value, headers(origin_offset=str(self._left))).result(300)
             return send(topic, key, value)
 
         producer.send = send_and_set_aside  # type: ignore[method-assign,assignment]

@@ -86,7 +86,7 @@ def test_the_command_produces_seeds_and_serves_until_stopped(project: Project) -
     try:
         lines = [running.stdout.readline(), running.stdout.readline()]
         running.terminate()
-        running.communicate(timeout=30)
+        running.communicate(timeout=300)
     finally:
         running.kill()
         running.communicate()

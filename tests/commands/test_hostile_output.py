@@ -105,12 +105,12 @@ def crawled(project: Project, **variables: str) -> str:
             command, cwd=ROOT, env=environment(project.data, **variables), stderr=stderr, stdout=stderr
         )
         try:
-            until = time.monotonic() + 60
+            until = time.monotonic() + 300
             while lag(project.log, "seeds", "site_spider") and time.monotonic() < until:
                 assert running.poll() is None
                 time.sleep(0.05)
             running.send_signal(signal.SIGTERM)
-            assert running.wait(30) == 0
+            assert running.wait(300) == 0
         finally:
             running.kill()
             running.wait()

@@ -133,7 +133,7 @@ def test_a_reader_of_elasticsearch_that_leaves_early_is_no_error(
             assert ran.stdout is not None
             ran.stdout.readline()
             ran.stdout.close()
-            _, complaints = ran.communicate(timeout=60)
+            _, complaints = ran.communicate(timeout=300)
             assert (ran.returncode, complaints) == (1, b"")
         finally:
             for index in names.values():

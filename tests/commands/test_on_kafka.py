@@ -48,7 +48,7 @@ def test_dead_letters_are_put_back_once(log: SeedLog) -> None:
     sent = [(b"k%d" % number, b"\xff%d" % number) for number in range(20)]
     for key, value in [*sent, (b"t", None)]:
         producer.send(topic, key, value, [("origin_topic", origin.encode())])
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     producer.close()
     counts = []
     for _ in range(2):

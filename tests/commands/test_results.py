@@ -112,7 +112,7 @@ def test_a_reader_that_leaves_early_is_no_error(stored: Project) -> None:
     )
     assert ran.stdout is not None
     ran.stdout.close()
-    _, complaints = ran.communicate(timeout=60)
+    _, complaints = ran.communicate(timeout=300)
     assert (ran.returncode, complaints) == (1, b"")
 
 

@@ -103,7 +103,7 @@ def test_a_progress_bar_is_drawn_on_a_terminal_only(project: Project, tmp_path: 
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=theirs,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     os.write(theirs, b"end")  # so that there is something to be read in any case

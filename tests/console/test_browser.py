@@ -14,7 +14,7 @@ from tests.console.consoles import PAGES, TOKEN
 from tests.console.snapshots import host, snapshot
 from tools.console.scene import SCRIPT, Scene, scene
 
-WAIT_MS = 60_000
+WAIT_MS = 300_000
 # what a tile may say, however the crawl goes just then
 LONGEST = """document.querySelectorAll('.tile b').forEach(
     tile => { tile.textContent = tile.className ? '20 h 59 min to 23 h 59 min' : '123,456,789'; })"""
@@ -27,12 +27,12 @@ def crawling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, 
         made.produce(4000)
         made.produce(20, "/fail?q=%3Cscript%3E", task_id=SCRIPT)
         producer = made.log.producer()
-        producer.send("seeds", b"k", f'{{"url": "{SCRIPT}"}}'.encode()).result(10)
+        producer.send("seeds", b"k", f'{{"url": "{SCRIPT}"}}'.encode()).result(300)
         evil = snapshot(9, at=time.time(), largest_hosts=[host(SCRIPT, 30)], host_name=SCRIPT)
-        producer.send("seeds.stats", b"evil", json.dumps(evil).encode()).result(10)
+        producer.send("seeds.stats", b"evil", json.dumps(evil).encode()).result(300)
         producer.close()
         address = made.console()
-        made.crawl(CONCURRENT_REQUESTS_PER_DOMAIN="4")
+        made.crawl(DOWNLOAD_DELAY="0.2")
         yield made, address
 
 

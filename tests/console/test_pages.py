@@ -77,7 +77,7 @@ def console(tmp_path: Path) -> Console:
 
 def produce(console: Console, topic: str, value: bytes, key: bytes = b"k", **headers: str) -> None:
     producer = console.log.producer()
-    producer.send(topic, key, value, [(name, text.encode()) for name, text in headers.items()]).result(10)
+    producer.send(topic, key, value, [(name, text.encode()) for name, text in headers.items()]).result(300)
     producer.close()
 
 

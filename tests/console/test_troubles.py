@@ -10,11 +10,11 @@ from typing import Any
 
 from tools.console.scene import Scene, scene
 
-SECONDS = 120.0  # within two minutes
+SECONDS = 300.0
 
 
 def read(address: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{address}?format=json", timeout=30) as answer:
+    with urllib.request.urlopen(f"{address}?format=json", timeout=300) as answer:
         return dict(json.load(answer))
 
 

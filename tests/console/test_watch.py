@@ -27,7 +27,7 @@ def tell(log: LocalSeedLog, *snapshots: dict[str, Any] | bytes) -> None:
     for each in snapshots:
         value = each if isinstance(each, bytes) else json.dumps(each).encode()
         key = b"odd" if isinstance(each, bytes) else each["process"].encode()
-        producer.send(TOPIC, key, value).result(10)
+        producer.send(TOPIC, key, value).result(300)
     producer.close()
 
 
@@ -75,7 +75,7 @@ def test_sources_that_are_missing_are_said_and_may_come_later(tmp_path: Path) ->
     ]
     tell(log, snapshot(1, at=time.time()))
     producer = log.producer()
-    producer.send("seeds", b"k", b"{}").result(10)
+    producer.send("seeds", b"k", b"{}").result(300)
     producer.close()
     asyncio.run(watch.look_once())
     assert watch.view().troubles == ()

@@ -32,7 +32,7 @@ from site_spider.seed.seed import parse_seed
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process.engine import settings_for
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 300.0
 _offsets = count()
 
 

@@ -19,7 +19,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition, Position, Producer, SeedLog
 
 PARTITIONS = 4
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 300.0
 
 # Members hear of a rebalance with their next heartbeat, and of a new topic with the next metadata.
 QUICK_KAFKA = {"heartbeat.interval.ms": 300, "topic.metadata.refresh.interval.ms": 1000}

@@ -179,7 +179,7 @@ def drop_index(settings: dict[str, Any]) -> None:
 
 def drop_table(settings: dict[str, Any]) -> None:
     """Remove a table of a test, if it was made."""
-    with closing(HBaseOptions.from_settings(settings).connect(30)) as connection:
+    with closing(HBaseOptions.from_settings(settings).connect(300)) as connection:
         for table in (settings["SITE_HBASE_TABLE"], settings["SITE_HBASE_ITEMS_TABLE"]):
             if table.encode() in connection.tables():
                 connection.delete_table(table, disable=True)
@@ -191,4 +191,4 @@ def drop_topic(settings: dict[str, Any]) -> None:
     client = AdminClient(KafkaConfig.from_settings(settings).admin(lambda _: None))
     for future in client.delete_topics([settings[name] for name in names]).values():
         with suppress(KafkaException):
-            future.result(timeout=10)
+            future.result(timeout=300)

@@ -19,11 +19,11 @@ def test_one_poison_result_among_a_thousand(case: SinkCase) -> None:
     async def scenario() -> list[tuple[str, Verdict]]:
         verdicts: list[tuple[str, Verdict]] = []
         delivery = Delivery(case.new())
-        await delivery.open(20)
+        await delivery.open(300)
         for number in range(1000):
             one = record("poison", case.poison) if number == 500 else page(number)
             delivery.submit(one, lambda verdict, key=one.key: verdicts.append((key, verdict)))  # type: ignore[misc]
-        assert await delivery.close(60) == 0
+        assert await delivery.close(300) == 0
         return verdicts
 
     verdicts = asyncio.run(scenario())
@@ -37,22 +37,21 @@ def test_one_poison_result_among_a_thousand(case: SinkCase) -> None:
 
 
 def test_a_lonely_result_is_sent_within_its_age(case: SinkCase) -> None:
-    """Nothing else arrives and nothing is closed: it is stored all the same."""
+    """Nothing else arrives and nothing is closed: it is stored all the same, and not before."""
 
-    async def scenario() -> float:
+    async def scenario() -> None:
         loop = asyncio.get_running_loop()
         delivery = Delivery(case.new(), limits=BatchLimits(age_seconds=0.5))
-        await delivery.open(20)
+        await delivery.open(300)
         answered: asyncio.Future[Verdict] = loop.create_future()
         began = loop.time()
         delivery.submit(page(1), answered.set_result)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             assert (await answered).answer is Answer.ACKNOWLEDGED
-        waited = loop.time() - began
-        await delivery.close(5)
-        return waited
+        assert loop.time() - began >= 0.5
+        await delivery.close(300)
 
-    assert 0.5 <= asyncio.run(scenario()) < 5
+    asyncio.run(scenario())
     reader = case.new_reader()
     assert reader.get("1") == page(1).document
     reader.close()

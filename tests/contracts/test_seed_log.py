@@ -119,7 +119,7 @@ def test_a_lone_message_is_handed_out_at_once(case: Case) -> None:
         waits.append(time.monotonic() - started - 0.1)
         timer.join()
     producer.close()
-    assert min(waits) < 5
+    assert min(waits) < 30
 
 
 # --- commits -------------------------------------------------------------------------------

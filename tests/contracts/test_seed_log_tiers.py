@@ -15,7 +15,7 @@ def of_tiers(case: Case, *, first: int = 20, second: int = 20) -> list[str]:
         case.make_topic(topic, PARTITIONS)
         for number in range(count):
             case.producer.send(topic, b"key-%d" % number, b"%s %d" % (topic.encode(), number))
-    assert case.producer.flush(30) == 0
+    assert case.producer.flush(300) == 0
     return topics
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -13,11 +13,12 @@ import pytest
 from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results.delivery import Delivery
-from site_spider.results.document import PAGE_FIELDS, Result
+from site_spider.results.document import CHECK_FIELDS, PAGE_FIELDS, Result
 from tests.contracts.sinks import SinkCase, case, record
 
 __all__ = ["case"]
 
+APPENDED = ("kafka", "warc")  # a log and an archive: nothing in them is changed
 RICH: dict[str, Any] = {
     "url_id": "rich",
     "status": 200,
@@ -137,7 +138,10 @@ def test_fields_of_others_survive(case: SinkCase) -> None:
 
 
 def test_a_later_result_leaves_nothing_of_the_earlier_one(case: SinkCase) -> None:
-    """A page that was an image and is gone now; only what the producer wrote survives, `meta` included."""
+    """A page that was an image and is gone now; only what the producer wrote survives, `meta` included.
+
+    What checks have found stays until the next one.
+    """
     samples: dict[str, Any] = {
         "str": "QUJD",
         "int": 7,
@@ -146,7 +150,8 @@ def test_a_later_result_leaves_nothing_of_the_earlier_one(case: SinkCase) -> Non
         "dict": {"mine": 1},
         "list": ["x"],
     }
-    ours = [field for field in fields(Result) if field.name not in ("url_id", "meta")]
+    kept = {"url_id", "meta", "gone_at", *CHECK_FIELDS}
+    ours = [field for field in fields(Result) if field.name not in kept]
     values = {field.name: samples[re.split(r"\W", str(field.type))[0]] for field in ours}
     times = ("fetched_at", "published_at", "changed_at", "checked_at")
     at = dict.fromkeys(times, "2026-01-02T03:04:05.678+00:00")
@@ -241,11 +246,11 @@ def test_several_writers_share_the_store(case: SinkCase) -> None:
     async def one(number: int) -> None:
         sink = case.new()
         delivery = Delivery(sink)
-        await delivery.open(20)
+        await delivery.open(300)
         answers: list[Verdict] = []
         for key in range(100):
             delivery.submit(record(str(key), {f"field_{number}": number}), answers.append)
-        assert await delivery.close(20) == 0
+        assert await delivery.close(300) == 0
         assert {verdict.answer for verdict in answers} == {Answer.ACKNOWLEDGED}
 
     async def scenario() -> None:
@@ -260,10 +265,9 @@ def test_a_server_that_is_away_is_named(case: SinkCase) -> None:
 
     async def scenario() -> None:
         sink = case.sink.from_settings(case.away)
-        began = asyncio.get_running_loop().time()
-        with pytest.raises((SinkUnavailable, ConfigError)) as caught:  # a folder that can never be
-            await Delivery(sink).open(1)
-        assert asyncio.get_running_loop().time() - began < 5
+        async with asyncio.timeout(300):
+            with pytest.raises((SinkUnavailable, ConfigError)) as caught:  # a folder that can never be
+                await Delivery(sink).open(1)
         for word in case.away_words:
             assert word in str(caught.value)
 
@@ -338,3 +342,58 @@ def test_what_is_known_of_many_documents_is_one_question(case: SinkCase) -> None
     assert said == {"status": 200, "etag": 'W/"1"', "checked_at": at, "unchanged": False}
     assert found["b"].get("unchanged") is True
     assert "body" not in found["a"]
+
+
+def test_documents_are_found_by_times_that_they_must_not_exceed(case: SinkCase) -> None:
+    """A time that a document lacks, or has as null, exceeds none. Only what is asked for has to come."""
+    if case.name in APPENDED:
+        return
+    reader = case.new_reader()
+    assert list(reader.search(before={"checked_at": "2026-01-01T00:00:00.000+00:00"})) == []
+    pages = {
+        name: Result(name, 200, host="a.test", body="long", checked_at=f"2026-01-0{name}T00:00:00.000+00:00")
+        for name in "123"
+    }
+    pages["4"] = Result("4", None, host="a.test", description="no answer")
+    pages["5"] = Result("5", 200, host="b.test", body="long")
+    write(case, [record(name, page.document()) for name, page in pages.items()])
+    before = {"checked_at": "2026-01-02T00:00:00.000+00:00", "next_at": "2026-01-02T00:00:00.000+00:00"}
+    found = {one["url_id"]: one for one in reader.search(before=before, names=["checked_at", "status"])}
+    assert found.keys() == {"1", "2", "4", "5"}
+    assert (found["1"]["checked_at"], found["1"]["status"]) == ("2026-01-01T00:00:00.000+00:00", 200)
+    assert "body" not in found["1"]
+    in_host = reader.search(limit=None, fields={"host": "a.test"}, before=before, names=["status"])
+    assert {one["url_id"] for one in in_host} == {"1", "2", "4"}
+    assert len(list(reader.search(limit=2, before=before, names=["status"]))) == 2
+    reader.close()
+
+
+def test_of_two_who_exchange_a_field_one_succeeds(case: SinkCase) -> None:
+    """And the rest of the document stays."""
+    if case.name in APPENDED:
+        return
+    write(case, [record(name, Result(name, 200, body="b").document()) for name in "ab"])
+    reader, other = case.new_reader(), case.new_reader()
+    assert reader.exchange("recrawl", {"a": (None, "one"), "c": (None, "one")}) == {"a"}
+    assert other.exchange("recrawl", {"a": (None, "two"), "b": (None, "two")}) == {"b"}
+    assert reader.exchange("recrawl", {"b": ("one", "three"), "a": ("one", "three")}) == {"a"}
+    known = reader.known(["a", "b", "c"], ["recrawl"])
+    assert {url_id: document["recrawl"] for url_id, document in known.items()} == {"a": "three", "b": "two"}
+    document = reader.get("a")
+    assert document is not None
+    assert (document["status"], document["body"]) == (200, "b")
+    reader.close()
+    other.close()
+
+
+def test_the_document_of_a_page_that_is_gone_is_deleted(case: SinkCase) -> None:
+    """Twice as well as once; what comes later is written."""
+    if case.name in APPENDED:
+        return
+    page = Result("a", 404, description="HTTP 404", gone_at="2026-01-01T00:00:00.000+00:00").document()
+    write(case, [record("a", {"own": "x"}), record("b", {"status": 200})])
+    write(case, [replace(record("a", page), is_gone=True), record("b", {"status": 201})])
+    write(case, [replace(record("a", page), is_gone=True)])
+    assert read(case, "a") is None
+    write(case, [record("a", {"status": 202})])
+    assert [(read(case, name) or {}).get("status") for name in "ab"] == [202, 201]

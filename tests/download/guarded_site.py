@@ -55,7 +55,7 @@ class Sites:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._ready.wait(10)
+        self._ready.wait(300)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -30,7 +30,7 @@ from tests.download.raw_answers import CASES, Case, RawServer
 
 ROOT = Path(__file__).resolve().parents[2]
 HANDLERS = {
-    "stock": "site_spider.download.handler.PublicHTTP11DownloadHandler",
+    "stock": "site_spider.download.fallback.PublicHTTP11DownloadHandler",
     "plain": "site_spider.download.handler.PlainDownloadHandler",
 }
 PRIVATE = (
@@ -194,7 +194,7 @@ def run_with_reactor(program: Callable[[Any], Coroutine[Any, Any, None]], level:
 def said_by(program: str, *arguments: str) -> tuple[Any, str]:
     """What the process of a program prints as JSON, and its stderr."""
     command = [sys.executable, "-X", "dev", "-W", "error", "-m", f"tests.download.{program}", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout), done.stderr
 

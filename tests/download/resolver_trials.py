@@ -46,7 +46,7 @@ def turning(times: int) -> list[str]:
 
 async def fetch(handler: Any, url: str) -> str | None:
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(300):
             seconds = 4 if url.startswith("http:") else 0.5  # nobody there speaks TLS
             await handler.download_request(Request(url, meta={"download_timeout": seconds}))
     except Exception as error:  # noqa: BLE001 - its kind is the outcome

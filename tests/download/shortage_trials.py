@@ -38,7 +38,7 @@ def take_all() -> list[int]:
 async def fetch(handler: Any, url: str, method: str) -> str:
     meta = {"download_timeout": TIMEOUT_SECONDS}
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             response = await handler.download_request(Request(url, method=method, meta=meta))
     except Exception as error:  # noqa: BLE001 - its kind is the outcome
         return f"{type(error).__name__}: {error}"

@@ -108,7 +108,7 @@ async def crawled(
 
     began = time.perf_counter()
     try:
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(300), asyncio.TaskGroup() as group:
             for _ in range(at_a_time):
                 group.create_task(download())
     finally:

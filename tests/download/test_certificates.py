@@ -17,9 +17,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from scrapy import Request
 
 from site_spider.download import names
-from tests.download.authority import Signed, Wish, authority, server_context, signed
 from tests.download.handler_trials import handler_of
 from tests.download.raw_answers import Case, RawServer
+from tools.site.certificate import Signed, Wish, authority, server_context, signed
 
 REFUSED = (
     "CertificateError: the certificate of {} cannot be verified; "

@@ -13,10 +13,7 @@ REFUSED = (
     "set DOWNLOAD_VERIFY_CERTIFICATES=false to take any"
 )
 GOOD = ("good", "with a middle", "expired, unverified")
-BAD = (
-    *("without its middle", "expired", "not yet valid"),
-    *("another name", "signed by itself", "an unknown authority"),
-)
+BAD = ("expired", "another name", "an unknown authority")  # the others: test_certificates.py
 
 
 @pytest.fixture(scope="module")

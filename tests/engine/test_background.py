@@ -90,7 +90,6 @@ def crawl_until_it_ends(folder: Path, **settings: Any) -> tuple[Crawled, int]:
         folder,
         [*seeds, b"no seed"],
         until=lambda _crawler: False,
-        timeout_seconds=30,
         SITE_STOP_GRACE_SECONDS=2,
         **settings,
     )

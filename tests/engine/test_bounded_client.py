@@ -39,7 +39,7 @@ class Asked:
         self.failure = failure
 
     async def ended(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(300):
             while self.body.reason is None and self.failure is None:
                 await asyncio.sleep(0)
 

@@ -60,7 +60,7 @@ class Report:
 def crawl(
     folder: Path,
     seeds: Sequence[str | Mapping[str, Any]],
-    timeout_seconds: float = 120,
+    timeout_seconds: float = 300,
     good_pages: int = GOOD_PAGES,
     **settings: Any,
 ) -> Report:
@@ -91,9 +91,11 @@ def _crawl(
     log = parts.seed_log(scrapy_settings)
     producer = log.producer()
     for seed in seeds:
-        message = {"url": seed, "meta": {"NotExtract": True}} if isinstance(seed, str) else seed
+        message = {"url": seed, "meta": {"NotExtract": True}} if isinstance(seed, str) else dict(seed)
+        if seed in good:
+            message["meta"]["download_timeout"] = 300
         producer.send("seeds", b"host", json.dumps(message).encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     producer.close()
     began = time.monotonic()
     exit_code, is_done = _run(folder, names, log, began + timeout_seconds)
@@ -135,7 +137,7 @@ def _run(folder: Path, names: Mapping[str, str], log: Any, deadline: float) -> t
         is_done = not _lag(log)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        return process.wait(60), is_done
+        return process.wait(300), is_done
     finally:
         if process.poll() is None:
             process.kill()

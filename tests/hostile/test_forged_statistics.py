@@ -36,7 +36,7 @@ def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 def write(log: LocalSeedLog, *records: tuple[bytes | None, bytes | None]) -> None:
     producer = log.producer()
     for future in [producer.send("seeds.stats", key, value) for key, value in records]:
-        future.result(60)
+        future.result(300)
     producer.close()
 
 

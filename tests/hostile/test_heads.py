@@ -65,7 +65,8 @@ def test_heads_of_every_kind_hold_up_nothing(tmp_path: Path) -> None:
     """Few interim answers are passed over, many are a failure that says so."""
     bad = {f"/bad/{number}": answer for number, answer in enumerate(HEADS.values())}
     with raw_site(bad | INTERIM) as site:
-        seeds = [site.url(path) for path in (*bad, *INTERIM)]
+        patient = {"NotExtract": True, "download_timeout": 300}
+        seeds = [*map(site.url, bad), *({"url": site.url(path), "meta": patient} for path in INTERIM)]
         report = crawl(tmp_path, seeds, CONCURRENT_REQUESTS_PER_DOMAIN=len(seeds), DOWNLOAD_TIMEOUT=5)
     report.check()
     assert len(report.documents) == len(seeds) + len(report.good)

@@ -24,11 +24,11 @@ from site_spider.tasks.ending import (
     Attempts,
     Counts,
     EndTold,
-    High,
+    Moved,
     Noticed,
-    Passed,
     Producing,
     Tally,
+    Uncounted,
     WebhookAttempt,
 )
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, TaskTopics
@@ -79,10 +79,10 @@ def _control_records() -> dict[str, Record]:
     counts = Counts({"result": 3}, 5, 9)
     facts = {
         "producer": ("t", Producing("p", is_open=False, closes=True, highs={PLACE: 7})),
-        "high": ("t", High(PLACE, "w", 9)),
-        "tally": ("t", Tally(PLACE, "w", 2, 4, 12, frozenset({5, 9}), counts)),
-        "passed": ("t", Passed(PLACE, "w", 4)),
-        "ended": ("ended", EndTold(1, 2**40, {PLACE: 7}, EVENT, 12)),
+        "tally": ("t", Tally(PLACE, "w", 2, 4, 12, frozenset({5, 9}), counts, frozenset({2}), {PLACE: 3})),
+        "moved": ("t", Moved({PLACE: 4}, {PLACE: 9})),
+        "uncounted": ("t", Uncounted(3)),
+        "ended": ("ended", EndTold(1, 2**40, EVENT, 12, {"result": 1})),
         "noticed": ("t", Noticed(1)),
         "attempts": ("t", Attempts(1, (WebhookAttempt(5, 503, "HTTP 503"),))),
     }

@@ -87,7 +87,7 @@ def produce(log: SeedLog, topic: str, seeds: Sequence[Mapping[str, Any] | bytes]
     for seed in seeds:
         value = seed if isinstance(seed, bytes) else json.dumps(seed).encode()
         producer.send(topic, b"host.test", value)
-    assert producer.flush(10) == 0
+    assert producer.flush(300) == 0
     producer.close()
 
 
@@ -101,7 +101,7 @@ def crawl(
     seeds: Sequence[Mapping[str, Any] | bytes],
     spider: type[SeedSpider] = SeedSpider,
     until: Callable[[Crawler], bool] | None = None,
-    timeout_seconds: float = 60,
+    timeout_seconds: float = 300,
     *,
     run: Callable[[Coroutine[Any, Any, Crawled]], Crawled] = virtual_time.run,
     **overrides: Any,

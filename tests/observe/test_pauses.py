@@ -14,6 +14,7 @@ from site_spider.histogram import Histogram
 from site_spider.ledger.ledger import Entry, Outcome
 from site_spider.observe.counters import CAUSES, LoopLag, Pauses, SeedTimes, TaskSums
 from site_spider.observe.progress import PageTally
+from tests.in_process import virtual_time
 
 
 class Crawl:
@@ -98,7 +99,7 @@ def test_a_blocked_event_loop_is_seen() -> None:
         lag.stop()
         return during, after
 
-    during, after = asyncio.run(blocked())
+    during, after = virtual_time.run(blocked())
     assert during >= 0.25
     assert after < during
 

@@ -67,7 +67,7 @@ def while_crawling(
 def asked(question: bytes = b"5\n") -> bytes:
     (path,) = frontier_sockets.running()
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(60)
+        connection.settimeout(300)
         connection.connect(str(path))
         connection.sendall(question)
         answer = b""
@@ -226,12 +226,12 @@ def test_hostile_clients_do_not_harm(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (path,) = frontier_sockets.running()
         clients = [socket.socket(socket.AF_UNIX) for _ in range(10)]
         for number, client in enumerate(clients):
-            client.settimeout(60)
+            client.settimeout(300)
             client.connect(str(path))
             if number == 1:
                 client.sendall(b"1000\n")  # and never reads
         with socket.socket(socket.AF_UNIX) as flood:
-            flood.settimeout(60)
+            flood.settimeout(300)
             flood.connect(str(path))
             try:
                 for _ in range(1000):

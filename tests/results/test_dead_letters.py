@@ -159,7 +159,7 @@ def test_a_message_that_is_too_large_with_its_headers_is_cut(
         completion = Completion(ledger, Ended(durable))
         letters = DeadLetters(log, "dead", completion, Background(failures.append))
         letters.set_aside(Message(P, 0, key, value), "why " * 5_000, entry)
-        assert await asyncio.wait_for(durable, 5) is entry
+        assert await asyncio.wait_for(durable, 300) is entry
         assert letters.under_way == 0
         assert failures == []
         (taken,) = log.taken
@@ -206,7 +206,7 @@ def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over(
             await asyncio.sleep(0.01)
         assert (len(log.taken), failures, ledger.in_flight) == (20, [], 0)
 
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+    asyncio.run(asyncio.wait_for(scenario(), 300))
     said = [record.message for record in caplog.records if not record.message.startswith("Dead letter from")]
     assert [line.split(" to dead")[0] for line in said] == [
         "Dead letters cannot be written",

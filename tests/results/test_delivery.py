@@ -15,11 +15,12 @@ from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results import delivery as hearing
 from site_spider.results.batch import BatchLimits
 from site_spider.results.delivery import Delivery
+from tests.in_process import virtual_time
 from tests.in_process.scripted_sink import ScriptedSink
 
 QUICK = BatchLimits(size_bytes=1000, count=10, age_seconds=0.02, under_way=2)
 SLOW = BatchLimits(size_bytes=1000, count=10, age_seconds=60, under_way=2)
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 300
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -28,7 +29,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
             await test
         assert asyncio.all_tasks() == {asyncio.current_task()}, "a task was left behind"
 
-    asyncio.run(bounded())
+    virtual_time.run(bounded())
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -40,7 +41,7 @@ async def until(condition: Callable[[], object]) -> None:
 @asynccontextmanager
 async def opened(sink: ScriptedSink, **options: Any) -> AsyncIterator[Delivery]:
     delivery = Delivery(sink, **{"limits": QUICK, **options})
-    await delivery.open(1)
+    await delivery.open(300)
     try:
         yield delivery
     finally:
@@ -88,9 +89,9 @@ def test_records_submitted_before_open_are_written_after_it() -> None:
         delivery = Delivery(sink, limits=QUICK)
         answers = submit(delivery, *"abcdefghijk")
         assert sink.attempts == 0
-        await delivery.open(1)
+        await delivery.open(300)
         await until(lambda: len(answers) == 11)
-        assert await delivery.close(1) == 0
+        assert await delivery.close(300) == 0
 
     run(scenario())
 
@@ -327,7 +328,7 @@ def test_close_writes_everything_whatever_its_age() -> None:
         sink = ScriptedSink()
         async with opened(sink, limits=SLOW) as delivery:
             answers = submit(delivery, *"abcdefghijklm")
-            assert await delivery.close(5) == 0
+            assert await delivery.close(300) == 0
             assert len(answers) == 13
             assert sink.closed == 1
             with pytest.raises(SinkUnavailable):
@@ -348,7 +349,7 @@ def test_close_tries_an_unavailable_sink_again_at_once() -> None:
             await until(lambda: sink.attempts == 3)
             sink.away = False
             began = asyncio.get_running_loop().time()
-            assert await delivery.close(5) == 0
+            assert await delivery.close(300) == 0
             # the third pause is 2 s or more; a write that fails meanwhile begins anew, with up to 1 s
             assert asyncio.get_running_loop().time() - began < 1.8
             assert answers
@@ -380,7 +381,7 @@ def test_a_cancelled_close_leaves_no_task() -> None:
         sink = ScriptedSink()
         sink.hanging = True
         delivery = Delivery(sink, limits=QUICK)
-        await delivery.open(1)
+        await delivery.open(300)
         submit(delivery, "a")
         closing = asyncio.create_task(delivery.close(60))
         await until(lambda: sink.under_way)
@@ -400,9 +401,9 @@ def test_open_waits_for_a_sink_that_is_away_with_one_line(caplog: pytest.LogCapt
         sink = ScriptedSink()
         sink.opened_after = 3
         delivery = Delivery(sink)
-        await delivery.open(30)
+        await delivery.open(300)
         assert sink.open_attempts == 4
-        await delivery.close(1)
+        await delivery.close(300)
 
     run(scenario())
     [warning] = lines(caplog, logging.WARNING)

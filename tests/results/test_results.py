@@ -75,7 +75,7 @@ class Crawl:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(300):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -86,7 +86,7 @@ def test_a_result_reaches_the_other_sink_and_the_seed_is_set_aside(caplog: pytes
     async def scenario(broken_first: bool) -> None:
         sink = ScriptedSink()
         good, broken = Delivery(sink, limits=QUICK), BrokenDelivery(ScriptedSink(), limits=QUICK)
-        await good.open(1)
+        await good.open(300)
         crawl = Crawl(*((broken, good) if broken_first else (good, broken)))
         crawl.end()
         await until(lambda: crawl.watermark == 1)
@@ -94,7 +94,7 @@ def test_a_result_reaches_the_other_sink_and_the_seed_is_set_aside(caplog: pytes
         (reason,) = crawl.letters.aside
         assert reason.startswith("sink scripted could not be given the result: AttributeError(")
         assert crawl.completion.ledger.outcomes[Outcome.DEAD_LETTER] == 1
-        await good.close(1)
+        await good.close(300)
 
     for broken_first in (True, False):
         asyncio.run(scenario(broken_first))
@@ -106,8 +106,8 @@ def test_a_result_that_comes_after_the_end_of_the_crawl_leaves_its_seed_to_be_re
 
     async def scenario() -> None:
         delivery = Delivery(ScriptedSink(), limits=QUICK)
-        await delivery.open(1)
-        await delivery.close(1)
+        await delivery.open(300)
+        await delivery.close(300)
         crawl = Crawl(delivery)
         crawl.end()
         assert crawl.letters.aside == []

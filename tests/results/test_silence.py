@@ -62,7 +62,7 @@ class Scene:
         self.commits.look(self.consumer, {*(mine or (P,))})  # type: ignore[arg-type]
 
     def wait(self) -> None:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 300
         while not self.commits.is_cut_off:
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -140,7 +140,7 @@ class Lives:
                     return False  # it ends by itself
                 return engine_is_idle(crawler)
 
-            self.last = crawl(self.folder, first, until=all_done, timeout_seconds=60)
+            self.last = crawl(self.folder, first, until=all_done)
             first = []
             self.codes.append(getattr(seen[0].spider, "exit_code", 0))
             if self.last.lag == 0:

@@ -35,6 +35,7 @@ from site_spider.results.exactly_once import TransactionCommits, TransactionOutc
 from site_spider.results.held import HeldResults
 from site_spider.results.exactly_once import ExactlyOnce
 from site_spider.results.results import Results, _Pending
+from site_spider.tasks.control import Control
 from site_spider.tasks.ending import Counting
 from site_spider.tasks.ending import Tally, TaskEnding
 from site_spider.tasks.moving import Leaving
@@ -217,10 +218,6 @@ def _spill_dropped(is_link: bool) -> Wrong:
     return drop
 
 
-def _known_at_once(_right: Wrong, _self: Spill, _job: Any, _place: Any, then: Callable[[], None]) -> None:
-    then()
-
-
 def _first_sink_is_enough(right: Wrong, self: Any, verdict: Any) -> None:
     self.sinks = min(self.sinks, 1)
     right(self, verdict)
@@ -374,7 +371,7 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
     "a spilled link is done before it is durable": (Spill, "_begin_to_send", _durable_at_once),
     "a link that is to be spilled is dropped": (Spill, "send", _spill_dropped(is_link=True)),
     "a redirect that is to be spilled is dropped": (Spill, "send", _spill_dropped(is_link=False)),
-    "the end of a task does not hear of a spilled link": (Spill, "_when_known", _known_at_once),
+    "the end of a task does not hear of a spilled link": (Control, "put", _nothing),
     # deliveries
     "a sink's wish for a retry counts as yes": (Delivery, "_outcome", _retry_is_yes),
     "a sink that is away counts as yes": (Delivery, "_outcome", _away_is_yes),

@@ -282,9 +282,9 @@ class Truth:
         return bool(event["pages"] <= answered if task_id in self.cancelled else event["pages"] == answered)
 
     def _has_all_seeds(self, task_id: str, event: Mapping[str, Any]) -> bool:
-        """Seeds that were moved may have come twice (docs/tasks.md)."""
-        too_many = event["seeds"].get("total", 0) - self.produced[task_id]
-        return 0 <= too_many <= event["moved"].get("returned", 0)
+        """Each once, whatever was moved meanwhile."""
+        seeds = event["seeds"]
+        return bool(seeds["total"] == self.produced[task_id] and "spilled" not in seeds)
 
     def parked_for_good(self) -> list[str]:
         """Who has lost a partition may park a seed once more that its next owner has done."""

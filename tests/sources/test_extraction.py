@@ -312,3 +312,75 @@ def test_what_a_page_gives_is_bounded() -> None:
     assert len(fields("<p>" + "x" * 500_000, a={"css": "p"})[0]["a"]) == MAX_TEXT_CHARS
     notes = run("items: [{each: {css: p}, fields: {a: {css: p, type: integer}}}]", many).notes
     assert len(notes) == 1
+
+
+# --- JSON in scripts -------------------------------------------------------------------------------------
+
+
+SCRIPTS = """
+<script type="application/ld+json">{"@context": "https://schema.org", "@graph": [
+  {"@type": "Product", "name": "A\nlamp", "offers": {"price": "19.90"}}, {"@type": "Person"}]}</script>
+<script type="Application/LD+JSON; charset=utf-8">
+  //<![CDATA[
+  [{"@type": "Product", "name": "B"}] //]]></script>
+<script type="application/ld+json">{"@type": "Product", "name": oops}</script>
+<script id="__NEXT_DATA__" type="application/json">{"props": {"id": 7, "tags": ["x", "y"]}}</script>
+<script>window.__STATE__ = {"user": {"name": "Ann"}}; var list = [1, {"a": 2}]; let x = {not: "json"};
+  const inside = {"a": "window.other = {}"}; window["last"] = {"n": 1}</script>
+"""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value"),
+    [
+        ({"jsonld": "[?\"@type\"=='Product'].name", "list": True}, ["A\nlamp", "B"]),
+        ({"jsonld": "[].offers.price", "type": "number"}, 19.9),
+        ({"jsonld": "length(@)", "type": "integer"}, 3),
+        ({"script": "__NEXT_DATA__.props.id", "type": "integer"}, 7),
+        ({"script": "__NEXT_DATA__.props", "type": "any"}, {"id": 7, "tags": ["x", "y"]}),
+        ({"script": '"__STATE__".user.name', "regex": "(A)"}, "A"),
+        ({"script": "list[1].a", "type": "integer"}, 2),
+        ({"script": "last.n", "type": "integer"}, 1),
+        ({"script": "keys(@)", "list": True}, ["__NEXT_DATA__", "__STATE__", "list", "inside", "last"]),
+        ({"script": "none.at.all", "default": "-"}, "-"),
+    ],
+)
+def test_json_in_scripts_is_selected_and_what_is_malformed_is_a_note(wanted: Any, value: Any) -> None:
+    item, notes = fields(SCRIPTS, value=wanted)
+    assert item == {"value": value}
+    assert any(note.startswith("JSON-LD cannot be read: Expecting value") for note in notes)
+    assert "what is assigned to x in a script is no JSON" in notes
+
+
+def test_objects_of_json_ld_are_items_of_their_own_and_links() -> None:
+    body = """
+items: [{each: {jsonld: "[?name]"}, fields: {name: {jmespath: name}, page: {css: h1}}}]
+pagination: {script: next.url}
+"""
+    found = run(body, SCRIPTS + '<h1>t</h1><script id=next type="a/json">{"url": "2.html"}</script>')
+    assert found.items == [{"name": "A\nlamp", "page": "t"}, {"name": "B", "page": "t"}]
+    assert [link.url for link in found.links] == ["http://shop.test/catalogue/2.html"]
+
+
+@pytest.mark.parametrize(
+    ("page", "note"),
+    [
+        ("[" * 100_000, "JSON-LD cannot be read"),
+        ('{"a": ' * 100_000, "JSON-LD cannot be read"),
+        ("", "JSON-LD cannot be read"),
+        ("<!--" * 100_000, "JSON-LD cannot be read"),
+        ("9" * 100_000, ""),
+        ('"' + "x" * 2_000_001, "scripts have more than 2000000 characters"),
+        ("</script><script>" + "var a = {" * 50_000, "what is assigned to a in a script is no JSON"),
+        ("</script><script>" + "window." * 100_000, ""),
+        ('</script><script type="application/ld+json">'.join(["{}"] * 10_000), ""),
+    ],
+)
+def test_hostile_scripts_cost_a_note(page: str, note: str) -> None:
+    item, notes = fields(f'<script type="application/ld+json">{page}</script>', value={"jsonld": "[0].name"})
+    assert item == {"value": None}
+    assert any(said.startswith(note) for said in notes) or not note
+
+
+def test_a_page_without_such_selectors_reads_no_scripts() -> None:
+    assert fields(SCRIPTS, value={"css": "h1"})[1] == []

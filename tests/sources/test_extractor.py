@@ -70,7 +70,7 @@ def test_a_cancelled_page_does_not_answer_for_the_next() -> None:
         assert [one.items[0]["title"] for one in found] == ["1", "2"]
         await extractor.close()
 
-    asyncio.run(asyncio.wait_for(run(), 30))
+    asyncio.run(asyncio.wait_for(run(), 300))
 
 
 def test_an_error_of_ours_loses_one_page_and_not_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_an_error_of_ours_loses_one_page_and_not_the_process(monkeypatch: pytest
             assert answer is not None
             assert answer[0]["lost"] == ["a could not be applied: KeyError: \"'x\\\\ud800'\""]
         ours.shutdown(socket.SHUT_WR)
-        serving.result(10)
+        serving.result(300)
 
 
 def test_a_changed_source_is_sent_again() -> None:
@@ -107,7 +107,7 @@ def test_a_changed_source_is_sent_again() -> None:
         await extractor.close()
         return found
 
-    assert asyncio.run(asyncio.wait_for(run(), 30)) == ["1", "2"]
+    assert asyncio.run(asyncio.wait_for(run(), 300)) == ["1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -129,4 +129,4 @@ def test_pages_are_decoded_as_the_result_is(body: bytes, content_type: str | Non
         finally:
             await extractor.close()
 
-    assert asyncio.run(asyncio.wait_for(run(), 30)) == "é"
+    assert asyncio.run(asyncio.wait_for(run(), 300)) == "é"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scrapy import Request
+from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
 from site_spider.adapters.local.results import RESULTS, LocalResults, LocalStore
@@ -79,7 +81,8 @@ def test_a_page_that_is_the_same_keeps_its_document_and_gives_no_links(
     second = of_page(again)
     assert second["unchanged"] is True
     assert second["checked_at"] > first["checked_at"]
-    assert {**second, "unchanged": False, "checked_at": first["checked_at"]} == first
+    told = {name: first[name] for name in ("checked_at", "next_at", "interval_s")}
+    assert {**second, "unchanged": False, **told} == first
     assert again.seeds["completed_with_result"] == 1
     assert site.asked[-1].get(b"If-None-Match") == (etag and etag.encode())
     assert site.asked[-1].get(b"If-Modified-Since") == (date and date.encode())
@@ -133,13 +136,14 @@ def test_a_304_that_nobody_asked_for_is_a_failure(tmp_path: Path) -> None:
     assert crawled.seeds["completed_with_failure"] == 1
 
 
-def test_a_failure_is_no_version_of_a_page(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [{}, {"etag": ETAG}])
+def test_a_failure_is_no_version_of_a_page(tmp_path: Path, own: dict[str, str]) -> None:
     """Neither are its conditions sent, nor is a good page with the same body the same."""
     site = Site()
     ANSWERS["/page"] = lambda request: page(request, site.body, 404, ETag=ETAG)
     run(tmp_path)
     ANSWERS["/page"] = site
-    found = of_page(run(tmp_path))
+    found = of_page(run(tmp_path, seed(if_changed=True, **own)))
     assert b"If-None-Match" not in site.asked[-1]
     assert (found["status"], found["unchanged"], found["description"]) == (200, False, None)
 
@@ -181,7 +185,7 @@ def test_without_a_store_pages_are_fetched_whole(
     assert (found["unchanged"], found["changed_at"], found["status"]) == (False, None, 200)
     assert b"If-None-Match" not in site.asked[-1]
     assert [record.getMessage() for record in caplog.records if "for a while" in record.getMessage()] == [
-        "Pages with if_changed are fetched without conditions for a while: the store is away"
+        "Stored documents are not looked up for a while: the store is away"
     ]
 
 
@@ -214,3 +218,64 @@ def test_many_questions_are_one() -> None:
     assert found[:2] == [{"etag": "0", "body_hash": "h"}, {"etag": "1", "body_hash": "h"}]
     assert found[-2:] == [{}, found[1]]
     assert [len(question) for question in questions] == [200, 200, 101]
+
+
+# --- the next check ---
+
+
+def test_a_check_says_when_the_next_one_is_due(tmp_path: Path) -> None:
+    """Sooner after a change, later without one; a page that was not asked for with if_changed has no time."""
+    site = Site()
+    first = of_page(run(tmp_path, seed(), SITE_RECRAWL_FIRST_SECONDS=40_000))
+    assert not {"next_at", "interval_s", "failed_checks"} & first.keys()
+    intervals = []
+    for body in (site.body, site.body, "<p>new"):
+        site.body, site.etag = body, ETAG if body == site.body else '"2"'
+        found = of_page(run(tmp_path, SITE_RECRAWL_FIRST_SECONDS=40_000))
+        waits = datetime.fromisoformat(found["next_at"]) - datetime.fromisoformat(found["checked_at"])
+        assert waits.total_seconds() == found["interval_s"]
+        intervals.append(found["interval_s"])
+    assert intervals == [60_000, 90_000, 45_000]
+
+
+def no_answer(request: Request) -> Response:
+    raise DownloadTimeoutError("too slow")
+
+
+@pytest.mark.parametrize("answer", [no_answer, lambda request: page(request, "", 500)])
+def test_a_failed_check_has_an_interval_of_its_own_and_is_counted(tmp_path: Path, answer: Any) -> None:
+    Site()
+    interval = of_page(run(tmp_path))["interval_s"]
+    site, ANSWERS["/page"] = ANSWERS["/page"], answer
+    for count in (1, 2):
+        found = of_page(run(tmp_path, SITE_RECRAWL_ERROR_SECONDS=77))
+        waits = datetime.fromisoformat(found["next_at"]) - datetime.fromisoformat(found["fetched_at"])
+        assert (waits.total_seconds(), found["failed_checks"], found["interval_s"]) == (77, count, interval)
+    ANSWERS["/page"] = site
+    found = of_page(run(tmp_path))
+    assert (found["status"], found["interval_s"]) == (200, interval)
+    ANSWERS["/page"] = answer
+    assert of_page(run(tmp_path))["failed_checks"] == 1
+
+
+def test_a_page_is_gone_after_some_checks_and_comes_back_with_one_good_answer(tmp_path: Path) -> None:
+    site = Site()
+    run(tmp_path)
+    gone = []
+    for status in (404, 500, 410, 404, 404):
+        ANSWERS["/page"] = lambda request, status=status: page(request, "", status)
+        gone.append(of_page(run(tmp_path, SITE_GONE_AFTER=2)).get("gone_at"))
+    assert gone[:3] == [None] * 3
+    assert gone[3] is not None
+    assert gone[4] == gone[3]
+    ANSWERS["/page"] = site
+    assert of_page(run(tmp_path, seed()))["gone_at"] is None  # also without if_changed
+
+
+def test_a_page_that_is_gone_is_deleted_by_choice(tmp_path: Path) -> None:
+    ANSWERS["/page"] = lambda request: page(request, "", 410)
+    choice = {"SITE_GONE": "delete", "SITE_GONE_AFTER": 2}
+    assert of_page(run(tmp_path, **choice))["gone_checks"] == 1
+    assert run(tmp_path, **choice).documents == {}
+    ANSWERS["/page"] = page
+    assert of_page(run(tmp_path, **choice))["status"] == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 
+from site_spider.contracts.sink import Exchange
 from site_spider.errors import ConfigError
+from site_spider.ledger.completion import job_of
 from site_spider.results.document import PAGE_FIELDS
 from site_spider.spiders.page_text import PageTexts
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page, settings_for
@@ -120,6 +123,27 @@ def test_a_noindex_page_keeps_no_body(tmp_path: Path, text: str) -> None:
     assert found["/meta"]["text"] is None
     assert found["/meta"]["robots_meta"] == "noindex"
     assert "/next" in found
+
+
+def test_a_noindex_page_is_not_archived_either(tmp_path: Path) -> None:
+    def answer(request: Request) -> Response:
+        named = request.url.rpartition("/")[2]
+        response = page(
+            request, f"<p>words of {named}", **({"X-Robots-Tag": "noindex"} if named != "yes" else {})
+        )
+        job = job_of(request)
+        assert job is not None
+        job.exchanged(
+            Exchange(request.url, b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", response.body, 0.0)
+        )
+        return response
+
+    ANSWERS.update({"/no": answer, "/yes": answer})
+    crawled = crawl(tmp_path, [seed("/no"), seed("/yes")], SITE_SINKS="local,warc", SITE_NOINDEX="drop_body")
+    archived = b"".join(gzip.decompress(path.read_bytes()) for path in tmp_path.rglob("*.warc.gz"))
+    assert b"words of yes" in archived
+    assert b"words of no" not in archived
+    assert by_path(crawled)["/no"]["url_id"].encode() in archived  # what is known of it
 
 
 @pytest.mark.parametrize("follows", [False, True])

@@ -6,14 +6,16 @@ import logging
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from site_spider import runtime
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
-from site_spider.tasks.board import Board, note_key
+from site_spider.tasks.board import PAST, Board, PastUsage, note_key, pace_key
 from site_spider.tasks.follower import TopicView
-from site_spider.tasks.record import MOST, BadTask, Returned, Task, Usage
+from site_spider.tasks.record import MOST, BadTask, Pace, Past, Returned, Task, Usage
 from site_spider.tasks.states import TaskState
 
 TASKS = Partition("seeds.tasks", 0)
@@ -146,4 +148,93 @@ def test_what_releases_before_told_of_a_task_still_counts() -> None:
     told = b'{"pages": 7, "traps": [{"pattern": "h.test/calendar/N", "pages": 900, "texts": 1}]}'
     board.take(message(note_key("t", "a"), told))
     assert board.used("t").pages == 7
-    assert b"traps" not in board.used("t").model_dump_json().encode()
+    assert board.traps("t") == {}
+    board.take(message(note_key("t", "a"), b'{"traps": {"h.test/N": 2}}'))
+    board.take(message(note_key("t", "b"), b'{"traps": {"h.test/N": 3}}'))
+    assert board.traps("t") == {"h.test/N": 5}
+
+
+# --- processes that are gone --------------------------------------------------------------------------
+
+
+class Topic:
+    """A task topic as compaction leaves it, and a board that follows it, while time passes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.board, self.now = Board(), 0.0
+        self.records: dict[bytes, bytes] = {}
+        monkeypatch.setattr(runtime, "monotonic", lambda: self.now)
+        producer: Any = self
+        self.past = PastUsage(self.board, "seeds.tasks", producer, lambda: True)
+
+    def send(self, topic: str, key: bytes, value: bytes | None) -> None:
+        self.records.pop(key, None)
+        if value is not None:
+            self.records[key] = value
+        self.board.take(message(key, value))
+
+    def tell(self, process: str, **counts: Any) -> None:
+        self.send("seeds.tasks", note_key("t", process), Usage(**counts).model_dump_json().encode())
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(int(seconds / 70)):
+            self.now += 70
+            self.past.look()
+
+    def read(self) -> Board:
+        board = Board()
+        for key, value in self.records.items():
+            board.take(message(key, value))
+        return board
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
+    return Topic(monkeypatch)
+
+
+def test_what_was_told_by_processes_that_are_gone_is_added_up(topic: Topic) -> None:
+    topic.tell("a", claimed=5, begun=4, pages=3, seeds={"result": 2}, hosts={"h": 9}, traps={"h/N": 1})
+    topic.tell(
+        "b", begun=1, parked=3, seeds={"result": 1, "failure": 1}, hosts={"h": 1, "g": 2}, traps={"h/N": 2}
+    )
+    topic.send("seeds.tasks", pace_key("t", "a"), Pace(used=5).model_dump_json().encode())
+    before = topic.board.used("t")
+    topic.wait(560)
+    topic.tell("c", begun=10)
+    assert len(topic.records) == 4
+    topic.wait(140)
+    past = topic.board.past("t")
+    assert (sorted(past.folded), past.begun, past.seeds) == (["a", "b"], 5, {"result": 3, "failure": 1})
+    topic.tell("b", begun=100)  # it was not gone: what it tells now counts no more
+    for board in (topic.board, topic.read()):
+        assert board.used("t").begun == before.begun + 10
+        assert (board.waiting("t"), board.hosts("t")) == (3, {"h": 10, "g": 2})
+        assert board.traps("t") == {"h/N": 3}
+    topic.wait(140)
+    assert sorted(topic.records) == [note_key("t", "c"), note_key("t", PAST)]
+    assert topic.read().used("t").begun == topic.board.used("t").begun == before.begun + 10
+
+
+def test_what_is_added_up_stands_for_a_while_before_anything_is_taken_back(topic: Topic) -> None:
+    """Another owner of the first partition may have added up other ones at the same moment."""
+    topic.tell("a", begun=1)
+    topic.tell("b", begun=2)
+    topic.wait(700)
+    late = Past.of(Past(), {"a": Usage(begun=1)})
+    topic.send("seeds.tasks", note_key("t", PAST), late.model_dump_json().encode())
+    topic.wait(70)
+    assert note_key("t", "b") in topic.records
+    topic.wait(2_000)
+    assert topic.read().used("t").begun == 3
+
+
+def test_the_task_topic_is_as_small_after_ten_thousand_process_starts(topic: Topic) -> None:
+    keys, most = {}, 0
+    for start in range(10_000):
+        topic.tell(f"host-{start}", begun=1, seeds={"result": 1})
+        topic.wait(70)
+        most = max(most, len(topic.records))
+        keys[start + 1] = len(topic.records)
+    assert max(keys[1_000], keys[10_000], most) < 2 * keys[10]
+    assert topic.read().used("t").seeds == {"result": 10_000}

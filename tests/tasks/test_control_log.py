@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -12,19 +13,21 @@ from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.tasks import control_log
-from site_spider.tasks.control_log import BadRecord, Endings, read, written
+from site_spider.tasks.control_log import TAKEN_BACK, BadRecord, Endings, headers_of, read, written
 from site_spider.tasks.ending import (
     Attempts,
     Counts,
     EndTold,
     Fact,
-    High,
+    Moved,
     Noticed,
-    Passed,
     Producing,
+    TakenBack,
     Tally,
+    Uncounted,
     WebhookAttempt,
 )
+from tests.growth import CONSTANT, assert_grows
 
 LOG = Partition("control", 0)
 PLACE = Partition("seeds.a", 3)
@@ -36,10 +39,11 @@ EVENT = {
 FACTS: list[Fact] = [
     Producing("p", is_open=True),
     Producing("*", is_open=False, closes=True, highs={PLACE: 7}),
-    High(PLACE, "w", 9),
-    Tally(PLACE, "w", 2, 4, 12, frozenset({5, 9}), Counts({"result": 3}, 5, 9)),
-    Passed(PLACE, "w", 4),
-    EndTold(1, 20, {PLACE: 7}, EVENT, 12),
+    Producing("p", is_open=False, messages=-1, closed=3),
+    Tally(PLACE, "w", 2, 4, 12, frozenset({5, 9}), Counts({"result": 3}, 5, 9), frozenset({2}), {PLACE: 4}),
+    Moved({PLACE: 4}, {Partition("seeds", 1): 8}),
+    Uncounted(4),
+    EndTold(1, 20, EVENT, 12, {"result": 2}),
     Noticed(1),
     Attempts(1, (WebhookAttempt(5, 503, "HTTP 503"), WebhookAttempt(9, 204, ""))),
 ]
@@ -54,10 +58,40 @@ def test_what_is_written_is_read(fact: Fact) -> None:
     assert read(message(*written("täsk/1", fact))) == ("täsk/1", fact)
 
 
-def test_the_keys_of_two_writers_are_two() -> None:
-    """Compaction keeps the last word of each."""
-    facts = [High(PLACE, "a", 9), High(PLACE, "b", 4), High(Partition("seeds.a", 4), "a", 1)]
-    assert len({written("t", fact).key for fact in facts}) == 3
+def test_what_is_taken_back_has_the_key_of_its_record() -> None:
+    """Compaction keeps the last word of each writer, until another one carries it on."""
+    facts = [Tally(PLACE, "a", 1, 1), Tally(PLACE, "b", 1, 1), FACTS[0], FACTS[2]]
+    gone = [TakenBack("a", PLACE), TakenBack("b", PLACE), TakenBack("p", is_open=True), TakenBack("p")]
+    keys = [written("t", fact).key for fact in facts]
+    assert len(set(keys)) == 4
+    assert [written("t", one).key for one in gone] == keys
+    for key, one in zip(keys, gone, strict=True):
+        assert read(Message(LOG, 0, key, None, tuple(headers_of(one)))) == ("t", one)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "fact"),
+    [
+        ("high\x1fseeds.a/3\x1fw", b'{"position":9}', Moved(highs={PLACE: 9})),
+        ("high\x1fseeds.a/3\x1fw", b'{"position":0,"uncounted":2}', Uncounted(2)),
+        ("passed\x1fseeds.a/3\x1fw", b'{"position":9}', Moved({PLACE: 9})),
+        ("producer\x1fp", b'{"open":true,"closes":false,"highs":{}}', FACTS[0]),
+    ],
+)
+def test_records_of_releases_before_are_read(key: str, value: bytes, fact: Fact) -> None:
+    assert read(message(f"t\x1f{key}".encode(), value)) == ("t", fact)
+
+
+def test_what_is_taken_back_is_not_forgotten() -> None:
+    endings = Endings()
+    endings.take(message(*written("t", FACTS[3])))
+    key, _ = written("t", TakenBack("w", PLACE))
+    endings.take(Message(LOG, 1, key, None, ((TAKEN_BACK, b""),)))
+    endings.take(Message(LOG, 2, written("u", FACTS[3]).key, None, ((TAKEN_BACK, b""),)))
+    ending = endings.get("t")
+    assert ending is not None
+    assert (ending.tallies[PLACE], ending.writers[PLACE], ending.read_to) == (FACTS[3], set(), 2)
+    assert (endings.get("u"), endings.deleted) == (None, set())
 
 
 @pytest.mark.parametrize("fact", FACTS)
@@ -87,7 +121,7 @@ def test_a_damaged_record_is_refused_and_changes_nothing(fact: Fact, wrong: Any,
 def test_an_end_whose_event_is_odd_is_refused(change: dict[str, Any]) -> None:
     """It is sent on and added up as it is."""
     event = {name: value for name, value in {**EVENT, **change}.items() if value is not None}
-    key, value = written("täsk/1", EndTold(1, 20, {}, EVENT, 12))
+    key, value = written("täsk/1", EndTold(1, 20, EVENT, 12))
     said = {**json.loads(value), "event": event}
     if change in ({"failures": None}, {"reasons": None}):  # what is missing counts as none
         read(message(key, json.dumps(said).encode()))
@@ -113,7 +147,7 @@ def test_a_tally_with_a_number_out_of_range_is_refused(change: dict[str, Any]) -
 def told(task_id: str, generation: int = 1) -> list[Fact]:
     event = {**EVENT, "task_id": task_id, "generation": generation}
     closed = Producing("*", is_open=False, closes=True)
-    return [closed, EndTold(generation, 2**40, {}, event, 1), Noticed(generation)]
+    return [closed, EndTold(generation, 2**40, event, 1), Noticed(generation)]
 
 
 def test_the_task_that_ended_first_is_forgotten_where_there_are_very_many(
@@ -123,7 +157,7 @@ def test_the_task_that_ended_first_is_forgotten_where_there_are_very_many(
     monkeypatch.setattr(control_log, "MOST_TASKS", 3)
     endings, offset = Endings(), 0
     for task_id in ("open", "a", "b", "c", "d"):
-        for fact in told(task_id) if task_id != "open" else [High(PLACE, "w", 9)]:
+        for fact in told(task_id) if task_id != "open" else [FACTS[0]]:
             endings.take(message(*written(task_id, fact), offset))
             offset += 1
     assert [task_id for task_id in ("open", "a", "b", "c", "d") if endings.get(task_id)] == ["open", "c", "d"]
@@ -138,9 +172,9 @@ def test_a_task_with_too_many_partitions_is_set_aside() -> None:
     """Its end could not be written."""
     endings = Endings()
     for number in range(5_000):
-        endings.take(message(*written("t", High(Partition("seeds", number), "w", 9))))
+        endings.take(message(*written("t", Moved(highs={Partition("seeds", number): 9}))))
     with pytest.raises(BadRecord, match="set aside"):
-        endings.take(message(*written("t", High(Partition("seeds", 5_000), "w", 9))))
+        endings.take(message(*written("t", Moved(highs={Partition("seeds", 5_000): 9}))))
     endings.take(message(*written("t", FACTS[0])))
     assert endings.get("t") is None
 
@@ -166,3 +200,24 @@ def test_a_task_whose_records_are_deleted_is_told_to_who_counts() -> None:
         endings.take(message(record.key, None, 100 + at))
     assert endings.deleted == {"t"}
     assert endings.get("t") is None
+
+
+def test_a_record_costs_the_same_however_many_tasks_have_ended() -> None:
+    """A year has 100,000 tasks, and those that ended first are forgotten."""
+
+    def prepare(tasks: int) -> Callable[[], None]:
+        endings, offset = Endings(), 0
+        for number in range(tasks):
+            for fact in told(f"t{number}"):
+                endings.take(message(*written(f"t{number}", fact), offset))
+                offset += 1
+        records = [written(f"new{number}", fact) for number in range(300) for fact in told(f"new{number}")]
+
+        def work() -> None:
+            for at, record in enumerate(records, offset):
+                endings.take(message(*record, at))
+
+        return work
+
+    assert_grows(prepare, 1_000, most=CONSTANT)
+    assert_grows(lambda tasks: prepare(5 * tasks), 500, most=CONSTANT)

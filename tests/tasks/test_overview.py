@@ -48,7 +48,7 @@ class Records:
 
     def end(self, event: str, generation: int = 1, **numbers: Any) -> None:
         told = {"task_id": "t", "generation": generation, "event": event, **numbers}
-        self.fact(EndTold(generation, self._offset, {}, told))
+        self.fact(EndTold(generation, self._offset, told))
         self.fact(Noticed(generation))
 
     @property

@@ -20,6 +20,7 @@ from site_spider.tasks import page_counts
 from site_spider.tasks.page_counts import (
     BadPages,
     CountedPage,
+    CountedSeed,
     PageCounts,
     PageLog,
     PageTable,
@@ -147,6 +148,7 @@ def test_what_is_written_is_read(task_id: str, those: list[CountedPage]) -> None
     [
         b"", b"{}x", b"3", b"[3]", b"[[1, 2, true]]", b"[[1, 2, 1, null]]", b"[[1, -2, true, null]]",
         b'[["1", 2, true, null]]', b"[[9223372036854775808, 2, true, null]]", b'[[1, 2, true, "\\ud800"]]',
+        b'[[1, 2]]', b'[["1", ""]]', b'[[1, "\\ud800"]]',
         b"[" * 100_000, b"\xff", b"[[1, 1e99, true, null]]", b"[[1, 2, true, {}]]",
     ],
 )  # fmt: skip
@@ -159,6 +161,21 @@ def test_a_record_that_is_none_is_skipped_and_named(value: bytes) -> None:
     assert found.counts["one"] == PageCounts(1, 0, 10, {})
     with pytest.raises(BadPages):
         read(value)
+
+
+def test_a_seed_that_left_counts_once_by_the_last_word_on_it() -> None:
+    """What was not counted as spilled is none, whatever its other messages say."""
+    left, lost, never = (CountedSeed.at(f"seeds/0/{offset}") for offset in range(3))
+    said = [
+        [left, lost],
+        [left._replace(outcome="failure"), never._replace(outcome="result")],
+        [left, left._replace(outcome="result")],
+    ]
+    found, bad = reading(messages([("one", those) for those in said]), ["one"])  # type: ignore[misc]
+    assert bad == []
+    assert found.counts["one"].came_back == {"result": 1, "spilled": 1}
+    taken_back = [*messages([("one", said[0])]), message(1, key_of("one", "w", 0), None)]  # type: ignore[list-item]
+    assert reading(taken_back, ["one"])[0].counts["one"].came_back == {}
 
 
 def test_records_of_ends_that_were_told_are_stale() -> None:

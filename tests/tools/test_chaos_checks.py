@@ -11,26 +11,18 @@ from typing import Any
 import pytest
 
 from tools.chaos.check import Check, Stored
-from tools.chaos.feed import Page, Workload, item_text
-from tools.chaos.plan import Options, read_options
-from tools.chaos.tasks import ChaosTask, ToldEnd
+from tools.chaos.feed import ChaosTask, Page, ToldEnd, Workload
+from tools.chaos.pages import item_text
+from tools.chaos.plan import read_options
 from tools.site.expected import expected
 
 SEEDS, TASKS, TOLD_AT = 6, 2, 1000.0
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
-    return read_options(["--folder", str(tmp_path), "--seeds", str(SEEDS), "--tasks", str(TASKS)])
-
-
-@pytest.fixture
-def workload(options: Options) -> Workload:
-    return Workload(options, 80, ["seeds"])
-
-
-@pytest.fixture
-def pages(workload: Workload) -> list[Page]:
+def pages(tmp_path: Path) -> list[Page]:
+    options = read_options(["--folder", str(tmp_path), "--seeds", str(SEEDS), "--tasks", str(TASKS)])
+    workload = Workload(options, 80, ["seeds"])
     return [page for seed in range(SEEDS) for page in workload.pages_of(seed)]
 
 
@@ -74,14 +66,6 @@ def test_all_that_is_wanted_is_right(pages: list[Page]) -> None:
 def test_a_lost_document_is_found(pages: list[Page]) -> None:
     verdict = of_documents(pages, map(document, pages[1:]))
     assert (verdict.lost, verdict.counts) == ({0}, {"lost": 1})
-
-
-def test_a_document_whose_seed_was_deleted_is_not_lost_but_counted(pages: list[Page]) -> None:
-    stored = [*map(document, pages[1:])]
-    verdict = of_documents(pages, stored, deleted={pages[0].seed, pages[1].seed})
-    assert (verdict.wrong, verdict.gone, verdict.lost) == ([], 1, set())
-    items = [item(page, place) for page in pages[1:] for place in (1, 2)]
-    assert of_items(pages, items, deleted={pages[0].seed}).wrong == []
 
 
 def test_a_document_of_a_dead_letter_is_not_lost(pages: list[Page]) -> None:
@@ -129,7 +113,7 @@ def test_requests_are_counted(pages: list[Page]) -> None:
     asked = Counter([page.url for page in pages] + [pages[0].url, "http://else/"])
     verdict = Check(pages)
     verdict.check_requests(asked)
-    assert (verdict.requests, verdict.twice) == (SEEDS + 2, 1)
+    assert verdict.twice == 1
     assert list(verdict.counts) == ["a request that nothing asked for"]
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urldefrag, urljoin
@@ -16,20 +18,29 @@ import pytest
 from lxml import html
 
 from tools.race import contestants, heat, report
-from tools.race.contestant import FileContestant, Heat, HeatFailed
-from tools.race.heat import Figures, reckoned
-from tools.race.machine import Cores, Meter, Reading
-from tools.race.options import Mode, read_options
-from tools.race.track import Track
+from tools.race.__main__ import read_options
+from tools.race.contestants import (
+    CONTESTANTS,
+    Compiled,
+    FileContestant,
+    Heat,
+    HeatFailed,
+    Toolchain,
+    ToolchainMissing,
+)
+from tools.race.heat import Cores, Figures, Meter, Reading, reckoned
+from tools.race.site import Track
 from tools.race.workload import WORKLOADS, Workload
 
 pytestmark = pytest.mark.xdist_group("race")  # they share a site
 BY_NAME = {workload.name: workload for workload in WORKLOADS}
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = {name: kind for name, kind in CONTESTANTS.items() if issubclass(kind, Compiled)}
 
 
 @pytest.fixture(scope="module")
 def track(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Track]:
-    with Track(tmp_path_factory.mktemp("track"), Cores.of_this_machine()) as track:
+    with Track(tmp_path_factory.mktemp("track")) as track:
         yield track
 
 
@@ -76,13 +87,14 @@ def turn(track: Track, folder: Path, workload: Workload) -> Heat:
     return Heat(workload, folder, track)
 
 
-def test_the_bare_loop_does_the_whole_work(track: Track, tmp_path: Path) -> None:
-    """The limit counts only because it fetches, follows and writes like all others."""
-    workload = BY_NAME["links"].scaled(1000)
-    found = heat.run(contestants.Bare(turn(track, tmp_path, workload)), Cores.of_this_machine())
+def test_scrapy_does_the_whole_work(track: Track, tmp_path: Path) -> None:
+    workload = BY_NAME["links"].scaled(400)
+    cores = os.sched_getaffinity(0)
+    found = heat.run(contestants.Stock(turn(track, tmp_path, workload)), Cores.of_this_machine())
     assert found.cpu_us > 10
     assert found.peak_bytes > 10_000_000
     assert found.latencies is None
+    assert os.sched_getaffinity(0) == cores
 
 
 class Script(FileContestant):
@@ -92,8 +104,8 @@ class Script(FileContestant):
     text = ""
 
     def command(self) -> list[str]:
-        seeds = self.heat.folder / "seeds.txt"
-        head = f"seeds = open({str(seeds)!r}).read().split(); output = open({str(self.output)!r}, 'w')\n"
+        head = f"seeds = open({str(self.seed_file)!r}).read().split(); "
+        head += f"output = open({str(self.output)!r}, 'w')\n"
         return [sys.executable, "-c", f"import json, urllib.request\n{head}{self.text}"]
 
 
@@ -123,7 +135,7 @@ def test_the_meter_counts_the_cpu_of_children_and_what_it_counted_of_ended_ones(
     burn = "import time\nwhile time.process_time() < 1.2: pass"
     program = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\ninput()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
-        meter = Meter(process.pid, lambda _process: True, Cores.of_this_machine().crawler)
+        meter = Meter(process.pid, lambda _process: True, Cores.of_this_machine())
         readings = [meter.read(0, process.pid, [])]
         while readings[-1].cpu_seconds < 0.3:
             readings.append(meter.read(0, process.pid, []))
@@ -144,7 +156,7 @@ def test_the_start_is_not_counted_and_the_end_is() -> None:
     assert found.site_cpu_us == pytest.approx(0.19 / 950 * 1e6)
     readings.append(reading(13, 1000, 7.9, resident=0))  # the crawler has ended itself
     assert reckoned(readings, 1000, last_served=11, connections=3, latencies=None).late_bytes == 10
-    with pytest.raises(ValueError, match="--pages"):
+    with pytest.raises(HeatFailed, match="--pages"):
         reckoned([reading(0, 0, 1), reading(1, 1000, 2)], 1000, 1, 1, None)
 
 
@@ -207,19 +219,20 @@ def test_the_table_has_medians_with_their_spread_and_how_many_times_stock_they_a
         (workload.key, "stock"): [figures(4000), figures(3000), figures(8000)],
         (workload.key, "ours"): [figures(1000), figures(500), figures(800)],
     }
-    head, ours, stock = report.lines(Mode.RACE, [workload], results)
+    head, ours, stock = report.lines([workload], results)
     assert "x stock" in head
     assert ours.split()[:5] == ["links", "site_spider", "800", "500-1,000", "5.00"]
     assert stock.split()[:5] == ["links", "Scrapy", "4,000", "3,000-8,000", "1.00"]
-    assert "50,000 a second" in next(report.capacities([workload], results))
-    assert "for site_spider the servers took 30 µs" in next(report.servers([workload], results))
-    assert "50% of the time" in next(report.disturbances(results))
+    capacity, servers, disturbance = report.notes([workload], results)
+    assert "50,000 a second" in capacity
+    assert "for site_spider the servers took 30 µs" in servers
+    assert "50% of the time" in disturbance
 
 
 def test_a_table_of_growth_has_the_first_and_the_last_pages() -> None:
     workload = BY_NAME["small"].scaled(2000)
     results = {(workload.key, "ours"): [figures(800)]}
-    _, row = report.lines(Mode.FLAT, [workload], results)
+    _, row = report.lines([workload], results, is_flat=True)
     assert row.split() == ["2,000", "8", "site_spider", "800", "1", "2", "100", "4", "1", "2", "3"]
 
 
@@ -227,3 +240,113 @@ def test_no_page_is_asked_for_that_is_not_there(track: Track) -> None:
     track.reset(BY_NAME["small"].scaled(30))
     assert track.state().asked == 0
     assert json.dumps(track.times()) == "{}"
+
+
+# --- programs in Go and Rust ----------------------------------------------------------------------
+
+COMPILER = """#!/bin/sh
+test "$(dirname "$0")" = "${PATH%%:*}" || exit 3
+cp "$1/main" "$2/program"
+"""
+
+
+@pytest.fixture
+def copier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Compiled]:
+    """One source, and a compiler that copies it."""
+    compiler = tmp_path / "installed" / "copier"
+    for file, text in ((compiler, COMPILER), (tmp_path / "it" / "main", "the program")):
+        file.parent.mkdir()
+        file.write_text(text)
+    compiler.chmod(0o755)
+    (tmp_path / "builds" / "it").mkdir(parents=True)
+    monkeypatch.setattr(contestants, "BUILDS", tmp_path / "builds")
+
+    class Copied(Compiled):
+        name = "copied"
+        toolchain = Toolchain(
+            "Copying", "copier", str(compiler), ("{sources}", "{folder}"), "install the copier"
+        )
+        sources = tmp_path / "it"
+
+    return Copied
+
+
+def test_a_program_is_built_of_its_sources(copier: type[Compiled]) -> None:
+    copier.build(copier.toolchain.find("it"))
+    assert (copier.folder() / "program").read_text() == "the program"
+    (copier.sources / "main").unlink()
+    with pytest.raises(subprocess.CalledProcessError):
+        copier.build(copier.toolchain.find("it"))
+
+
+def test_a_compiler_in_the_path_comes_before_that_of_the_home_folder(
+    copier: type[Compiled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    at_home = replace(copier.toolchain, place="~/installed/copier")
+    own = tmp_path / "own" / "copier"
+    own.parent.mkdir()
+    own.write_text(COMPILER)
+    monkeypatch.setenv("PATH", str(own.parent), prepend=os.pathsep)
+    own.chmod(0o644)  # no program
+    assert at_home.find("it") == tmp_path / "installed" / "copier"
+    own.chmod(0o755)
+    assert at_home.find("it") == own
+
+
+def test_without_a_compiler_the_message_says_what_to_install(copier: type[Compiled]) -> None:
+    lacking = replace(copier.toolchain, program="no-such-copier", place="/nowhere/copier")
+    with pytest.raises(ToolchainMissing) as raised:
+        lacking.find("--peers it")
+    assert str(raised.value) == (
+        "--peers it needs Copying, but no-such-copier is neither in PATH nor at /nowhere/copier: "
+        "install the copier"
+    )
+
+
+def test_without_a_toolchain_bench_ends_with_69_before_anything_is_built_or_started(tmp_path: Path) -> None:
+    """The first peer needs Kafka, and the second another compiler."""
+    code = f"""
+import sys
+from dataclasses import replace
+from tools.race import __main__
+from tools.race.contestants import CONTESTANTS
+CONTESTANTS["go"].toolchain = replace(CONTESTANTS["go"].toolchain, program="no-such", place="/no/compiler")
+sys.exit(__main__.main(["--folder", {str(tmp_path / "race")!r}, "--peers", "ours,spider,go"]))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ended.returncode == 69, ended.stderr
+    toolchain = KINDS["go"].toolchain
+    assert ended.stderr.rstrip().endswith(toolchain.remedy)
+    assert not re.search("starting|building", ended.stderr)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_compiled_ones_have_the_limits_of_all(name: str, track: Track, tmp_path: Path) -> None:
+    plain, links = (KINDS[name](turn(track, tmp_path, BY_NAME[each])) for each in ("small", "links"))
+    assert "--concurrency 32 --per-host 8" in " ".join(links.command())
+    assert plain.environment()["SSL_CERT_FILE"] == str(track.authority)
+    if KINDS[name].toolchain is contestants.GO:
+        assert "--extract" in links.command()
+        assert "--extract" not in plain.command()
+        assert plain.environment()["GOMAXPROCS"] == "1"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_sources_pin_all_that_they_need(name: str) -> None:
+    """A checksum for each module or crate, and no other source of them than the public registry."""
+    sources = KINDS[name].sources
+    if (lock := sources / "Cargo.lock").exists():
+        packages = lock.read_text().split("[[package]]")[1:]
+        public = 'source = "registry+https://github.com/rust-lang/crates.io-index"\nchecksum = "'
+        assert [text.split('"')[1] for text in packages if public not in text] == ["spider-peer"]
+    else:
+        module, sums = ((sources / file).read_text() for file in ("go.mod", "go.sum"))
+        required = re.findall(r"^(?:require|\t)\s*(\S+ v\S+)", module, re.MULTILINE)
+        assert required
+        assert "replace" not in module
+        assert [
+            one for one in required if not re.search(f"^{re.escape(one)}(?:/go.mod)? h1:", sums, re.M)
+        ] == []

@@ -11,11 +11,10 @@ from pathlib import Path
 from tools.measure.shape import modules
 
 ROOT = Path(__file__).resolve().parents[2]
-_OWN_ENVIRONMENT = "race/peers/"  # of other crawlers, see tools/race/requirements
 _TOOLS = [
     "tools." + module.name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     for module in modules(ROOT / "tools")
-    if module.name != "__init__.py" and not module.name.startswith(_OWN_ENVIRONMENT)
+    if module.name != "__init__.py"
 ]
 _PROGRAMS = ["tools.race", "tools.chaos", "tools.site"]
 

@@ -6,14 +6,15 @@ import shutil
 import signal
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import ExitStack
 from types import FrameType
 
 from tools.chaos.check import checked
-from tools.chaos.plan import Options, plan, read_options
+from tools.chaos.plan import plan, read_options
 from tools.chaos.report import Logs, summary, table
-from tools.chaos.stage import prepared
-from tools.chaos.storm import Storm
+from tools.chaos.storm import Stage, Storm
 
 EXIT_WRONG, EXIT_INTERRUPTED = 1, 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -25,14 +26,15 @@ def say(text: str) -> None:
     print(f"[{time.monotonic() - _began:6.1f} s] {text}", flush=True)
 
 
-def rage(options: Options) -> list[str]:
+def rage(options: Namespace) -> list[str]:
     """The whole run; what is wrong, a line each."""
     say(f"random seed {options.random_seed}, folder {options.folder}")
     events = plan(options)
     for event in events:
         say(f"  at {event}")
     say("starting the site" if options.embedded else "starting the servers and the site")
-    with prepared(options, say) as stage:
+    with ExitStack() as stack:
+        stage = Stage(options, stack, say)
         say(f"{stage.feed.count} seeds are produced{' and more all along' if options.soak else ''}")
         storm = Storm(stage, events)
         storm.run()

@@ -12,10 +12,9 @@ from typing import Any
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import TopicMissing
 from site_spider.service import config as parts
-from tools.chaos.feed import ITEMS_OF_A_PAGE, Page, item_text, root_id
-from tools.chaos.stage import Stage
-from tools.chaos.storm import Storm
-from tools.chaos.tasks import ChaosTask, ToldEnd
+from tools.chaos.feed import ChaosTask, Page, ToldEnd, root_id
+from tools.chaos.pages import ITEMS_OF_A_PAGE, item_text
+from tools.chaos.storm import Stage, Storm
 from tools.deployment.deployment import Deployment
 from tools.site.expected import expected
 
@@ -39,12 +38,9 @@ class Check:
     roots_come_again: bool = False
     cancelled: Collection[str] = ()  # tasks
     each_cancelled: bool = False  # what is cancelled has a document that says so
-    deleted: Collection[int] = ()  # seeds
 
     results: int = 0  # documents that are right
     lost: set[int] = field(default_factory=set)  # seeds with a page without a document, and no dead letter
-    gone: int = 0  # pages that nobody has, and whose seed was deleted with its topic
-    requests: int = 0
     twice: int = 0  # requests beyond one for each page
     answered: set[str] = field(default_factory=set)  # pages; a root that comes again has two documents
     documents: Counter[str] = field(default_factory=Counter)  # different pages that were answered, by task
@@ -83,9 +79,7 @@ class Check:
             self.rows.append(("roots with a second document, as links", second))
         for page in (page for key, page in pages.items() if key not in times):
             may_lack = page.task in self.cancelled and not (self.each_cancelled and page.is_root)
-            if page.seed in self.deleted:
-                self.gone += 1
-            elif page.key not in dead_letters and not may_lack:
+            if page.key not in dead_letters and not may_lack:
                 self.lost.add(page.seed)
                 self.complain("lost", f"seed {page.seed}, {page.url}")
 
@@ -124,7 +118,7 @@ class Check:
             elif times[key] > 1 and self.is_once:
                 self.complain("an item twice", f"{key}, {texts[key]}")
         for page in self.wanted:
-            if page.task in self.cancelled or page.seed in self.deleted:
+            if page.task in self.cancelled:
                 continue
             for place in range(1, ITEMS_OF_A_PAGE + 1):
                 if f"{page.key}-{place}" not in times:
@@ -140,7 +134,6 @@ class Check:
     def check_requests(self, asked: Counter[str]) -> None:
         """How often pages were requested, and that nothing else was."""
         known = {page.url for page in self.wanted}
-        self.requests = asked.total()
         self.twice = sum(count - 1 for url, count in asked.items() if url in known)
         for url in asked.keys() - known:
             self.complain("a request that nothing asked for", url)
@@ -254,10 +247,10 @@ def checked(stage: Stage, storm: Storm) -> Check:
     check = Check(
         stage.wanted(),
         is_once=options.sink != "kafka" or options.exactly_once,
-        roots_come_again=options.links_come_again,
+        # After a death the links of a tree are spilled, to processes that may not share the dupefilter.
+        roots_come_again=options.tree > 1 and options.settings.get("SITE_DUPEFILTER", "memory") != "redis",
         cancelled={task.name for task in stage.tasks.values() if task.is_cancelled},
         each_cancelled=deployment.settings.get("SITE_CANCELLED_RESULTS") == "true",
-        deleted=stage.feed.deleted,
     )
     letters, asked = deployment.dead_letters(), set()
     for letter in letters:

@@ -1,123 +1,64 @@
-"""The runs of `crawl_spider.sh` and the crawler processes in them.
-
-A process is told apart by pid and start tick, and signalled only while it is the same.
-"""
+"""The runs of `crawl_spider.sh` and the crawler processes in them."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from shutil import which
 from typing import NamedTuple
 
-from tools.deployment.deployment import SCRIPT, Deployment
+from tools.deployment.deployment import Deployment, Run
+from tools.deployment.processes import LEASH, Process, children
 
 # Seconds since the epoch and the process stand first in a line, for tools.chaos.report to read.
 LOG_FORMAT = "%(created).3f %(process)d %(asctime)s [%(name)s] %(levelname)s: %(message)s"
 STOP_SECONDS = 60  # twice the default of SITE_STOP_GRACE_SECONDS
 EXIT_UNAVAILABLE = 69
-ITEM_SPIDER = ("-s", "chaos", "-s", "SPIDER_MODULES=tools.chaos.spider")  # of the script, and of Scrapy
-_PROC = Path("/proc")
-_STATE, _PARENT, _START, _PAGES = 0, 1, 19, 21  # fields of /proc/PID/stat behind the command's name
-_TICKS_PER_SECOND, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-
-# Should this process be killed with -9, the kernel tells its children to stop. It counts for the thread
-# that starts them, so only the main thread does.
-LEASH = ["setpriv", "--pdeathsig", "TERM"] if which("setpriv") else []
+ITEM_SPIDER = ("-s", "chaos", "-s", "SPIDER_MODULES=tools.chaos.pages")  # of the script, and of Scrapy
 
 
-class Process(NamedTuple):
-    """One process; its start tick tells it from a later one with the same number."""
-
-    pid: int
-    tick: int
-
-    @property
-    def started(self) -> float:
-        """When it was started, as `time.time()` counts."""
-        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + self.tick / _TICKS_PER_SECOND
-
-    def lives(self) -> bool:
-        """Whether this very process is there, and no zombie."""
-        status = _status(self.pid)
-        return status is not None and int(status[_START]) == self.tick and status[_STATE] not in "ZX"
-
-    def resident_mb(self) -> int:
-        """Its memory; 0 when it is gone."""
-        status = _status(self.pid)
-        return int(status[_PAGES]) * _PAGE_BYTES // 1_000_000 if status else 0
-
-    def send(self, number: signal.Signals) -> bool:
-        """Signal it; false when it is gone."""
-        with suppress(ProcessLookupError):
-            if self.lives():
-                os.kill(self.pid, number)
-                return True
-        return False
-
-
-def children(pid: int) -> list[Process]:
-    """The living children of a process, oldest first."""
-    found = []
-    for folder in _PROC.glob("[0-9]*"):
-        status = _status(int(folder.name))
-        if status and int(status[_PARENT]) == pid and status[_STATE] not in "ZX":
-            found.append(Process(int(folder.name), int(status[_START])))
-    return sorted(found, key=lambda process: process.tick)
-
-
-def is_crawler(process: Process) -> bool:
-    """Whether it runs `scrapy crawl` (and is not a pause, nor about to become what it will be)."""
-    with suppress(OSError):
-        words = (_PROC / str(process.pid) / "cmdline").read_bytes().split(b"\0")
-        return len(words) > 2 and words[1].endswith(b"/scrapy") and words[2] == b"crawl"
-    return False
-
-
-def _status(pid: int) -> list[str] | None:
-    try:
-        text = (_PROC / str(pid) / "stat").read_text()
-    except OSError:
-        return None
-    return text.rpartition(")")[2].split()  # the name in parentheses may itself hold anything
-
-
-@dataclass
-class Run:
+class ChaosRun(Run):
     """One `crawl_spider.sh`."""
 
-    name: str
-    log: Path
-    size: int  # processes
-    process: subprocess.Popen[bytes]
-    crawlers: list[Process] = field(default_factory=list)  # every one it ever had, in order
-    is_told_to_stop: bool = False
-    gave_up: bool = False  # a server was away when it began, and it said so
+    def __init__(
+        self, name: str, size: int, deployment: Deployment, arguments: list[str], ways: Mapping[str, str]
+    ) -> None:
+        log, environment = deployment.folder / f"{name}.log", deployment.environment(**ways)
+        super().__init__(log, environment, ["-n", str(size), *arguments], leash=LEASH)
+        self.name = name
+        self.size = size  # processes
+        self.crawlers: list[Process] = []  # every one it ever had, in order
+        self.is_told_to_stop = False
+        self.gave_up = False  # a server was away when it began, and it said so
 
     def look(self) -> None:
         """Note crawlers that are new."""
         if self.process.poll() is None:
             for child in children(self.process.pid):
-                if child not in self.crawlers and is_crawler(child):
+                if child not in self.crawlers and child.is_crawler():
                     self.crawlers.append(child)
 
     def terminate(self) -> None:
         """Ask it to stop, as an operator does."""
         self.is_told_to_stop = True
-        self.process.send_signal(signal.SIGTERM)
+        super().terminate()
+
+    def end(self) -> None:
+        """At once, and its crawlers with it."""
+        self.look()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for crawler in self.crawlers:
+            crawler.send(signal.SIGKILL)
 
 
-@dataclass(frozen=True)
-class Death:
+class Death(NamedTuple):
     """One crawler that was killed."""
 
-    run: Run
+    run: ChaosRun
     crawler: Process
     when: float
 
@@ -126,29 +67,19 @@ class Crew:
     """All runs of one chaos."""
 
     def __init__(
-        self, deployment: Deployment, concurrency: int, redirected: Mapping[str, str], *, yields_items: bool
+        self, deployment: Deployment, concurrency: int, ways: Mapping[str, str], *, yields_items: bool
     ) -> None:
+        self.runs: list[ChaosRun] = []
         self._deployment = deployment
-        self._concurrency = concurrency
-        self._redirected = redirected  # settings by which the crawlers reach the servers
-        self._spider = ITEM_SPIDER if yields_items else ()
-        self.runs: list[Run] = []
+        self._ways = ways  # settings by which the crawlers reach the servers
+        spider = ITEM_SPIDER if yields_items else ()
+        log_format = ("--", "-s", f"LOG_FORMAT={LOG_FORMAT}")
+        self._arguments = ["-c", str(concurrency), *spider[:2], *log_format, *spider[2:]]
 
-    def start(self, size: int) -> Run:
+    def start(self, size: int) -> ChaosRun:
         """One more run with so many processes."""
         name = f"run-{len(self.runs) + 1}"
-        log = self._deployment.folder / f"{name}.log"
-        command = [str(SCRIPT), "-n", str(size), "-c", str(self._concurrency), *self._spider[:2]]
-        with log.open("wb") as stream:
-            process = subprocess.Popen(
-                [*LEASH, *command, "--", "-s", f"LOG_FORMAT={LOG_FORMAT}", *self._spider[2:]],
-                env=self._deployment.environment(**self._redirected),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self.runs.append(Run(name, log, size, process))
+        self.runs.append(ChaosRun(name, size, self._deployment, self._arguments, self._ways))
         return self.runs[-1]
 
     def start_all(self, count: int) -> None:
@@ -157,7 +88,7 @@ class Crew:
         for size in [together, *[1] * (count - together)]:
             self.start(size)
 
-    def look(self) -> list[Run]:
+    def look(self) -> list[ChaosRun]:
         """Note new crawlers; as a service manager, replace runs that gave up because a server was away."""
         for run in self.runs:
             run.look()
@@ -171,11 +102,11 @@ class Crew:
             self.start(run.size)
         return ended
 
-    def working(self) -> list[Run]:
+    def working(self) -> list[ChaosRun]:
         """The runs that are to go on."""
         return [run for run in self.runs if not run.is_told_to_stop and run.process.poll() is None]
 
-    def crawlers(self) -> list[tuple[Run, Process]]:
+    def crawlers(self) -> list[tuple[ChaosRun, Process]]:
         """The living crawlers of those runs."""
         return [(run, crawler) for run in self.working() for crawler in run.crawlers if crawler.lives()]
 
@@ -186,19 +117,14 @@ class Crew:
         deadline = time.monotonic() + STOP_SECONDS
         while any(run.process.poll() is None for run in self.runs) and time.monotonic() < deadline:
             time.sleep(0.1)
-        codes = {run.name: run.process.poll() for run in self.runs if not run.gave_up}
-        return [f"{name} ended with {code}, not with 0" for name, code in codes.items() if code != 0]
+        ends = [(run, run.process.poll()) for run in self.runs if not run.gave_up]
+        return [
+            f"{run.name} ended with {code}, not with 0"
+            for run, code in ends
+            if code != 0 and (run.crawlers or code != -signal.SIGTERM)  # it came before the script had begun
+        ]
 
     def end(self) -> None:
-        """Whatever state they are in, leave nothing behind: the scripts first, or they would start more."""
+        """Whatever state they are in, leave nothing behind."""
         for run in self.runs:
-            run.look()
-            if run.process.poll() is None:
-                run.process.send_signal(signal.SIGSTOP)
-                left = children(run.process.pid)
-                run.process.kill()
-                run.process.wait()
-                for child in left:
-                    child.send(signal.SIGKILL)
-            for crawler in run.crawlers:
-                crawler.send(signal.SIGKILL)
+            run.end()

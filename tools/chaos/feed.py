@@ -1,4 +1,4 @@
-"""The seeds of a run, and their way onto the topics: all at its start, some later on, or all along in a soak.
+"""The seeds of a run and their tasks: all produced at its start, or all along in a soak; what tasks are told.
 
 Each task begins in the control log before its first seed and ends after its last one, as `scrapy seed
 --task-id` does. Every second task is closed by that, the others by `scrapy task close`.
@@ -6,29 +6,30 @@ Each task begins in the control log before its first seed and ends after its las
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 import time
+from argparse import Namespace
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from site_spider.contracts.seed_log import MessagePlace, Partition, Producer
+from site_spider.contracts.seed_log import Producer, TopicReader
+from site_spider.errors import LogUnavailable, TopicMissing
 from site_spider.page.url import url_id
 from site_spider.tasks.control_log import TaskProducer
 from site_spider.tasks.follower import TaskTopics
 from tools.chaos.pages import paths_of
-from tools.chaos.plan import Options
-from tools.chaos.tasks import ChaosTask
-from tools.deployment.deployment import Deployment
+from tools.deployment.deployment import ROOT, Deployment
 from tools.site.exchange import host_name
 from tools.site.pages import number
 
 HOSTS = 60
-ITEMS_OF_A_PAGE = 2
-SEEDS_OF_A_TASK = 300  # in a soak, whose seeds have no end
-BATCH = 50  # seeds, in a soak
-AHEAD = 1000  # seeds that a soak keeps waiting
-LOOK_SECONDS = 0.2
-FLUSH_SECONDS = 60.0
 
 
 class Page(NamedTuple):
@@ -55,15 +56,12 @@ def root_id(seed: int) -> str:
     return f"seed-{seed:06d}"
 
 
-def item_text(url: str, place: int) -> str:
-    """What an item says; its place on the page counts from 1."""
-    return f"{url} {place}"
-
-
 class Workload:
     """All seeds of a run. A task has seeds that follow one another, so that tasks end all along."""
 
-    def __init__(self, options: Options, port: int, topics: Sequence[str]) -> None:
+    SEEDS_OF_A_TASK = 300  # in a soak, whose seeds have no end
+
+    def __init__(self, options: Namespace, port: int, topics: Sequence[str]) -> None:
         self.options = options
         self._port = port
         self._topics = topics
@@ -73,7 +71,7 @@ class Workload:
         options = self.options
         if not options.tasks:
             return "chaos"
-        place = seed // SEEDS_OF_A_TASK if options.soak else seed * options.tasks // options.seeds
+        place = seed // self.SEEDS_OF_A_TASK if options.soak else seed * options.tasks // options.seeds
         return f"chaos-{place:03d}"
 
     def pages_of(self, seed: int) -> Iterator[Page]:
@@ -84,58 +82,51 @@ class Workload:
 
     def message(self, seed: int) -> tuple[str, bytes, bytes]:
         """Topic, key and value. All seeds of a host go to one topic."""
-        host = self._host(seed)
+        host, page = self._host(seed), next(self.pages_of(seed))
         topic = self._topics[number(f"topic {host}") % len(self._topics)]
-        value = b'{"url": "%b", "meta": {"url_id": "%b", "task_id": "%b"}}' % (
-            next(self.pages_of(seed)).url.encode(),
-            root_id(seed).encode(),
-            self.task_of(seed).encode(),
-        )
-        return topic, host.encode(), value
+        meta = {"url_id": root_id(seed), "task_id": page.task}
+        return topic, host.encode(), json.dumps({"url": page.url, "meta": meta}).encode()
 
     def _host(self, seed: int) -> str:
         """Spread, so that no partition holds one stretch of the seeds."""
         return host_name(number(f"host {seed}") % HOSTS)
 
 
+@dataclass
+class ChaosTask:
+    """One task; threads share it, and each only adds."""
+
+    name: str
+    seeds: list[int] = field(default_factory=list)
+    is_complete: bool = False  # all its seeds are produced
+    is_closed: bool = False  # or somebody was asked to close it
+    is_paused: bool = False
+    was_paused: bool = False
+    is_cancelled: bool = False  # or somebody was asked to cancel it
+    is_ended: bool = False  # its end was told
+
+
 class Feed:
-    """One producer of all seeds, most of them now, the last tenth in `later` portions. Blocks."""
+    """One producer of all seeds, which blocks; in a soak in a thread, which an outage of Kafka holds up."""
+
+    BATCH = 50  # seeds, in a soak
+    AHEAD = 1000  # seeds that a soak keeps waiting
+    LOOK_SECONDS = 0.2
+    FLUSH_SECONDS = 60.0
 
     def __init__(
-        self, workload: Workload, deployment: Deployment, tasks: dict[str, ChaosTask] | None, later: int = 0
+        self, workload: Workload, deployment: Deployment, tasks: dict[str, ChaosTask] | None
     ) -> None:
         self.count = 0  # seeds that are durable
-        self.places: dict[int, MessagePlace] = {}
-        self.deleted: frozenset[int] = frozenset()  # their topic was, before the group had committed them
-        self.pauses = threading.Lock()  # while it is held a soak produces nothing
-        self._begins: dict[str, int] = {}  # topics that were created again, and their first seed
         self._workload = workload
         self._topics = TaskTopics.read(deployment.scrapy_settings)
         self._log = deployment.log
         self._tasks = tasks
         self._producer: Producer = deployment.log.producer()
         self._going: dict[str, TaskProducer] = {}
-        self._seeds = workload.options.seeds
-        held = max(later, self._seeds // 10) if later else 0
-        self._ends = (
-            []
-            if workload.options.soak
-            else [self._seeds - held * (later - turn) // max(1, later) for turn in range(later + 1)]
-        )
-
-    def next_portion(self) -> None:
-        """Produce the next one."""
-        if self._ends:
-            end = self._ends.pop(0)
-            self.produce(range(self.count, end))
-            goes_on = {self._workload.task_of(end)} if end < self._seeds else set()
-            self.end(self._going.keys() - goes_on)
-
-    def again(self, count: int) -> None:
-        """Produce so many seeds more than was planned; a soak does anyway."""
-        if not self._workload.options.soak:
-            self.produce(range(self.count, self.count + count))
-        self._ends = [end + count for end in self._ends]
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._stop = threading.Event()
 
     def produce(self, seeds: Iterable[int]) -> None:
         """These are durable when it returns; they go on where the last ones ended."""
@@ -148,84 +139,191 @@ class Feed:
                 self._going[name].begin()
             sent.append((seed, name, self._producer.send(*self._workload.message(seed))))
         for seed, name, future in sent:
-            place = future.result(FLUSH_SECONDS * 5)
-            self.places[seed] = place
+            place = future.result(self.FLUSH_SECONDS * 5)
             self.count += 1
             if self._tasks is not None:
                 self._going[name].sent(place)
                 self._tasks[name].seeds.append(seed)
 
-    def delete(self, topic: str, committed: Mapping[Partition, int]) -> int:
-        """A topic is about to be deleted, and with it what lies behind these offsets; how many seeds."""
-        first, self._begins[topic] = self._begins.get(topic, 0), self.count
-        places = ((seed, self.places[seed]) for seed in range(first, self.count))
-        gone = frozenset(
-            seed
-            for seed, place in places
-            if place.partition.topic == topic and place.offset >= committed.get(place.partition, 0)
-        )
-        self.deleted |= gone
-        return len(gone)
-
-    def end(self, names: Iterable[str] | None = None) -> list[ChaosTask]:
-        """No more seeds of these tasks come, or of all; returns those that are still to be closed."""
+    def end(self) -> list[ChaosTask]:
+        """No more seeds of these tasks come; returns those that are still to be closed."""
         if self._tasks is None:
             return []
-        tasks = [self._tasks[name] for name in sorted(self._going if names is None else names)]
+        tasks = [self._tasks[name] for name in sorted(self._going)]
         for task in tasks:
             task.is_closed = list(self._tasks).index(task.name) % 2 == 0
             self._going.pop(task.name).end(closes=task.is_closed)
             task.is_complete = True
         return [task for task in tasks if not task.is_closed]
 
-    def close(self) -> None:
-        """Release the producer."""
-        self._producer.close()
+    def soak(self, seconds: float, fetched: Callable[[], int], close: Callable[[ChaosTask], None]) -> None:
+        """Produce for so long; `fetched` says of how many seeds something was fetched, about."""
+        until = time.monotonic() + seconds
 
+        def run() -> None:
+            try:
+                while time.monotonic() < until and not self._stop.is_set():
+                    if self.count - fetched() < self.AHEAD:
+                        self.produce(range(self.count, self.count + self.BATCH))
+                        if self.count % Workload.SEEDS_OF_A_TASK == 0:
+                            end()
+                    self._stop.wait(self.LOOK_SECONDS)
+                end()
+            except BaseException as error:  # noqa: BLE001 - told by the storm's thread
+                self._error = error
 
-class AlongFeed:
-    """Feeds a soak from a thread of its own, which an outage of Kafka holds up."""
+        def end() -> None:
+            for task in self.end():
+                close(task)
 
-    def __init__(
-        self, feed: Feed, seconds: float, fetched: Callable[[], int], close: Callable[[ChaosTask], None]
-    ) -> None:
-        self._feed = feed
-        self._fetched = fetched  # seeds of which something was fetched, about
-        self._close = close
-        self._until = time.monotonic() + seconds
-        self._error: BaseException | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="feed")
+        self._thread = threading.Thread(target=run, daemon=True, name="feed")
         self._thread.start()
 
     @property
     def waits_for(self) -> str:
         """What is still to come, in words."""
-        return "more seeds" if self._thread.is_alive() else ""
+        return "more seeds" if self._thread is not None and self._thread.is_alive() else ""
 
     def look(self) -> None:
         """Raises RuntimeError when it has failed."""
         if self._error is not None:
             raise RuntimeError("seeds could not be produced") from self._error
 
-    def stop(self) -> None:
-        """End, at the latest when what is under way is durable or has failed."""
+    def close(self) -> None:
+        """At the latest when what is under way is durable or has failed."""
         self._stop.set()
-        self._thread.join(FLUSH_SECONDS)
+        if self._thread is not None:
+            self._thread.join(self.FLUSH_SECONDS)
+        self._producer.close()
 
-    def _run(self) -> None:
-        try:
-            while time.monotonic() < self._until and not self._stop.is_set():
-                if self._feed.count - self._fetched() < AHEAD:
-                    with self._feed.pauses:
-                        self._feed.produce(range(self._feed.count, self._feed.count + BATCH))
-                        if self._feed.count % SEEDS_OF_A_TASK == 0:
-                            self._end()
-                self._stop.wait(LOOK_SECONDS)
-            self._end()
-        except BaseException as error:  # noqa: BLE001 - told by the storm's thread
-            self._error = error
 
-    def _end(self) -> None:
-        for task in self._feed.end():
-            self._close(task)
+# --- what tasks are told, and tell ----------------------------------------------------------------
+
+
+class TaskCommands:
+    """Runs `scrapy task`, one command at a time, and again where it fails. Threads may ask; one looks."""
+
+    TRIES = 20
+    PAUSE_SECONDS = 2.0
+    LONGEST_SECONDS = 120
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.wrong: list[str] = []
+        self.failures = 0  # of commands that were run again
+        self._environment = deployment.environment()
+        self._log = deployment.folder / "tasks.log"
+        self._asked: deque[tuple[str, ChaosTask]] = deque()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tries, self._not_before = 0, 0.0
+
+    @property
+    def waits_for(self) -> str:
+        """What is still to come, in words."""
+        return f"{len(self._asked)} commands" if self._asked else ""
+
+    def ask(self, verb: str, task: ChaosTask) -> None:
+        """Run `scrapy task VERB ID` when its turn comes."""
+        if verb == "close":
+            task.is_closed = True
+        self._asked.append((verb, task))
+
+    def look(self) -> None:
+        """Start the first one, or note that it has ended."""
+        if self._process is not None:
+            if (code := self._process.poll()) is not None:
+                self._process = None
+                self._ended(code)
+        elif self._asked and time.monotonic() >= self._not_before:
+            verb, task = self._asked[0]
+            scrapy = str(Path(sys.executable).with_name("scrapy"))
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    ["timeout", str(self.LONGEST_SECONDS), scrapy, "task", verb, task.name],
+                    cwd=ROOT,
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+
+    def _ended(self, code: int) -> None:
+        verb, task = self._asked[0]
+        self._tries += 1
+        is_void = verb in ("pause", "resume") and task.is_cancelled  # refused then
+        if code and not is_void and self._tries < self.TRIES:
+            self.failures += 1
+            self._not_before = time.monotonic() + self.PAUSE_SECONDS
+            return
+        if code and not is_void:
+            self.wrong.append(f"scrapy task {verb} {task.name} failed {self.TRIES} times: see {self._log}")
+        self._asked.popleft()
+        self._tries = 0
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+
+
+class ToldEnd(NamedTuple):
+    """One record of the topic in which the ends of tasks are told."""
+
+    when: float
+    value: bytes
+
+    @property
+    def event(self) -> dict[str, Any]:
+        """What it says."""
+        said: dict[str, Any] = json.loads(self.value)
+        return said
+
+
+class EndWatch:
+    """Follows that topic."""
+
+    LOOK_SECONDS = 1.0
+    SHOWN = 3
+
+    def __init__(
+        self, deployment: Deployment, tasks: Mapping[str, ChaosTask], can_answer: Callable[[], bool]
+    ) -> None:
+        self._log = deployment.log
+        self._topic = TaskTopics.read(deployment.scrapy_settings).events
+        self._tasks = tasks
+        self._can_answer = can_answer  # Kafka lives: else each question would hold the storm up
+        self._reader: TopicReader | None = None
+        self._look_at = 0.0
+
+    @property
+    def waits_for(self) -> str:
+        """Which ends are still to come, in words."""
+        tasks = list(self._tasks.values())
+        due = [task.name for task in tasks if (task.is_closed or task.is_cancelled) and not task.is_ended]
+        more = f" and {len(due) - self.SHOWN} more" if len(due) > self.SHOWN else ""
+        return f"the end of {', '.join(due[: self.SHOWN])}{more}" if due else ""
+
+    def look(self) -> None:
+        """Note what was told, now and then."""
+        now = time.monotonic()
+        if now < self._look_at or not self._can_answer():
+            return
+        self._look_at = now + self.LOOK_SECONDS
+        with suppress(LogUnavailable):
+            if self._reader is None and self._log.partitions(self._topic):
+                self._reader = self._log.reader(self._topic, compacted=False)
+            for message in self._reader.poll(0.05) if self._reader else ():
+                if task := self._tasks.get((message.key or b"").decode()):
+                    task.is_ended = True
+
+    def told(self) -> Iterator[ToldEnd]:
+        """All records, from the beginning."""
+        with suppress(TopicMissing):
+            for message in self._log.read(self._topic):
+                yield ToldEnd(message.timestamp_ms / 1000, message.value or b"")
+
+    def close(self) -> None:
+        """Release the reader."""
+        if self._reader is not None:
+            self._reader.close()

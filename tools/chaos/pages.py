@@ -1,8 +1,8 @@
-"""The pages of a run, and the site that serves them: a child process, `python -m tools.chaos.pages`.
+"""The pages of a run, the site that serves them, and the spider that yields items of them.
 
-Each page answers after 20 to 300 ms, the same time for the same URL. A seed alone is a `/slow/` page of the
-site. With trees each seed is the root of `/tree/SIZE/SEED/0`, whose pages are numbered breadth first; none is
-deeper than the spider follows links.
+The site is a child process, `python -m tools.chaos.pages`. Each page answers after 20 to 300 ms, the same
+time for the same URL. A seed alone is a `/slow/` page of the site. With trees each seed is the root of
+`/tree/SIZE/SEED/0`, whose pages are numbered breadth first; none is deeper than the spider follows links.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from tools.chaos.crew import LEASH
+from scrapy.http import Response
+
+from site_spider import SeedSpider
+from tools.deployment.processes import LEASH
 from tools.site import handle
 from tools.site.__main__ import main
 from tools.site.exchange import Answer, Ask, page
 from tools.site.expected import DEPTH_LIMIT
-from tools.site.pages import HTML, html, number, paragraphs
+from tools.site.pages import html, number, of_text, paragraphs
 
+ITEMS_OF_A_PAGE = 2
 WIDEST = 9
 LARGEST_TREE = sum(WIDEST**level for level in range(DEPTH_LIMIT + 1))
 SHORTEST_MS, LONGEST_MS = 20, 300
@@ -50,13 +53,8 @@ def tree(ask: Ask) -> Answer:
     paths = [f"/tree/{size}/{seed}/{child}" for child in [*children(size, index), 0]]
     links = "\n".join(f'<a href="{path}">{path}</a>' for path in paths)
     text = html(f"Tree {ask.target}", f"{paragraphs(ask.target, 4)}\n{links}")
-    return Answer(
-        headers=HTML,
-        body=text.encode(),
-        text=text,
-        links=frozenset(ask.url(path) for path in paths),
-        delay_seconds=delay_ms(ask.target) / 1000,
-    )
+    urls = frozenset(ask.url(path) for path in paths)
+    return of_text(text, links=urls, delay_seconds=delay_ms(ask.target) / 1000)
 
 
 def paths_of(seed: int, size: int) -> list[str]:
@@ -65,12 +63,6 @@ def paths_of(seed: int, size: int) -> list[str]:
     if size == 1:
         return [f"/slow/{delay_ms(name)}/{name}"]
     return [f"/tree/{size}/{name}/{index}" for index in range(size)]
-
-
-def seed_of(path: str) -> int | None:
-    """The seed that the page at this path belongs to."""
-    match = _SEED.search(path)
-    return int(match[1]) if match else None
 
 
 class ChaosSite(handle.Site):
@@ -89,7 +81,7 @@ class ChaosSite(handle.Site):
 
     def read_on(self) -> Counter[str]:
         """How often each URL was answered so far; reads only what is new."""
-        if Path(self.record).exists():
+        if self.record.exists():
             with self.record.open("rb") as file:
                 file.seek(self._offset)
                 new = file.read()
@@ -103,8 +95,26 @@ class ChaosSite(handle.Site):
         url = f"http://{entry['host']}:{entry['port']}{entry['path']}"
         self.asked[url] += 1
         self.first[url] = min(entry["sent"], self.first.get(url, entry["sent"]))
-        if self.asked[url] == 1 and (seed := seed_of(entry["path"])) is not None:
-            self.of_seed[seed] += 1
+        if self.asked[url] == 1 and (match := _SEED.search(entry["path"])):
+            self.of_seed[int(match[1])] += 1
+
+
+def item_text(url: str, place: int) -> str:
+    """What an item says; its place on the page counts from 1."""
+    return f"{url} {place}"
+
+
+class ChaosSpider(SeedSpider):
+    """crawl_spider, and items of each page: SPIDER_MODULES names this module."""
+
+    name = "chaos"
+
+    async def parse(self, response: Response) -> AsyncIterator[Any]:
+        """The items, the result of the page, and its links."""
+        for place in range(1, ITEMS_OF_A_PAGE + 1):
+            yield {"text": item_text(response.url, place)}
+        for output in await super().parse(response):
+            yield output
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """What the logs say: how soon killed crawlers were replaced, what went wrong; and the table of a run.
 
-A killed crawler's replacement is the next process that its run started. It has recovered when it says
-that partitions were assigned to it; recovery counts from the kill.
+A killed crawler's replacement is the next process of its run that gets partitions for the first time;
+recovery counts from the kill.
 """
 
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
@@ -14,10 +15,8 @@ from statistics import median
 from site_spider.commands.output import Column, render
 from tools.chaos.acts import ACTS
 from tools.chaos.check import Check
-from tools.chaos.crew import Death, Process, Run
-from tools.chaos.plan import Options
-from tools.chaos.stage import Stage
-from tools.chaos.storm import Storm
+from tools.chaos.crew import ChaosRun, Death
+from tools.chaos.storm import Stage, Storm
 
 _LINE = re.compile(
     r"(?P<time>\d+\.\d{3}) (?P<pid>\d+) \S+ \S+ \[(?P<name>[^]]*)\] (?P<level>[A-Z]+): (?P<text>.*)"
@@ -34,7 +33,7 @@ Row = tuple[str, object]
 class Logs:
     """What the logs of all runs hold that should not be there, and what only stands out."""
 
-    def __init__(self, runs: Iterable[Run]) -> None:
+    def __init__(self, runs: Iterable[ChaosRun]) -> None:
         self.wrong: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()  # how crawlers ended that nobody had killed
@@ -63,18 +62,15 @@ class Logs:
         elif match["level"] in {"ERROR", "CRITICAL"}:
             (self.warnings if _TOLD.match(match["text"]) else self.wrong)[words] += 1
 
-    def recoveries(self, deaths: Sequence[Death]) -> Iterator[tuple[Death, float | None]]:
-        """When each was replaced by a process that got partitions, in seconds."""
+    def recoveries(self, deaths: Iterable[Death]) -> Iterator[float]:
+        """How long it took until each was replaced by a process that got partitions, in seconds."""
         first: dict[tuple[str, int], float] = {}
         for run, pid, when in self.assigned:
             first.setdefault((run, pid), when)
-        taken: set[Process] = set()
         for death in deaths:
-            after = [one for one in death.run.crawlers if one.started >= death.when and one not in taken]
-            new = min(after, key=lambda one: one.tick, default=None)
-            taken |= {new} if new else set()
-            when = first.get((death.run.name, new.pid)) if new else None
-            yield death, when - death.when if when else None
+            later = [key for key, at in first.items() if key[0] == death.run.name and at > death.when]
+            if later:
+                yield first.pop(min(later, key=lambda key: first[key])) - death.when
 
 
 def summary(counts: Mapping[str, int], most: int = 12) -> list[str]:
@@ -85,21 +81,13 @@ def summary(counts: Mapping[str, int], most: int = 12) -> list[str]:
 
 
 def _recovery(stage: Stage, logs: Logs) -> Iterator[Row]:
-    calm: list[float | None] = []
-    rough: list[float | None] = []
-    for death, seconds in logs.recoveries(stage.deaths):
-        until = death.when + (seconds or 0)
-        is_rough = any(begin < until and end > death.when for _, begin, end in stage.outages)
-        (rough if is_rough else calm).append(seconds)
-    for title, values in (("", calm), (", a server being away", rough)):
-        known = [value for value in values if value is not None]
-        none = f", {len(values) - len(known)} without partitions" if len(known) < len(values) else ""
-        times = f"median {median(known):.2f} s, longest {max(known):.2f} s ({len(known)})" if known else "-"
-        if values:
-            yield f"recovery, from the kill{title}", times + none
+    if known := list(logs.recoveries(stage.deaths)):
+        lacks = f", {len(stage.deaths) - len(known)} without" if len(known) < len(stage.deaths) else ""
+        times = f"median {median(known):.2f} s, longest {max(known):.2f} s ({len(known)}{lacks})"
+        yield "recovery, from the kill to partitions", times
 
 
-def _crawl(options: Options) -> str:
+def _crawl(options: Namespace) -> str:
     """What was crawled with what."""
     if options.embedded:
         return "SQLite"
@@ -126,7 +114,6 @@ def table(stage: Stage, storm: Storm, check: Check, logs: Logs, wrong: Sequence[
         ("pages", pages),
         ("results", check.results),
         *([("cancelled", check.told_cancelled.total())] if counts["cancels"] else []),
-        *([("deleted with their topic", check.gone)] if counts["recreated_topics"] else []),
         ("lost", len(check.lost)),
         ("dead letters", check.counts["a dead letter"]),
         ("fetched twice", f"{check.twice} ({check.twice / max(1, pages):.1%})"),

@@ -42,12 +42,17 @@ class Run:
     """One `crawl_spider.sh` with its log; ended by its own group's id at the latest."""
 
     def __init__(
-        self, log: Path, environment: Mapping[str, str], arguments: Sequence[str], script: Path = SCRIPT
+        self,
+        log: Path,
+        environment: Mapping[str, str],
+        arguments: Sequence[str],
+        script: Path = SCRIPT,
+        leash: Sequence[str] = (),
     ) -> None:
         self.log = log
         with log.open("ab") as stream:
             self.process = subprocess.Popen(
-                [str(script), *arguments],
+                [*leash, str(script), *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
@@ -127,7 +132,7 @@ class Deployment:
         producer = self.log.producer()
         for key, value in messages:
             producer.send(self.topic, key, value)
-        assert producer.flush(60) == 0
+        assert producer.flush(300) == 0
         producer.close()
 
     def is_done(self) -> bool:

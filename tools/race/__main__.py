@@ -1,7 +1,8 @@
-"""One race: sets up what is needed, lets all run in turn, prints the table, and leaves nothing behind."""
+"""What `bench.sh` can be told, and one race: sets up what is needed, lets all run in turn, prints a table."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -11,19 +12,115 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
 from types import FrameType
 
+from tools.deployment.servers import Server, start_all
 from tools.race import heat, report
-from tools.race.contestant import Heat, HeatFailed
-from tools.race.contestants import CONTESTANTS
-from tools.race.heat import Figures
-from tools.race.machine import Cores
-from tools.race.options import Mode, Options, read_options
-from tools.race.pit import equipped
-from tools.race.track import Track
-from tools.race.workload import Workload
+from tools.race.contestants import CONTESTANTS, PAIR, RACERS, Compiled, Heat, HeatFailed
+from tools.race.heat import Cores, Figures
+from tools.race.site import Track
+from tools.race.workload import WORKLOADS, Workload
+
+QUICK_PAGES = 400
+FLAT_PAGES, FLAT_HOSTS = (10_000, 100_000), (10, 10_000)
+MOST_TLS_HOSTS = 250  # all of them are in one certificate, which every server sends
+CORES_PAGES, CORES_HOSTS = 6_400, 64  # many hosts, so that both members have a like share of them
+DESCRIPTION = """\
+Crawls the same pages with this project and with others, and prints what a page costs each of them.
+
+Real Kafka is started in a folder of its own. The crawler has one core, the site and the servers have the
+others. Runs alternate; the median is shown with least and most.
+
+colly, go (a bare loop) and spider run only when --peers names them. Their programs are built in
+.servers/bench, by Go and Rust, which you install.
+
+Exit code: 0 all were measured, 1 one did not do the work, 2 a wrong option,
+69 a server or a compiler could not be had, 130 interrupted.
+"""
+
+# --- options --------------------------------------------------------------------------------------
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not from {least} to {most}")
+        return value
+
+    return number
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(map(_whole(1, 10_000_000), text.split(",")))
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in found:
+        if name not in CONTESTANTS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(CONTESTANTS)}")
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bench.sh",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    names = [one.name for one in WORKLOADS]
+    workloads = f"of {', '.join(names)} (all; small with --flat, links with --cores)"
+    add = parser.add_argument
+    add("--workload", nargs="+", choices=names, metavar="NAME", help=workloads)
+    add("--peers", type=_peers, metavar="LIST", help=f"of {','.join(CONTESTANTS)} ({','.join(RACERS)})")
+    add("--runs", type=_whole(1, 100), metavar="N", help="of each, alternating (5; 1 with --flat)")
+    add("--pages", type=_whole(20, 10_000_000), metavar="N", help="of each workload (480 to 4,000)")
+    add("--quick", action="store_true", help=f"one run, {QUICK_PAGES} pages: to see that it works")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--cores", action="store_true", help="instead: one process against two on all cores")
+    mode.add_argument("--flat", action="store_true", help="instead: CPU and memory as pages and hosts grow")
+    counts, hosts = (",".join(map(str, values)) for values in (FLAT_PAGES, FLAT_HOSTS))
+    add("--flat-pages", type=_counts, default=FLAT_PAGES, metavar="LIST", help=f"for --flat ({counts})")
+    add("--flat-hosts", type=_counts, default=FLAT_HOSTS, metavar="LIST", help=f"for --flat ({hosts})")
+    add("--json", type=Path, metavar="FILE", help="write every figure of every run there as well")
+    add("--folder", type=Path, required=True, help=argparse.SUPPRESS)  # made by bench.sh
+    return parser
+
+
+def read_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """With `workloads`, `peers` and `runs` as they follow from the others. Exits with 2 if they are wrong."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.flat and "tls" in (given.workload or ()) and max(given.flat_hosts) > MOST_TLS_HOSTS:
+        parser.error(f"--workload tls has {MOST_TLS_HOSTS} hosts at most: name fewer with --flat-hosts")
+    given.workloads = tuple(_workloads(given))
+    given.peers = given.peers or (PAIR if given.cores else ("ours",) if given.flat else RACERS)
+    given.runs = given.runs or (1 if given.quick or given.flat else 5)
+    return given
+
+
+def _workloads(given: argparse.Namespace) -> Iterator[Workload]:
+    pages = given.pages or (QUICK_PAGES if given.quick else None)
+    known = {workload.name: workload for workload in WORKLOADS}
+    if given.flat:
+        for name, total, hosts in product(given.workload or ("small",), given.flat_pages, given.flat_hosts):
+            yield replace(known[name], total=total, hosts=min(hosts, total))
+    elif given.cores:
+        for name in given.workload or ("links",):
+            yield replace(known[name], hosts=CORES_HOSTS).scaled(pages or CORES_PAGES)
+    else:
+        for name in given.workload or known:
+            yield known[name] if pages is None else known[name].scaled(pages)
+
+
+# --- the race -------------------------------------------------------------------------------------
 
 EXIT_FAILED, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 69, 130
 _began = time.monotonic()
@@ -37,27 +134,42 @@ def say(text: str) -> None:
 class Race:
     """All heats, and what they gave."""
 
-    def __init__(self, options: Options, track: Track, cores: Cores) -> None:
-        self._options = options
-        self._track = track
-        self._cores = cores
+    def __init__(self, options: argparse.Namespace, stack: ExitStack) -> None:
         self.results: dict[tuple[str, str], list[Figures]] = defaultdict(list)
         self.failures: list[str] = []
+        self.cores = Cores.all_for_all() if options.cores else Cores.of_this_machine()
+        os.sched_setaffinity(0, self.cores.servers)  # and of what is started
+        self._options = options
+        self._brokers = ""
+        self._servers: tuple[int, ...] = ()
+        kinds = {name: CONTESTANTS[name] for name in options.peers}
+        build({name: kind for name, kind in kinds.items() if issubclass(kind, Compiled)})
+        if any(kind.needs_kafka for kind in kinds.values()):
+            self._start_kafka(options.folder / "servers-kafka", stack)
+        self._track = stack.enter_context(Track(options.folder, options.workloads))
+
+    def _start_kafka(self, folder: Path, stack: ExitStack) -> None:
+        say("starting kafka")
+        kafka = Server("kafka", folder)
+        stack.callback(kafka.end)
+        start_all([kafka])
+        self._brokers = kafka.variables()["SITE_KAFKA_BROKERS"]
+        self._servers = (int((folder / "kafka" / "kafka.pid").read_text().split()[0]),)
 
     def run(self) -> None:
         """In turns, so that what the machine does besides meets all alike."""
-        for number in range(self._options.runs):
-            for workload in self._options.workloads:
-                for name in self._options.peers:
-                    if CONTESTANTS[name].kind.takes_part(workload):
-                        self._heat(number, workload, name)
+        for number, workload, name in product(
+            range(self._options.runs), self._options.workloads, self._options.peers
+        ):
+            self._heat(number, workload, name)
 
     def _heat(self, number: int, workload: Workload, name: str) -> None:
         folder = self._options.folder / f"{number}-{workload.key}-{name}"
         folder.mkdir()
         title = f"run {number + 1} of {self._options.runs}, {workload.key}, {name}"
+        turn = Heat(workload, folder, self._track, self._brokers)
         try:
-            figures = heat.run(CONTESTANTS[name].kind(Heat(workload, folder, self._track)), self._cores)
+            figures = heat.run(CONTESTANTS[name](turn), self.cores, self._servers)
         except HeatFailed as error:
             self.failures.append(f"{title}: {error}")
             say(f"{title}: FAILED, {error}")
@@ -68,32 +180,27 @@ class Race:
         say(f"{title}: {figures.cpu_us:,.0f} µs of CPU a page, {figures.pages_per_second:,.0f} pages/s")
 
 
-def race(options: Options) -> list[str]:
+def build(kinds: dict[str, type[Compiled]]) -> None:
+    """The programs of others. None is built while the compiler of another is missing."""
+    compilers = {name: kind.toolchain.find(f"--peers {name}") for name, kind in kinds.items()}
+    for name, kind in kinds.items():
+        say(f"building {name}: this can take minutes the first time")
+        kind.build(compilers[name])
+
+
+def race(options: argparse.Namespace) -> list[str]:
     """The whole of it; what went wrong, a line each."""
-    cores = Cores.all_for_all() if options.mode is Mode.CORES else Cores.of_this_machine()
-    os.sched_setaffinity(0, cores.servers)  # also of all that is started, unless it is told otherwise
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # site and crawlers: connections to many hosts
     with ExitStack() as stack:
-        servers = equipped(stack, options, say)
-        track = stack.enter_context(Track(options.folder, cores, options.workloads))
-        track.servers = servers
-        say(cores.note)
-        run = Race(options, track, cores)
+        run = Race(options, stack)
+        say(run.cores.note)
         run.run()
-    print("\n".join(report.lines(options.mode, options.workloads, run.results)))
-    notes = [
-        cores.note,
-        *report.capacities(options.workloads, run.results),
-        *report.servers(options.workloads, run.results),
-        *run.failures,
-    ]
-    if cores.are_apart:
-        notes += report.disturbances(run.results)
-    print("\n".join(["", *notes]), flush=True)
+    workloads, results, cores = options.workloads, run.results, run.cores
+    told = [cores.note, *report.notes(workloads, results, are_apart=cores.are_apart), *run.failures]
+    print("\n".join([*report.lines(workloads, results, is_flat=options.flat), "", *told]), flush=True)
     if options.json:
-        found = report.document(options.workloads, run.results, notes)
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        options.json.write_text(json.dumps(report.document(workloads, results, told), indent=1) + "\n")
     return run.failures
 
 

@@ -1,37 +1,159 @@
-"""Who takes part, by the name that `--peers` knows: this project, and the others."""
+"""Who takes part, by the name that `--peers` knows: a command, and a place where its records come out."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import which
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its stubs
-from redis import Redis
 
-from tools.chaos.crew import Process, is_crawler
-from tools.deployment.deployment import SCRIPT, Deployment
-from tools.race.contestant import CONCURRENCY, PER_HOST, Contestant, FileContestant, Heat, HeatFailed, Record
-from tools.race.track import ROOT
+from tools.deployment.deployment import ROOT, SCRIPT, Deployment
+from tools.deployment.processes import Process
+from tools.race.site import Track
 from tools.race.workload import Workload
 
+CONCURRENCY = 32  # downloads at a time, of everybody
+PER_HOST = 8  # of one host, where a contestant knows such a limit
 PEERS = Path(__file__).with_name("peers")
-ENVIRONMENTS = ROOT / ".servers" / "bench"
+BUILDS = ROOT / ".servers" / "bench"
 
 
-def environment(requirements: str) -> Path:
-    """Where the programs of an environment are that has exactly what that file names."""
-    return ENVIRONMENTS / requirements.removesuffix(".txt") / "bin"
+class HeatFailed(Exception):
+    """A contestant did not do the work; the message says what was missing."""
+
+
+class Record(NamedTuple):
+    """One page in the output."""
+
+    url: str
+    status: int
+    body_characters: int
+    acknowledged: float | None  # when the sink had it; None where nothing says so
+
+
+@dataclass(frozen=True)
+class Heat:
+    """One contestant's turn at one workload, in a folder of its own."""
+
+    workload: Workload
+    folder: Path
+    track: Track
+    brokers: str = ""  # of Kafka, where somebody needs it
+
+    @property
+    def seeds(self) -> list[str]:
+        return list(self.workload.seed_urls(self.track.port(self.workload)))
+
+
+class Contestant(ABC):
+    """One turn; made anew for each."""
+
+    name: str
+    writes: str  # what and where, for the reader of the table
+    needs_kafka = False
+    stops_itself = True  # when all is done; the others are sent SIGTERM
+
+    def __init__(self, heat: Heat) -> None:
+        self.heat = heat
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """All that is no part of the race: seeds where it takes them from."""
+
+    @abstractmethod
+    def command(self) -> list[str]: ...
+
+    def environment(self) -> dict[str, str]:
+        """What is added to the runner's."""
+        return {"SSL_CERT_FILE": str(self.heat.track.authority)}
+
+    def started(self, _log: Path, _process: subprocess.Popen[bytes]) -> None:  # noqa: B027 # most do nothing
+        """What is still to be done once it runs; raise HeatFailed if it does not."""
+
+    def counts(self, _process: Process) -> bool:
+        """Whether a process of it is one whose CPU and memory are its cost."""
+        return True
+
+    @abstractmethod
+    def recorded(self) -> int:
+        """How many records have come out so far."""
+
+    @abstractmethod
+    def records(self) -> Iterator[Record]:
+        """All of them, when it has ended."""
+
+    def close(self) -> None:  # noqa: B027 # likewise
+        """Leave nothing behind."""
+
+
+class FileContestant(Contestant):
+    """Writes a line of JSON for each page."""
+
+    writes = "JSON lines"
+
+    def __init__(self, heat: Heat) -> None:
+        super().__init__(heat)
+        self.seed_file, self.output = heat.folder / "seeds.txt", heat.folder / "output.jsonl"
+        self._read_to = self._lines = 0
+
+    def prepare(self) -> None:
+        self.seed_file.write_text("".join(f"{url}\n" for url in self.heat.seeds))
+
+    def recorded(self) -> int:
+        if self.output.exists():
+            with self.output.open("rb") as file:
+                file.seek(self._read_to)
+                while block := file.read(1 << 20):
+                    self._lines += block.count(b"\n")
+                    self._read_to += len(block)
+        return self._lines
+
+    def records(self) -> Iterator[Record]:
+        with self.output.open(encoding="utf-8") as lines:
+            for line in lines:
+                found: dict[str, Any] = json.loads(line)
+                yield Record(found["url"], found["status"], len(found["body"]), None)
+
+
+class Stock(FileContestant):
+    """Scrapy as it comes, in the version that this project has, with what `scrapy startproject` writes.
+
+    But for robots.txt and politeness, which nobody is to keep to here.
+    """
+
+    name = "Scrapy"
+
+    def command(self) -> list[str]:
+        settings = {
+            "FEED_EXPORT_ENCODING": "utf-8",
+            "ROBOTSTXT_OBEY": "False",
+            "DOWNLOAD_DELAY": "0",
+            "CONCURRENT_REQUESTS": str(CONCURRENCY),
+            "CONCURRENT_REQUESTS_PER_DOMAIN": str(PER_HOST),
+        }
+        return [
+            str(Path(sys.executable).with_name("scrapy")),
+            "runspider",
+            str(PEERS / "page_spider.py"),
+            *("-a", f"seeds={self.seed_file}"),
+            *("-a", f"extract={'1' if self.heat.workload.extracts else ''}"),
+            *("-O", f"{self.output}:jsonlines"),
+            *(word for name, value in settings.items() for word in ("-s", f"{name}={value}")),
+        ]
+
+
+# --- programs in other languages ------------------------------------------------------------------
 
 
 class ToolchainMissing(RuntimeError):
@@ -59,59 +181,6 @@ class Toolchain:
         )
 
 
-@dataclass(frozen=True)
-class Build:
-    """One program: the folder of its sources, and the folder that has all that is made of them."""
-
-    toolchain: Toolchain
-    sources: Path
-    folder: Path
-    program: Path
-
-    def is_current(self) -> bool:
-        """Whether the program is there and made of the sources as they are."""
-        return self.program.exists() and self._note.exists() and self._note.read_text() == self._digest()
-
-    def run(self, compiler: Path, say: Callable[[str], None]) -> None:
-        """Raises CalledProcessError. After a failure the program does not count as current."""
-        say(f"building {self.program}: this can take minutes")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._note.unlink(missing_ok=True)
-        digest = self._digest()
-        places = {"sources": self.sources, "folder": self.folder}
-        path = f"{compiler.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        subprocess.run(
-            [str(compiler), *(argument.format_map(places) for argument in self.toolchain.arguments)],
-            env=os.environ | {"PATH": path} | dict(self.toolchain.variables),
-            check=True,
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
-        )
-        self._note.write_text(digest)
-
-    @property
-    def _note(self) -> Path:
-        """What the program was made of."""
-        return self.folder / "sources.sha256"
-
-    def _digest(self) -> str:
-        digest = hashlib.sha256(repr(self.toolchain.arguments).encode())
-        for file in sorted(path for path in self.sources.rglob("*") if path.is_file()):
-            name = file.relative_to(self.sources)
-            if name.parts[0] != "target":  # what cargo leaves there when it is run by hand
-                content = file.read_bytes()
-                digest.update(f"{name} {len(content)}\n".encode() + content)
-        return digest.hexdigest()
-
-
-def bring_up_to_date(builds: Mapping[str, Build], say: Callable[[str], None]) -> None:
-    """Builds, by the names of their contestants. No build begins while the compiler of another is missing."""
-    stale = {name: build for name, build in builds.items() if not build.is_current()}
-    compilers = {name: build.toolchain.find(f"--peers {name}") for name, build in stale.items()}
-    for name, build in stale.items():
-        build.run(compilers[name], say)
-
-
 GO = Toolchain(
     name="Go",
     program="go",
@@ -132,29 +201,47 @@ RUST = Toolchain(
 )
 
 
-def build(name: str, toolchain: Toolchain, program: str) -> Build:
-    """Of the sources in `peers/name`."""
-    folder = ENVIRONMENTS / name
-    return Build(toolchain, PEERS / name, folder, folder / program)
-
-
 class Compiled(FileContestant):
     """A program in another language, with the same work and limits."""
 
-    build: ClassVar[Build]
+    toolchain: ClassVar[Toolchain]
+    sources: ClassVar[Path]
+    program: ClassVar[str] = "program"  # below the folder of the build
+
+    @classmethod
+    def folder(cls) -> Path:
+        """Has all that is made of the sources."""
+        return BUILDS / cls.sources.name
+
+    @classmethod
+    def build(cls, compiler: Path) -> None:
+        """The compiler sees for itself what has changed. Raises CalledProcessError."""
+        places = {"sources": cls.sources, "folder": cls.folder()}
+        path = f"{compiler.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        subprocess.run(
+            [str(compiler), *(argument.format_map(places) for argument in cls.toolchain.arguments)],
+            env=os.environ | {"PATH": path} | dict(cls.toolchain.variables),
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+        )
 
     def command(self) -> list[str]:
         return [
-            str(self.build.program),
-            *("--seeds", str(self.heat.folder / "seeds.txt")),
+            str(self.folder() / self.program),
+            *("--seeds", str(self.seed_file)),
             *("--output", str(self.output)),
             *("--concurrency", str(CONCURRENCY)),
             *("--per-host", str(PER_HOST)),
         ]
 
 
-class InGo(Compiled):
-    """Has one thread that runs goroutines: it has one core."""
+class Colly(Compiled):
+    """colly as its examples have it. In Go: one thread runs goroutines, so it has one core."""
+
+    name = "colly"
+    toolchain = GO
+    sources = PEERS / "colly"
 
     def command(self) -> list[str]:
         return [*super().command(), *(["--extract"] if self.heat.workload.extracts else [])]
@@ -163,143 +250,23 @@ class InGo(Compiled):
         return super().environment() | {"GOMAXPROCS": "1"}
 
 
-class Colly(InGo):
-    """colly as its examples have it."""
-
-    name = "colly"
-    build = build("colly", GO, "program")
-
-
-class BareGo(InGo):
-    """The limit in Go."""
+class BareGo(Colly):
+    """The limit: a loop, a set and a file. No queue, no retry, no promise."""
 
     name = "bare Go loop"
-    build = build("bare_go", GO, "program")
+    sources = PEERS / "bare_go"
 
 
 class Spider(Compiled):
     """spider, with a `Website` for each host; it looks for links in every page."""
 
     name = "spider"
-    build = build("spider", RUST, "release/spider-peer")
+    toolchain = RUST
+    sources = PEERS / "spider"
+    program = "release/spider-peer"
 
 
-# What `scrapy startproject` writes, but for robots.txt and politeness, which nobody is to keep to here.
-STOCK_SETTINGS = {
-    "FEED_EXPORT_ENCODING": "utf-8",
-    "ROBOTSTXT_OBEY": "False",
-    "DOWNLOAD_DELAY": "0",
-    "CONCURRENT_REQUESTS": str(CONCURRENCY),
-    "CONCURRENT_REQUESTS_PER_DOMAIN": str(PER_HOST),
-}
-
-
-def settings_options(settings: dict[str, str]) -> list[str]:
-    return [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
-
-
-class Stock(FileContestant):
-    """Scrapy as it comes, in the version that this project has."""
-
-    name = "Scrapy"
-    spider = "page_spider.py"
-    more_settings: ClassVar[dict[str, str]] = {}
-
-    def command(self) -> list[str]:
-        return [
-            str(Path(sys.executable).with_name("scrapy")),
-            "runspider",
-            str(PEERS / self.spider),
-            *("-a", f"seeds={self.heat.folder / 'seeds.txt'}"),
-            *("-a", f"extract={'1' if self.heat.workload.extracts else ''}"),
-            *("-O", f"{self.output}:jsonlines"),
-            *settings_options(STOCK_SETTINGS | self.more_settings),
-        ]
-
-
-class QuietStock(Stock):
-    """The same without a log line for each request and each item."""
-
-    name = "Scrapy, LOG_LEVEL=INFO"
-    more_settings: ClassVar[dict[str, str]] = {"LOG_LEVEL": "INFO"}
-
-
-class Bare(FileContestant):
-    """The limit."""
-
-    name = "bare aiohttp loop"
-
-    def command(self) -> list[str]:
-        return [
-            sys.executable,
-            str(PEERS / "bare.py"),
-            *("--seeds", str(self.heat.folder / "seeds.txt")),
-            *("--output", str(self.output)),
-            *("--concurrency", str(CONCURRENCY)),
-            *(["--extract"] if self.heat.workload.extracts else []),
-        ]
-
-
-class ScrapyRedis(Stock):
-    """Scrapy with scrapy-redis: seeds, queue and dupefilter in Redis."""
-
-    name = "scrapy-redis"
-    requirements = "scrapy-redis.txt"
-    stops_itself = False  # it waits for more seeds
-    holds_back = True
-    more_settings: ClassVar[dict[str, str]] = {
-        "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
-        "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
-    }
-
-    def prepare(self) -> None:
-        with Redis.from_url(self.variables["SITE_REDIS_URL"]) as client:
-            client.flushall()
-            seeds = [json.dumps({"url": url}) for url in self.heat.seeds]
-            client.rpush("pages:start_urls", *seeds)
-
-    def command(self) -> list[str]:
-        return [
-            str(environment(self.requirements) / "scrapy"),
-            "runspider",
-            str(PEERS / "redis_spider.py"),
-            *("-a", f"extract={'1' if self.heat.workload.extracts else ''}"),
-            *("-O", f"{self.output}:jsonlines"),
-            *settings_options(STOCK_SETTINGS | self.more_settings),
-            *("-s", f"REDIS_URL={self.variables['SITE_REDIS_URL']}"),
-        ]
-
-
-class Crawlee(FileContestant):
-    """crawlee-python as its guide has it: ParselCrawler and `enqueue_links`."""
-
-    name = "crawlee-python"
-    requirements = "crawlee.txt"
-    way: ClassVar[list[str]] = []
-
-    def command(self) -> list[str]:
-        return [
-            str(environment(self.requirements) / "python"),
-            str(PEERS / "http_crawl.py"),
-            *self.way,
-            *("--seeds", str(self.heat.folder / "seeds.txt")),
-            *("--output", str(self.output)),
-            *("--concurrency", str(CONCURRENCY)),
-            *(["--extract"] if self.heat.workload.extracts else []),
-        ]
-
-
-class LeanCrawlee(Crawlee):
-    """The same with links by lxml and a set of our own: only new links reach its queue."""
-
-    name = "crawlee-python, own links"
-    way: ClassVar[list[str]] = ["--lean"]
-
-    @classmethod
-    def takes_part(cls, workload: Workload) -> bool:
-        """Without links it is the same."""
-        return workload.extracts
-
+# --- this project ---------------------------------------------------------------------------------
 
 PARTITIONS = 16
 PRODUCED_TOGETHER = 100_000  # seeds, of which the last is acknowledged before there are more
@@ -310,11 +277,12 @@ class Ours(Contestant):
 
     name = "site_spider"
     writes = "Kafka topic, acknowledged"
+    needs_kafka = True
     processes = 1
 
     def __init__(self, heat: Heat) -> None:
         super().__init__(heat)
-        self._deployment = Deployment(heat.folder, dict(self.variables))
+        self._deployment = Deployment(heat.folder, {"SITE_KAFKA_BROKERS": heat.brokers})
         self._results = f"{self._deployment.topic}.results"
         self._deployment.settings |= {
             "SITE_SINKS": "kafka",
@@ -323,9 +291,10 @@ class Ours(Contestant):
             "CONCURRENT_REQUESTS_PER_DOMAIN": str(PER_HOST),
             "DEPTH_LIMIT": "0",
         }
+        self._admin = AdminClient({"bootstrap.servers": heat.brokers})
         self._consumer = Consumer(
             {
-                "bootstrap.servers": self.variables["SITE_KAFKA_BROKERS"],
+                "bootstrap.servers": heat.brokers,
                 "group.id": f"{self._deployment.group}.bench",
                 "enable.auto.commit": False,
             }
@@ -337,44 +306,36 @@ class Ours(Contestant):
 
     def make_topics(self) -> None:
         """Of the results' topic the broker notes when it has a record: the time of acknowledgement."""
-        admin = AdminClient({"bootstrap.servers": self.variables["SITE_KAFKA_BROKERS"]})
-        results_options = {"message.timestamp.type": "LogAppendTime"}
-        made = admin.create_topics(
-            [
-                NewTopic(self._deployment.topic, PARTITIONS, 1),
-                NewTopic(self._results, PARTITIONS, 1, config=results_options),
-            ]
-        )
-        for topic in made.values():
+        stamped = {"message.timestamp.type": "LogAppendTime"}
+        seeds = NewTopic(self._deployment.topic, PARTITIONS, 1)
+        results = NewTopic(self._results, PARTITIONS, 1, config=stamped)
+        for topic in self._admin.create_topics([seeds, results]).values():
             topic.result()
 
     def produce(self) -> None:
         """Put all seeds on the topic, as a producer of seeds would: keyed by host."""
-        seeds = self.heat.seeds
-        for first in range(0, len(seeds), PRODUCED_TOGETHER):
-            together = seeds[first : first + PRODUCED_TOGETHER]
-            self._deployment.produce([self._message(url) for url in together])
-
-    def _message(self, url: str) -> tuple[bytes, bytes]:
         meta = {} if self.heat.workload.extracts else {"NotExtract": True}
-        return (urlsplit(url).hostname or "").encode(), json.dumps({"url": url, "meta": meta}).encode()
+        seeds = [
+            ((urlsplit(url).hostname or "").encode(), json.dumps({"url": url, "meta": meta}).encode())
+            for url in self.heat.seeds
+        ]
+        for first in range(0, len(seeds), PRODUCED_TOGETHER):
+            self._deployment.produce(seeds[first : first + PRODUCED_TOGETHER])
 
     def command(self) -> list[str]:
-        options = ["-n", str(self.processes), "-c", str(CONCURRENCY), "--until-done"]
-        return [str(SCRIPT), *options]
+        until_done = ["--until-done"] if self.stops_itself else []
+        return [str(SCRIPT), "-n", str(self.processes), "-c", str(CONCURRENCY), *until_done]
 
     def environment(self) -> dict[str, str]:
         return super().environment() | self._deployment.settings
 
     def counts(self, process: Process) -> bool:
         """The crawlers. The script and its watcher cost the same for one page and for a million."""
-        return is_crawler(process)
+        return process.is_crawler()
 
     def recorded(self) -> int:
-        marks = [
-            self._consumer.get_watermark_offsets(TopicPartition(self._results, number), timeout=10)
-            for number in range(PARTITIONS)
-        ]
+        places = (TopicPartition(self._results, number) for number in range(PARTITIONS))
+        marks = [self._consumer.get_watermark_offsets(place, timeout=10) for place in places]
         return sum(end - first for first, end in marks)
 
     def records(self) -> Iterator[Record]:
@@ -386,30 +347,25 @@ class Ours(Contestant):
                 found = json.loads(message.value() or b"")
                 _, milliseconds = message.timestamp()
                 if found["body"] is None:
-                    raise RuntimeError(f"{found['url']} has no page: {found['description']}")
+                    raise HeatFailed(f"{found['url']} has no page: {found['description']}")
                 yield Record(found["url"], found["status"], len(found["body"]), milliseconds / 1000)
 
     def close(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.variables["SITE_KAFKA_BROKERS"]})
-        for topic in admin.delete_topics([self._deployment.topic, self._results]).values():
+        for topic in self._admin.delete_topics([self._deployment.topic, self._results]).values():
             topic.result()
         self._consumer.close()
         self._deployment.close()
 
 
-class Pair(Ours):
-    """Two members of a group. They have their partitions before there are seeds: nothing is done twice."""
+class Single(Ours):
+    """Has its partitions before there are seeds: of two members nothing is done twice."""
 
-    name = "site_spider -n 2"
+    name = "site_spider -n 1"
     stops_itself = False
-    processes = 2
     _SETTLED_SECONDS = 3.0
 
     def prepare(self) -> None:
         self.make_topics()
-
-    def command(self) -> list[str]:
-        return [str(SCRIPT), "-n", str(self.processes), "-c", str(CONCURRENCY)]
 
     def started(self, log: Path, process: subprocess.Popen[bytes]) -> None:
         """Produce the seeds when each member has said what it owns."""
@@ -422,35 +378,22 @@ class Pair(Ours):
         self.produce()
 
 
-class Single(Pair):
-    """One member, treated in the same way."""
+class Pair(Single):
+    """Two members of a group."""
 
-    name = "site_spider -n 1"
-    processes = 1
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One contestant."""
-
-    kind: type[Contestant]
-    servers: tuple[str, ...] = ()
+    name = "site_spider -n 2"
+    processes = 2
 
 
-CONTESTANTS: Mapping[str, Entry] = {
-    "ours": Entry(Ours, ("kafka",)),
-    "stock": Entry(Stock),
-    "stock-quiet": Entry(QuietStock),
-    "scrapy-redis": Entry(ScrapyRedis, ("redis",)),
-    "crawlee": Entry(Crawlee),
-    "crawlee-lean": Entry(LeanCrawlee),
-    "bare": Entry(Bare),
-    "colly": Entry(Colly),
-    "spider": Entry(Spider),
-    "go": Entry(BareGo),
-    "single": Entry(Single, ("kafka",)),
-    "pair": Entry(Pair, ("kafka",)),
+CONTESTANTS: Mapping[str, type[Contestant]] = {
+    "ours": Ours,
+    "stock": Stock,
+    "colly": Colly,
+    "spider": Spider,
+    "go": BareGo,
+    "single": Single,
+    "pair": Pair,
 }
 PAIR = ("single", "pair")
-RACERS = ("ours", "stock", "stock-quiet", "scrapy-redis", "crawlee", "crawlee-lean", "bare")
+RACERS = ("ours", "stock")
 BASE = "stock"  # whose CPU is divided by the others', for the ratio

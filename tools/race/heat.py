@@ -1,4 +1,4 @@
-"""One heat: a contestant crawls a workload, and is measured meanwhile."""
+"""One heat: a contestant crawls a workload, and its CPU and memory are read meanwhile."""
 
 from __future__ import annotations
 
@@ -6,18 +6,75 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
-from tools.chaos.crew import LEASH, Process
-from tools.race import machine
-from tools.race.contestant import Contestant, HeatFailed
-from tools.race.machine import Cores, Meter, Reading, descendants
-from tools.race.track import State, Track, awaited_state
+from tools.deployment.processes import LEASH, Process, children, cpu_seconds, peak_bytes
+from tools.race.contestants import Contestant, HeatFailed
+from tools.race.site import State, Track
 from tools.race.workload import Workload
 
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Cores:
+    """The crawler has a core for itself where there are two; all else shares the others."""
+
+    crawler: tuple[int, ...]
+    servers: tuple[int, ...]
+
+    @classmethod
+    def of_this_machine(cls) -> Cores:
+        cores = sorted(os.sched_getaffinity(0))
+        return cls((cores[-1],), tuple(cores[:-1]) or (cores[-1],))
+
+    @classmethod
+    def all_for_all(cls) -> Cores:
+        """For crawls that are to have every core."""
+        cores = tuple(sorted(os.sched_getaffinity(0)))
+        return cls(cores, cores)
+
+    @property
+    def are_apart(self) -> bool:
+        return not set(self.crawler) & set(self.servers)
+
+    @property
+    def note(self) -> str:
+        """What a reader of the table has to know."""
+        crawler, servers = (",".join(map(str, cores)) for cores in (self.crawler, self.servers))
+        if self.are_apart:
+            return f"crawler on core {crawler}; site, servers and runner on {servers}"
+        if len(self.crawler) > 1:
+            return f"crawlers, site, servers and runner share the cores {crawler}"
+        return "ONE CORE: crawler, site and servers take turns, so pages/s says little"
+
+    def busy_seconds(self) -> float:
+        """How long the crawler's cores have worked since the machine was started, for whomever."""
+        lines = dict(line.split(maxsplit=1) for line in Path("/proc/stat").read_text().splitlines())
+        rows = [[int(word) for word in lines[f"cpu{core}"].split()] for core in self.crawler]
+        return sum(sum(row[:3]) + sum(row[5:8]) for row in rows) / _TICKS_PER_SECOND
+
+
+# --- figures --------------------------------------------------------------------------------------
+
 WARM_PART = 0.05  # of the pages, before which nothing is measured: imports, connections, the start
+
+
+@dataclass(frozen=True)
+class Reading:
+    """At one moment, of all processes that count."""
+
+    at: float  # time.time()
+    served: int  # pages, by then
+    cpu_seconds: float  # since the start; those that have ended are in it
+    resident_bytes: int
+    peak_bytes: int
+    site_cpu_seconds: float  # of the site
+    servers_cpu_seconds: float  # of the servers that the race has started
+    core_seconds: float  # that the crawler's core has worked, for whomever
 
 
 @dataclass(frozen=True)
@@ -32,7 +89,7 @@ class Figures:
     late_bytes: int  # and in the end
     peak_bytes: int  # from the start on
     site_cpu_us: float  # a page: what the site took for it
-    servers_cpu_us: float  # a page: likewise Kafka and Redis, as far as they run, for everything they do
+    servers_cpu_us: float  # a page: likewise Kafka, as far as it runs, for everything it does
     disturbance: float  # the part of the time in which the crawler's cores worked for others
     connections: int
     latencies: tuple[float, float] | None  # p50 and p99 of seconds from page served to record acknowledged
@@ -45,45 +102,79 @@ def reckoned(
     connections: int,
     latencies: tuple[float, float] | None,
 ) -> Figures:
-    """Raises ValueError when the pages were over too soon."""
+    """Raises HeatFailed when the pages were over too soon."""
 
     def at(part: float) -> Reading:
         return next(reading for reading in readings if reading.served >= max(1, total * part))
 
+    def cpu_us(first: Reading, last: Reading) -> float:
+        done = last.served - first.served
+        return (last.cpu_seconds - first.cpu_seconds) / done * 1e6 if done else 0.0
+
     warm, end = at(WARM_PART), readings[-1]
     if warm.served == total:
-        raise ValueError(f"{total} pages are over before they can be measured; take more of them (--pages)")
+        raise HeatFailed(f"{total} pages are over before they can be measured; take more of them (--pages)")
     pages = total - warm.served
+    others = (end.core_seconds - warm.core_seconds) - (end.cpu_seconds - warm.cpu_seconds)
     return Figures(
-        cpu_us=_cpu_us(warm, end),
-        early_cpu_us=_cpu_us(warm, at(WARM_PART + 0.1)),
-        late_cpu_us=_cpu_us(at(0.9), end),
+        cpu_us=cpu_us(warm, end),
+        early_cpu_us=cpu_us(warm, at(WARM_PART + 0.1)),
+        late_cpu_us=cpu_us(at(0.9), end),
         pages_per_second=pages / max(last_served - warm.at, 1e-6),
         early_bytes=at(0.1).resident_bytes,
         late_bytes=next((one.resident_bytes for one in reversed(readings) if one.resident_bytes), 0),
         peak_bytes=max(reading.peak_bytes for reading in readings),
         site_cpu_us=(end.site_cpu_seconds - warm.site_cpu_seconds) / pages * 1e6,
         servers_cpu_us=(end.servers_cpu_seconds - warm.servers_cpu_seconds) / pages * 1e6,
-        disturbance=max(0.0, _others(warm, end)) / max(end.at - warm.at, 1e-6),
+        disturbance=max(0.0, others) / max(end.at - warm.at, 1e-6),
         connections=connections,
         latencies=latencies,
     )
 
 
-def _cpu_us(first: Reading, last: Reading) -> float:
-    pages = last.served - first.served
-    return (last.cpu_seconds - first.cpu_seconds) / pages * 1e6 if pages else 0.0
+class Meter:
+    """A process and its descendants, those that count. What has ended keeps its CPU and has no memory."""
+
+    _LOOK_SECONDS = 0.5  # between two looks for new processes
+
+    def __init__(self, root: int, counts: Callable[[Process], bool], cores: Cores) -> None:
+        self._root = root
+        self._counts = counts
+        self._cores = cores
+        self._cpu: dict[Process, float] = {}
+        self._looked = 0.0
+
+    def read(self, served: int, site: int, servers: Sequence[int]) -> Reading:
+        """What they have cost so far; and the site's process, and those of the servers."""
+        if time.monotonic() - self._looked > self._LOOK_SECONDS:
+            self._looked = time.monotonic()
+            found = [Process(self._root, 0), *children(self._root)]
+            for process in found[1:]:  # grows while it is read
+                found += children(process.pid)
+            self._cpu |= {one: 0.0 for one in found if one not in self._cpu and self._counts(one)}
+        peak = 0
+        for process in self._cpu:
+            with suppress(OSError):
+                self._cpu[process] = cpu_seconds(process.pid)
+                peak += peak_bytes(process.pid)
+        return Reading(
+            at=time.time(),
+            served=served,
+            cpu_seconds=sum(self._cpu.values()),
+            resident_bytes=sum(process.resident_bytes() for process in self._cpu),
+            peak_bytes=peak,
+            site_cpu_seconds=cpu_seconds(site),
+            servers_cpu_seconds=sum(map(cpu_seconds, servers)),
+            core_seconds=self._cores.busy_seconds(),
+        )
 
 
-def _others(first: Reading, last: Reading) -> float:
-    return (last.core_seconds - first.core_seconds) - (last.cpu_seconds - first.cpu_seconds)
-
+# --- the turn -------------------------------------------------------------------------------------
 
 EAGER_SECONDS = 0.004  # until the warm moment: few pages may be over soon after it
 LOOK_SECONDS = 0.02
 LONGEST_SECONDS = 300  # and as much again for every LONGEST_PAGES
 LONGEST_PAGES = 10_000
-QUIET_SECONDS = 0.3  # after the last page, until those that hold records back are stopped
 
 
 def look_seconds(served: int, workload: Workload) -> float:
@@ -94,23 +185,28 @@ def look_seconds(served: int, workload: Workload) -> float:
 class Running:
     """A contestant's process and what was read of it."""
 
-    def __init__(self, contestant: Contestant, cores: tuple[int, ...]) -> None:
+    def __init__(self, contestant: Contestant, cores: Cores, servers: Sequence[int]) -> None:
         self.contestant = contestant
         self.log = contestant.heat.folder / "log"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*LEASH, *machine.pinned(cores), *contestant.command()],
-                cwd=contestant.heat.folder,
-                env=kept | contestant.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self.meter = Meter(self.process.pid, contestant.counts, cores)
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, cores.crawler)  # a child has the cores of its parent
+        try:
+            with self.log.open("wb") as log:
+                self.process = subprocess.Popen(
+                    [*LEASH, *contestant.command()],
+                    cwd=contestant.heat.folder,
+                    env=kept | contestant.environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        finally:
+            os.sched_setaffinity(0, before)
         self.readings: list[Reading] = []
-        self._told = False
+        self._meter = Meter(self.process.pid, contestant.counts, cores)
+        self._servers = servers
 
     def follow(self, track: Track) -> None:
         """Read until every record is out. Raises HeatFailed."""
@@ -123,8 +219,6 @@ class Running:
                 break
             if time.monotonic() > deadline:
                 raise HeatFailed(f"not done within {longest_seconds} s: {self._told_of(track)}")
-            if self.contestant.holds_back and self._is_quiet(total):
-                self._stop()
             time.sleep(look_seconds(served, workload))
         self._read(track)
         if (found := self.contestant.recorded()) < total:
@@ -132,54 +226,34 @@ class Running:
 
     def _read(self, track: Track) -> int:
         served = track.state().served
-        self.readings.append(self.meter.read(served, track.process.pid, track.servers))
+        self.readings.append(self._meter.read(served, track.process.pid, self._servers))
         return served
-
-    def _is_quiet(self, total: int) -> bool:
-        done = next((reading.at for reading in self.readings if reading.served >= total), None)
-        return done is not None and time.time() - done > QUIET_SECONDS
 
     def _told_of(self, track: Track) -> str:
         return f"{track.state()}, log: {self.log.read_text(errors='replace')[-1500:]}"
 
     def end(self) -> None:
         """Wait for it, or stop it."""
-        below = descendants(self.process.pid)
         if not self.contestant.stops_itself:
-            self._stop()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._stop()
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(10)
-        self.kill(below)
-
-    def _stop(self) -> None:
-        """Once only: a second signal would cut it short."""
-        if not self._told:
-            self._told = True
             self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(40)
+        self.kill()
 
-    def kill(self, below: list[Process] | None = None) -> None:
-        """At once, with all that it started."""
-        if below is None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGSTOP)  # or it starts one more, which nobody knows
-            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        below = below if below is not None else descendants(self.process.pid)
-        self.process.kill()
+    def kill(self) -> None:
+        """At once; what the script has started ends with it."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for process in below:
-            process.send(signal.SIGKILL)
 
 
-def run(contestant: Contestant, cores: Cores) -> Figures:
-    """The whole turn. Raises HeatFailed."""
+def run(contestant: Contestant, cores: Cores, servers: Sequence[int] = ()) -> Figures:
+    """The whole turn, beside these processes of servers. Raises HeatFailed."""
     heat = contestant.heat
     heat.track.reset(heat.workload)
     try:
         contestant.prepare()
-        running = Running(contestant, cores.crawler)
+        running = Running(contestant, cores, servers)
         try:
             contestant.started(running.log, running.process)
             running.follow(heat.track)
@@ -187,14 +261,11 @@ def run(contestant: Contestant, cores: Cores) -> Figures:
         except BaseException:
             running.kill()
             raise
-        state = awaited_state(heat.track)
+        state = heat.track.last_state()
         latencies = _checked(contestant, state)
     finally:
         contestant.close()
-    try:
-        return reckoned(running.readings, heat.workload.total, state.last, state.connections, latencies)
-    except ValueError as error:
-        raise HeatFailed(str(error)) from None
+    return reckoned(running.readings, heat.workload.total, state.last, state.connections, latencies)
 
 
 def _checked(contestant: Contestant, state: State) -> tuple[float, float] | None:

@@ -3,24 +3,31 @@
     python -m tools.race.site CERTIFICATE
 
 Listens on every address of this machine's loopback network, once for HTTP and once for HTTPS, and prints
-the two ports. The runner speaks to it by paths below /.site/: `reset` serves another workload, `state` says
-what was asked for since, `times` when each page was served.
+the two ports. The runner speaks to it through a Track, by paths below /.site/: `reset` serves another
+workload, `state` says what was asked for since, `times` when each page was served.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import ssl
+import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qsl, urlsplit
 
 import uvloop
 
+from tools.deployment.processes import LEASH
 from tools.race.workload import ORIGIN, SITE, WORKLOADS, Workload, render
+from tools.site.certificate import make
 
 _HEAD = (
     "HTTP/1.1 {status}\r\nServer: site\r\nDate: Sat, 21 Nov 2026 12:00:00 GMT\r\n"
@@ -162,6 +169,74 @@ async def serve(certificate: str) -> None:
     ports = [server.sockets[0].getsockname()[1] for server in (plain, secure)]
     print(*ports, flush=True)
     await asyncio.Event().wait()
+
+
+# --- the runner's side ----------------------------------------------------------------------------
+
+
+class State(NamedTuple):
+    """What was asked for since the reset."""
+
+    asked: int
+    missing: int
+    served: int  # different pages
+    connections: int
+    last: float  # when the last page was served; 0 while pages are being served
+
+
+class Track:
+    """Starts the site; ends it with the `with`."""
+
+    def __init__(self, folder: Path, workloads: Sequence[Workload] = WORKLOADS) -> None:
+        tls_hosts = max(workload.hosts for workload in (*WORKLOADS, *workloads) if workload.tls)
+        addresses = [WORKLOADS[0].host(number) for number in range(tls_hosts)]
+        self.authority, certificate = make(folder, addresses)
+        self.process = subprocess.Popen(
+            [*LEASH, sys.executable, "-m", "tools.race.site", str(certificate)],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        ports = self.process.stdout.readline().split()
+        if len(ports) != 2:
+            raise RuntimeError(f"the site did not start: exit code {self.process.wait()}")
+        self.plain_port, self.secure_port = map(int, ports)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()  # closes its output as well
+
+    def port(self, workload: Workload) -> int:
+        return self.secure_port if workload.tls else self.plain_port
+
+    def reset(self, workload: Workload) -> None:
+        """Serve this workload from now on."""
+        self._ask(f"reset?workload={workload.name}&total={workload.total}&hosts={workload.hosts}")
+
+    def state(self) -> State:
+        return State(**self._ask("state"))
+
+    def last_state(self) -> State:
+        """Once no page is being served any more."""
+        while not (state := self.state()).last and state.served:
+            time.sleep(0.02)
+        return state
+
+    def times(self) -> dict[str, float]:
+        """When each page was served, by host and path."""
+        found: dict[str, float] = self._ask("times")
+        return found
+
+    def _ask(self, path: str) -> Any:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.plain_port, timeout=60)) as connection:
+            connection.request("GET", f"/.site/{path}")
+            return json.loads(connection.getresponse().read())
 
 
 if __name__ == "__main__":

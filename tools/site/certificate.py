@@ -1,17 +1,96 @@
-"""A certificate authority for one test run, and a certificate of its for loopback addresses."""
+"""Certificate authorities of a test's own: they sign whatever a test wants, good and bad."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+DAY = timedelta(days=1)
+
+
+@dataclass
+class Signed:
+    """A certificate with its key."""
+
+    certificate: x509.Certificate
+    key: Any
+
+    @property
+    def pem(self) -> bytes:
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        found: bytes = self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return found
+
+
+@dataclass
+class Wish:
+    """What a certificate has in it. `starts` and `ends` are days from now."""
+
+    names: Sequence[x509.GeneralName] = ()
+    common_name: str = "of a test"
+    starts: float = -1
+    ends: float = 1
+    is_authority: bool = False
+    more: Sequence[x509.ExtensionType] = ()
+    hash: hashes.HashAlgorithm = field(default_factory=hashes.SHA256)
+    key: Any = None
+
+
+def signed(wish: Wish, by: Signed | None = None) -> Signed:
+    """By itself if by nobody else."""
+    key = wish.key or ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, wish.common_name)])
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(by.certificate.subject if by else name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now + wish.starts * DAY)
+        .not_valid_after(now + wish.ends * DAY)
+        .add_extension(x509.BasicConstraints(ca=wish.is_authority, path_length=None), critical=True)
+    )
+    if wish.names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(wish.names), critical=False)
+    for extension in wish.more:
+        builder = builder.add_extension(extension, critical=False)
+    return Signed(builder.sign(by.key if by else key, wish.hash), key)
+
+
+def authority(name: str = "root of a test", by: Signed | None = None, **wish: Any) -> Signed:
+    """One that may sign others."""
+    return signed(Wish(common_name=name, is_authority=True, **wish), by)
+
+
+def addresses(*texts: str) -> list[x509.GeneralName]:
+    """Names of a certificate."""
+    return [x509.IPAddress(ip_address(text)) for text in texts]
+
+
+def make(folder: Path, hosts: Sequence[str]) -> tuple[Path, Path]:
+    """Two PEM files: an authority, for clients, and the certificate of these addresses with its key."""
+    root = authority()
+    leaf = signed(Wish(names=addresses(*hosts), common_name=hosts[0]), root)
+    trusted, chain = folder / "authority.pem", folder / "server.pem"
+    trusted.write_bytes(root.pem)
+    chain.write_bytes(leaf.key_pem + leaf.pem)
+    return trusted, chain
 
 
 def tls_for(address: str, folder: Path) -> tuple[ssl.SSLContext, Path]:
@@ -22,43 +101,11 @@ def tls_for(address: str, folder: Path) -> tuple[ssl.SSLContext, Path]:
     return context, trusted
 
 
-def make(folder: Path, addresses: Sequence[str]) -> tuple[Path, Path]:
-    """Writes two PEM files: the authority, for clients, and the server's certificate with its key."""
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    authority = _name("authority of a test")
-    root = _builder(authority, authority, authority_key).add_extension(
-        x509.BasicConstraints(ca=True, path_length=0), critical=True
-    )
-    leaf = _builder(_name(addresses[0]), authority, key).add_extension(
-        x509.SubjectAlternativeName([x509.IPAddress(ip_address(one)) for one in addresses]), critical=False
-    )
-    trusted, chain = folder / "authority.pem", folder / "server.pem"
-    trusted.write_bytes(_pem(root.sign(authority_key, hashes.SHA256())))
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    chain.write_bytes(private + _pem(leaf.sign(authority_key, hashes.SHA256())))
-    return trusted, chain
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
-) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
-    )
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
+def server_context(folder: Path, *chain: Signed) -> ssl.SSLContext:
+    """The leaf comes first; algorithms that are no longer safe may be in it."""
+    file = folder / "chain.pem"
+    file.write_bytes(chain[0].key_pem + b"".join(one.pem for one in chain))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("DEFAULT@SECLEVEL=0")
+    context.load_cert_chain(file)
+    return context

@@ -9,8 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TextIO
+from typing import Any, NamedTuple, Self
 
 from tools.site.exchange import host_name
 from tools.site.plan import PlannedSeed, plan
@@ -39,35 +38,12 @@ class Entry(NamedTuple):
         return f"http://{self.host}:{self.port}{self.path}"
 
 
-class Recorder:
-    """Collects lines and writes them when told to."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-        self._lines: list[str] = []
-
-    def add(self, entry: Entry) -> None:
-        """Keep one entry until the next flush."""
-        self._lines.append(json.dumps(entry._asdict()))
-
-    def flush(self) -> None:
-        """Write what was kept, in whole lines."""
-        if self._lines:
-            self._file.write("\n".join(self._lines) + "\n")
-            self._file.flush()
-            self._lines.clear()
-
-
 def read_record(path: Path) -> list[Entry]:
     """All whole lines written so far."""
     if not path.exists():
         return []
     text = path.read_text(encoding="utf-8")
-    return [_entry(json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-
-def _entry(values: dict[str, Any]) -> Entry:
-    return Entry(**values)
+    return [Entry(**json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def count_by_url(entries: list[Entry]) -> Counter[str]:
@@ -96,9 +72,7 @@ class Site:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

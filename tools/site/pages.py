@@ -9,7 +9,7 @@ import re
 import zlib
 from collections.abc import Callable, Set
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import brotli
 
@@ -70,9 +70,9 @@ EVERY_BYTE = bytes(range(256)) * 8
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x10\x00\x00\x00\x10\x08\x06\x00\x00\x00"
 
 
-def of_text(text: str, headers: Lines = HTML, status: int = 200) -> Answer:
-    """An ordinary answer of UTF-8 text."""
-    return Answer(status=status, headers=headers, body=text.encode(), text=text)
+def of_text(text: str, headers: Lines = HTML, status: int = 200, **more: Any) -> Answer:
+    """An ordinary answer of UTF-8 text, but for what else is said of it."""
+    return Answer(**{"status": status, "headers": headers, "body": text.encode(), "text": text, **more})
 
 
 @page("page")
@@ -138,33 +138,26 @@ def untyped(ask: Ask) -> Answer:
 @page("chunked")
 def chunked(ask: Ask) -> Answer:
     """Chunked transfer encoding."""
-    text = ordinary(ask.target)
-    return Answer(headers=HTML, body=text.encode(), text=text, framing=Framing.CHUNKED)
+    return of_text(ordinary(ask.target), framing=Framing.CHUNKED)
 
 
 @page("until-close")
 def until_close(ask: Ask) -> Answer:
     """HTTP/1.0: the body ends where the connection does."""
-    text = ordinary(ask.target)
-    return Answer(
-        headers=HTML, body=text.encode(), text=text, framing=Framing.CLOSE, close=True, http_version="1.0"
-    )
+    return of_text(ordinary(ask.target), framing=Framing.CLOSE, close=True, http_version="1.0")
 
 
 @page("slow")
 def slow(ask: Ask) -> Answer:
     """The first byte comes late: /slow/MILLISECONDS/1."""
-    text = ordinary(ask.target)
-    delay_seconds = int(ask.parts[1]) / 1000
-    return Answer(headers=HTML, body=text.encode(), text=text, delay_seconds=delay_seconds)
+    return of_text(ordinary(ask.target), delay_seconds=int(ask.parts[1]) / 1000)
 
 
 @page("early-hints")
 def early_hints(ask: Ask) -> Answer:
     """A 103 goes before the answer proper."""
-    text = ordinary(ask.target)
     hints = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n"
-    return Answer(headers=HTML, body=text.encode(), text=text, prelude=hints)
+    return of_text(ordinary(ask.target), prelude=hints)
 
 
 @page("echo")
@@ -203,7 +196,7 @@ def odd_headers(ask: Ask) -> Answer:
     """Header lines that are odd but legal: /odd/names/1."""
     name = ask.parts[1]
     if name == "reason":
-        return Answer(headers=HTML, body=b"<p>no reason</p>", text="<p>no reason</p>", reason="")
+        return of_text("<p>no reason</p>", reason="")
     return of_text(ordinary(ask.target), (*HTML, *ODD_LINES[name]))
 
 
@@ -276,10 +269,9 @@ def encoded(ask: Ask) -> Answer:
     variant = VARIANTS[ask.parts[1]]
     text = html(f"Encoded {ask.target}", variant.text, variant.head)
     body = variant.bom + text.encode(variant.codec)
-    lenient = {}
-    if variant.guessed:
-        lenient = {"body": None, "body_pattern": rf"<h1>Encoded {ask.target}</h1>\n<p>L.{{1,3}}t"}
-    return Answer(headers=(("Content-Type", variant.content_type),), body=body, text=text, lenient=lenient)
+    guess = {"body": None, "body_pattern": rf"<h1>Encoded {ask.target}</h1>\n<p>L.{{1,3}}t"}
+    headers = (("Content-Type", variant.content_type),)
+    return of_text(text, headers, body=body, lenient=guess if variant.guessed else {})
 
 
 def _deflate_raw(data: bytes) -> bytes:
@@ -305,7 +297,7 @@ def compressed(ask: Ask) -> Answer:
     """/compressed/br/x; deflate-raw lacks the zlib header, as some servers send it."""
     name, text = ask.parts[1], ordinary(ask.target)
     lines = (*HTML, ("Content-Encoding", name.removesuffix("-raw")), ("Vary", "Accept-Encoding"))
-    return Answer(headers=lines, body=_packed(name, text), text=text, size=len(text))
+    return of_text(text, lines, body=_packed(name, text), size=len(text))
 
 
 @page("cut-gzip")
@@ -313,18 +305,10 @@ def cut_gzip(ask: Ask) -> Answer:
     """A gzip body that ends too early: what can be unpacked is stored."""
     text = ordinary(ask.target)
     body = _packed("gzip", text)
-    lenient = {
-        "body": None,
-        "body_pattern": "^" + re.escape(text[:100]),
-        "description": r"",
-        "response_size": None,
-    }
-    return Answer(
-        headers=(*HTML, ("Content-Encoding", "gzip")),
-        body=body[: len(body) * 2 // 3],
-        text=text,
-        lenient=lenient,
-    )
+    beginning = {"body": None, "body_pattern": "^" + re.escape(text[:100])}
+    lenient = {**beginning, "description": r"", "response_size": None}
+    headers = (*HTML, ("Content-Encoding", "gzip"))
+    return of_text(text, headers, body=body[: len(body) * 2 // 3], lenient=lenient)
 
 
 NO_BODY = {204, 304}
@@ -356,9 +340,8 @@ def fault(ask: Ask) -> Answer:
     text = ordinary(ask.target)
     if failures and ask.attempt >= failures:
         return of_text(text)
-    body = text.encode()
-    longer = len(body) + 1000 if kind is Fault.SHORT else None
-    return Answer(headers=HTML, body=body, text=text, declared_length=longer, fault=kind, close=True)
+    longer = len(text.encode()) + 1000 if kind is Fault.SHORT else None
+    return of_text(text, declared_length=longer, fault=kind, close=True)
 
 
 @page("cut-off")
@@ -366,28 +349,16 @@ def cut_off(ask: Ask) -> Answer:
     """Content-Length is less than what comes: /cut-off/keep/x, /cut-off/close/x (says Connection: close)."""
     text = ordinary(ask.target)
     kept = text[: len(text) // 2]
-    return Answer(
-        headers=HTML,
-        body=text.encode(),
-        text=kept,
-        size=len(kept),
-        declared_length=len(kept),
-        close=ask.parts[1] == "close",
-    )
+    closes = ask.parts[1] == "close"
+    return of_text(kept, body=text.encode(), size=len(kept), declared_length=len(kept), close=closes)
 
 
 LOOP = r"(?i)redirect|loop|duplicate|HTTP 30\d"
 
 
-def _to(status: int, location: str, **more: object) -> Answer:
+def _to(status: int, location: str, **more: Any) -> Answer:
     text = f'<p>Moved to <a href="{location}">here</a>.</p>'
-    return Answer(
-        status=status,
-        headers=(*HTML, ("Location", location)),
-        body=text.encode(),
-        text=text,
-        **more,  # type: ignore[arg-type]
-    )
+    return of_text(text, (*HTML, ("Location", location)), status, **more)
 
 
 @page("chain")
@@ -436,13 +407,9 @@ def leads_to(ask: Ask) -> Answer:
         "data": "data:text/plain,root:x:0:0",
         "refused": f"http://{ask.host}:1/",
     }[ask.parts[1]]
-    if ask.parts[1] == "refused":
-        return _to(302, location)
-    return _to(
-        302,
-        location,
-        lenient={"status": (302, None), "description": r".", "body": None, "body_pattern": r"^(<p>Moved|$)"},
-    )
+    body = {"body": None, "body_pattern": r"^(<p>Moved|$)"}
+    lenient = {"status": (302, None), "description": r".", **body}
+    return _to(302, location, lenient=lenient if ask.parts[1] != "refused" else {})
 
 
 @page("nowhere")
@@ -464,20 +431,10 @@ LAST_LEVEL = 5
 def _page(
     ask: Ask, anchors: list[str], follow: Set[str], maybe: Set[str] = frozenset(), head: str = ""
 ) -> Answer:
-    content = (
-        paragraphs(ask.target, 3)
-        + "\n<ul>\n"
-        + "\n".join(f"<li>{anchor}</li>" for anchor in anchors)
-        + "\n</ul>"
-    )
-    text = html(f"Graph {ask.target}", content, head)
-    return Answer(
-        headers=HTML,
-        body=text.encode(),
-        text=text,
-        links=frozenset(ask.url(path) for path in follow),
-        optional_links=frozenset(ask.url(path) for path in maybe),
-    )
+    items = "\n".join(f"<li>{anchor}</li>" for anchor in anchors)
+    links, optional_links = (frozenset(ask.url(path) for path in paths) for paths in (follow, maybe))
+    text = html(f"Graph {ask.target}", f"{paragraphs(ask.target, 3)}\n<ul>\n{items}\n</ul>", head)
+    return of_text(text, links=links, optional_links=optional_links)
 
 
 def _link(href: str, more: str = "") -> str:
@@ -551,7 +508,7 @@ def crossing(ask: Ask) -> Answer:
     below = [ask.url(f"/crossing/{hosts}/{level + 1}/{name}", host_name(number)) for number in range(hosts)]
     follow = below if level < 2 else []
     text = html(f"Crossing {ask.target}", "\n".join(map(_link, follow)), "")
-    return Answer(headers=HTML, body=text.encode(), text=text, links=frozenset(follow))
+    return of_text(text, links=frozenset(follow))
 
 
 @page("based")

@@ -382,7 +382,10 @@ def shown(value: object) -> str:
 
 def _said_of(item: object, key: str, action: Action) -> Mapping[str, Any]:
     """The answer to the action on this very key. Raises UnexpectedResponse."""
-    said = part(item, action, dict)
+    is_deletion = isinstance(item, Mapping) and "delete" in item
+    said = part(item, "delete" if is_deletion else action, dict)
+    if is_deletion and said.get("status") == 404 and not said.get("error"):
+        said = {**said, "status": 200}  # it was not there
     if said.get("_id") != key or not 200 <= part(said, "status", int) <= 599:
         raise UnexpectedResponse(f"the answer says nothing of {shown(key)}", item)
     return said

@@ -17,7 +17,7 @@ from typing import Any, Final
 from elasticsearch import ApiError
 
 from site_spider.adapters.elasticsearch.client import UnexpectedResponse, explained, version_of
-from site_spider.results.document import PAGE_FIELDS
+from site_spider.results.document import CHECK_FIELDS, PAGE_FIELDS
 
 TEXT: Final = "body_text"  # the text of `body`, where the server cannot make it
 _BODY: Final = "body"
@@ -128,6 +128,7 @@ LATER = (
     "registered_domain",
     TEXT,
     *PAGE_FIELDS,
+    *("gone_at", "recrawl", *CHECK_FIELDS),
 )  # fields that earlier versions did not write
 _NOT_MAPPED = re.compile(r"strict_dynamic_mapping_exception.*?introduction of \[(\w+)\] within \[_doc\]")
 

@@ -17,6 +17,7 @@ from site_spider.adapters.elasticsearch.client import (
     index_name,
     items_index,
     part,
+    reason_of,
 )
 from site_spider.adapters.elasticsearch.index import TEXT
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
@@ -50,6 +51,22 @@ def query(status: StatusFilter, task_id: str | None, fields: Fields, *, of_items
 def _is(name: str, value: str) -> Query:
     """The second is for an index that was there before us, with mappings that were guessed."""
     return {"bool": {"should": [{"term": {field: value}} for field in (name, f"{name}.keyword")]}}
+
+
+def _not_after(name: str, moment: str) -> Query:
+    """Also where there is none."""
+    return {"bool": {"must_not": [{"range": {name: {"gt": moment}}}]}}
+
+
+def _conditional(found: list[Any], name: str, changes: Mapping[str, tuple[str | None, str]]) -> list[Any]:
+    """Lines of a bulk request: a field of documents, while they are what was found."""
+    lines: list[Any] = []
+    for hit in found:
+        old, new = changes[hit["_id"]]
+        if hit.get("found") and hit["_source"].get(name) == old:
+            place = {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
+            lines += [{"update": {"_id": hit["_id"], **place}}, {"doc": {name: new}}]
+    return lines
 
 
 def _of_host(host: str) -> Query:
@@ -110,16 +127,20 @@ class ElasticsearchResults:
         task_id: str | None = None,
         limit: int | None = 1000,
         fields: Fields = ANY,
+        *,
+        before: Fields = ANY,
+        names: Sequence[str] = (),
     ) -> Iterator[dict[str, Any]]:
         """At most `limit` documents (None: all) that fit all filters. Raises SinkUnavailable."""
         wanted = query(status, task_id, fields, of_items=self._of_items)
+        wanted["bool"]["filter"] += [_not_after(name, value) for name, value in before.items()]
         with self._explaining():
             if not self._refreshed():
                 return
             point = self._client.open_point_in_time(index=self._index, keep_alive=KEEP_ALIVE)
             identifier = part(point.body, "id", str)
         try:
-            yield from self._pages(identifier, wanted, limit)
+            yield from self._pages(identifier, wanted, limit, list(names))
         finally:
             with self._explaining():
                 self._client.options(ignore_status=404).close_point_in_time(id=identifier)
@@ -132,6 +153,23 @@ class ElasticsearchResults:
                 return 0
             answer = self._client.count(index=self._index, query=wanted)
             return part(answer.body, "count", int)
+
+    def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
+        """Set a field where it still is what was read. Raises SinkUnavailable."""
+        with self._explaining():
+            try:
+                read = self._client.mget(index=self._index, ids=list(changes), source_includes=[name])
+            except NotFoundError:
+                return set()
+            lines = _conditional(part(read.body, "docs", list), name, changes)
+            if not lines:
+                return set()
+            answer = self._client.bulk(index=self._index, operations=lines)
+            items = [part(item, "update", dict) for item in part(answer.body, "items", list)]
+        for item in items:
+            if item["status"] not in (200, 404, 409):  # 404, 409: it has changed meanwhile
+                raise self._options.unavailable(reason_of(item["status"], item.get("error")))
+        return {item["_id"] for item in items if item["status"] == 200}
 
     def close(self) -> None:
         """Close the connections."""
@@ -148,13 +186,15 @@ class ElasticsearchResults:
                 raise
         return True
 
-    def _pages(self, point: str, wanted: dict[str, Any], limit: int | None) -> Iterator[dict[str, Any]]:
+    def _pages(
+        self, point: str, wanted: dict[str, Any], limit: int | None, names: list[str]
+    ) -> Iterator[dict[str, Any]]:
         after: list[Any] | None = None
         left, most = limit, PAGE_DOCUMENTS
         while left is None or left > 0:
             size = most if left is None else min(most, left)
             with self._explaining():
-                hits = self._page(point, wanted, after, size)
+                hits = self._page(point, wanted, after, size, names)
                 documents = [self._document(hit) for hit in hits or ()]
                 after = part(hits[-1], "sort", list) if hits else after
             if hits is None:
@@ -166,7 +206,7 @@ class ElasticsearchResults:
             left = None if left is None else left - len(hits)
 
     def _page(
-        self, point: str, wanted: dict[str, Any], after: list[Any] | None, size: int
+        self, point: str, wanted: dict[str, Any], after: list[Any] | None, size: int, names: list[str]
     ) -> list[Any] | None:
         """The hits of one page; None if a smaller one has to be asked for."""
         try:
@@ -175,6 +215,7 @@ class ElasticsearchResults:
                 query=wanted,
                 sort=[{"_shard_doc": "asc"}],
                 search_after=after,
+                source_includes=names or None,
                 size=size,
                 track_total_hits=False,
             )

@@ -14,6 +14,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -278,11 +279,7 @@ async def over_stored(client: AsyncElasticsearch, index: str, records: Sequence[
 
 def _over(stored: Mapping[str, Any], record: Record) -> Record:
     document = settled(stored, record.document)
-    return (
-        record
-        if document is record.document
-        else Record(record.key, document, record.size_bytes, record.kind)
-    )
+    return record if document is record.document else replace(record, document=document)
 
 
 async def _ask(client: AsyncElasticsearch, index: str, keys: Sequence[str], names: Iterable[str]) -> _Stored:
@@ -477,7 +474,11 @@ class ElasticsearchSink:
         since_turn = 0
         for record in records:
             try:
-                update = update_of(id_of(record), self._as_stored(record.document), self._action)
+                key = id_of(record)
+                if record.is_gone:
+                    encoded.append(Update(key, b"%b\n" % encode({"delete": {"_id": key}})))
+                    continue
+                update = update_of(key, self._as_stored(record.document), self._action)
             except SinkRejected as error:
                 encoded.append(Verdict(Answer.REJECTED, str(error)))
                 continue

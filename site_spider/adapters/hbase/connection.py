@@ -63,6 +63,12 @@ class HBaseConnection(happybase.Connection):  # type: ignore[misc] # the client 
         ]
         self.client.mutateRows(table, batch, {})
 
+    def check_and_put(self, table: str, column: str, key: bytes, old: str | None, new: str) -> bool:
+        """Set a cell that has a value, or (None) does not exist. Raises one of CLIENT_ERRORS."""
+        name = column.encode()
+        change = Hbase_thrift.Mutation(column=name, value=new.encode())
+        return bool(self.client.checkAndPut(table.encode(), key, name, old and old.encode(), change, {}))
+
     def has_family(self, table: bytes, family: str) -> bool:
         """Whether the table has this column family. Raises one of CLIENT_ERRORS."""
         return f"{family}:".encode() in self.client.getColumnDescriptors(table)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from typing import Any, Self
 
 from site_spider.adapters.hbase.connection import CLIENT_ERRORS, HBaseOptions, explained, is_table_missing
 from site_spider.adapters.hbase.sink import FAMILY, RowLayout
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
+from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
 from site_spider.page.url import host_of
 
@@ -72,11 +74,16 @@ class HBaseResults:
         task_id: str | None = None,
         limit: int | None = 1000,
         fields: Fields = ANY,
+        *,
+        before: Fields = ANY,
+        names: Sequence[str] = (),
     ) -> Iterator[dict[str, Any]]:
         """At most `limit` documents (None: all) that fit all filters. Raises SinkUnavailable."""
         if self._of_items:
             return islice(self._items(task_id, fields), limit)
-        return self._documents(_filters(status, task_id, fields), limit)
+        asked = {"url_id", "task_id", *names, *fields, *before} if names else ()
+        columns = [f"{FAMILY}:{name}".encode() for name in sorted(asked)]
+        return self._documents(_filters(status, task_id, fields, before), limit, columns)
 
     def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
         """How many documents fit all filters. Raises SinkUnavailable."""
@@ -85,11 +92,28 @@ class HBaseResults:
         filters = [*_filters(status, task_id, fields), "KeyOnlyFilter()"]
         return sum(1 for _ in self._rows(filters, COUNT_ROWS, None))
 
+    def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
+        """Set a cell where it still is what was read; not with reversed_host keys. Raises SinkUnavailable."""
+        if self._layout.key_of("-") is None:
+            raise ConfigError(
+                f"SITE_HBASE_ROW_KEY is {self._options.row_key!r}: no row is found by its url_id."
+            )
+        there = self.known(list(changes), ["url_id"]).keys()  # a row that is not would be made
+        rows = {url_id: (self._layout.key_of(url_id) or b"", *changes[url_id]) for url_id in there}
+        with closing(self._options.connect(SCAN_SECONDS)) as connection:
+            try:
+                put = partial(connection.check_and_put, self._options.table, f"{FAMILY}:{name}")
+                return {url_id for url_id, row in rows.items() if put(*row)}
+            except CLIENT_ERRORS as error:
+                raise self._options.unavailable(explained(error)) from error
+
     def close(self) -> None:
         """Nothing is held between calls."""
 
-    def _documents(self, filters: Sequence[str], limit: int | None) -> Iterator[dict[str, Any]]:
-        for key, cells in self._rows(filters, PAGE_ROWS, limit):
+    def _documents(
+        self, filters: Sequence[str], limit: int | None, columns: Sequence[bytes] = ()
+    ) -> Iterator[dict[str, Any]]:
+        for key, cells in self._rows(filters, COUNT_ROWS if columns else PAGE_ROWS, limit, columns):
             yield self._document(key, cells)
 
     def _document(self, key: bytes, cells: dict[bytes, bytes]) -> dict[str, Any]:
@@ -110,12 +134,14 @@ class HBaseResults:
             if all(known.get(name) == value for name, value in wanted.items()):
                 yield document
 
-    def _rows(self, filters: Sequence[str], page_rows: int, limit: int | None) -> Iterator[Any]:
+    def _rows(
+        self, filters: Sequence[str], page_rows: int, limit: int | None, columns: Sequence[bytes] = ()
+    ) -> Iterator[Any]:
         start = b""
         left = limit
         while left is None or left > 0:
             wanted = page_rows if left is None else min(page_rows, left)
-            rows = self._page(start, filters, wanted)
+            rows = self._page(start, filters, wanted, columns=columns or None)
             yield from rows
             if len(rows) < wanted:
                 return
@@ -139,7 +165,7 @@ class HBaseResults:
                 raise self._options.unavailable(explained(error)) from error
 
 
-def _filters(status: StatusFilter, task_id: str | None, fields: Fields) -> list[str]:
+def _filters(status: StatusFilter, task_id: str | None, fields: Fields, before: Fields = ANY) -> list[str]:
     filters = []
     if isinstance(status, int):
         filters.append(_equals("status", str(status)))
@@ -147,11 +173,16 @@ def _filters(status: StatusFilter, task_id: str | None, fields: Fields) -> list[
         filters.append(_equals("status", "", needs_column=False))
     if task_id is not None:
         filters.append(_equals("task_id", task_id))
+    filters += [_compared(name, "<=", value, needs_column=False) for name, value in before.items()]
     return [*filters, *(_equals(name, value) for name, value in fields.items())]
 
 
 def _equals(name: str, value: str, *, needs_column: bool = True) -> str:
+    return _compared(name, "=", value, needs_column=needs_column)
+
+
+def _compared(name: str, operator: str, value: str, *, needs_column: bool) -> str:
     """A filter in HBase's filter language; a quote is doubled there."""
     quoted = value.replace("'", "''")
     required = str(needs_column).lower()
-    return f"SingleColumnValueFilter('{FAMILY}', '{name}', =, 'binary:{quoted}', {required}, true)"
+    return f"SingleColumnValueFilter('{FAMILY}', '{name}', {operator}, 'binary:{quoted}', {required}, true)"

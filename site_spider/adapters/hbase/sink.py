@@ -341,7 +341,11 @@ class HBaseTable:
         rows: list[_NumberedRow] = []
         for number, record in enumerate(records):
             try:
-                rows.append(_NumberedRow(number, self._layout.row(record)))
+                row = self._layout.row(record)
+                if record.is_gone:
+                    verdicts[number] = self._delete(row.key)
+                else:
+                    rows.append(_NumberedRow(number, row))
             except SinkRejected as error:
                 verdicts[number] = Verdict(Answer.REJECTED, str(error))
         for call in _calls(rows):
@@ -417,6 +421,13 @@ class HBaseTable:
             )
 
     # --- Writing ---
+
+    def _delete(self, key: bytes) -> Verdict:
+        try:
+            self._guarded(lambda connection: connection.table(self._options.table).delete(key))
+        except _Refusal as refusal:
+            return refusal.verdict
+        return ACKNOWLEDGED
 
     def _put(self, call: Sequence[_NumberedRow], deadline: float) -> list[tuple[int, Verdict]]:
         if runtime.monotonic() > deadline:

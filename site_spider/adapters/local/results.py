@@ -77,6 +77,16 @@ class Table:
         return f"DELETE FROM {self.name} WHERE {self.key} IN ({old})"  # noqa: S608 - as above
 
     @property
+    def set_field(self) -> str:
+        """The statement that sets a field of the document of a key: path, value, key."""
+        return f"UPDATE {self.name} SET document = json_set(document, ?, ?) WHERE {self.key} = ?"  # noqa: S608 - as above
+
+    @property
+    def delete(self) -> str:
+        """The statement that deletes the row of a key."""
+        return f"DELETE FROM {self.name} WHERE {self.key} = ?"  # noqa: S608 - as above
+
+    @property
     def select(self) -> str:
         """The statement that reads the document of a key."""
         return f"SELECT document FROM {self.name} WHERE {self.key} = ?"  # noqa: S608 - as above
@@ -149,11 +159,16 @@ class LocalStore:
         connection = self._connected()
         connection.execute("BEGIN IMMEDIATE")
         now = runtime.time()
-        verdicts = [self._put(connection, record, now) for record in records]
+        put = {True: self._delete, False: self._put}
+        verdicts = [put[record.is_gone](connection, record, now) for record in records]
         if self._keep_seconds:
             connection.execute(self._table.forget, [_as_text(now - self._keep_seconds)])
         connection.execute("COMMIT")
         return verdicts
+
+    def _delete(self, connection: sqlite3.Connection, record: Record, _now: float) -> Verdict:
+        connection.execute(self._table.delete, [record.key])
+        return ACKNOWLEDGED
 
     def _put(self, connection: sqlite3.Connection, record: Record, now: float) -> Verdict:
         try:
@@ -229,11 +244,12 @@ def _column(value: Any) -> Any:
 _WITHOUT_BODY = (
     "CASE WHEN json_valid(document) THEN json_remove(document, '$.body', '$.body_base64', '$.headers') END"
 )
-_FIELD = "CASE WHEN json_valid(document) THEN json_extract(document, '$.{}') END"
+_FIELD = "CASE WHEN json_valid(document) THEN json_extract(document, '$.{}') END"  # by a name of ours
+_FIELD_IS = "CASE WHEN json_valid(document) THEN json_extract(document, ?) IS ? END"
 
 
 def conditions(
-    table: Table, status: StatusFilter, task_id: str | None, fields: Fields
+    table: Table, status: StatusFilter, task_id: str | None, fields: Fields, before: Fields = ANY
 ) -> tuple[str, list[Any]]:
     """A WHERE clause, empty if there is no filter, and its values."""
     found: list[tuple[str, list[Any]]] = []
@@ -243,6 +259,7 @@ def conditions(
         found.append(("status IS NULL", []))
     wanted = dict(fields) if task_id is None else {**fields, "task_id": task_id}
     found += [_condition(table, name, value) for name, value in wanted.items()]
+    found += [(f"NOT coalesce({_FIELD.format(name)} > ?, false)", [value]) for name, value in before.items()]
     clauses, values = [clause for clause, _ in found], [value for _, some in found for value in some]
     return ("WHERE " + " AND ".join(clauses) if clauses else ""), values
 
@@ -365,24 +382,45 @@ class LocalResults:
         task_id: str | None = None,
         limit: int | None = 1000,
         fields: Fields = ANY,
+        *,
+        before: Fields = ANY,
+        names: Sequence[str] = (),
     ) -> Iterator[dict[str, Any]]:
         """At most `limit` documents (None: all) that fit all filters. Raises SinkUnavailable."""
-        where, values = conditions(self._table, status, task_id, fields)
-        return self._documents(f"{where} ORDER BY rowid LIMIT ?", [*values, -1 if limit is None else limit])
+        where, values = conditions(self._table, status, task_id, fields, before)
+        ordered = f"{where} ORDER BY rowid LIMIT ?"
+        return self._documents(ordered, [*values, -1 if limit is None else limit], has_body=not names)
 
     def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
         """How many documents fit all filters. Raises SinkUnavailable."""
         where, values = conditions(self._table, status, task_id, fields)
         return int(next(self._rows(f"SELECT count(*) FROM {self._table.name} {where}", values), [0])[0])  # noqa: S608
 
+    def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
+        """Set a field where it still is what was read, in one transaction. Raises SinkUnavailable."""
+        path = f'$."{name}"'
+        statement = f"{self._table.set_field} AND {_FIELD_IS}"
+        try:
+            with closing(open_database(self._path, BUSY_SECONDS, is_durable=True)) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                rows = [(key, [path, new, key, path, old]) for key, (old, new) in changes.items()]
+                done = {key for key, values in rows if connection.execute(statement, values).rowcount}
+                connection.execute("COMMIT")
+        except (sqlite3.Error, OSError) as error:
+            raise unavailable(self._path, error) from error
+        return done
+
     def close(self) -> None:
         """Nothing is held between calls."""
 
-    def _documents(self, where: str, values: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    def _documents(
+        self, where: str, values: Sequence[Any], *, has_body: bool = True
+    ) -> Iterator[dict[str, Any]]:
         # the clauses are constants of this module, their values are bound
         key, table = self._table.key, self._table.name
         shown = "_id" if self._table is ITEMS else key
-        for found, document in self._rows(f"SELECT {key}, document FROM {table} {where}", values):  # noqa: S608
+        what = "document" if has_body else _WITHOUT_BODY
+        for found, document in self._rows(f"SELECT {key}, {what} FROM {table} {where}", values):  # noqa: S608
             yield {shown: found, **without_mark(document_in(document))}
 
     def _rows(self, query: str, values: Sequence[Any]) -> Iterator[Any]:

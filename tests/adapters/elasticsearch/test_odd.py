@@ -154,13 +154,13 @@ def test_the_delivery_keeps_the_results_says_so_once_and_brings_them(
 
     async def scenario(address: str) -> None:
         delivery = Delivery(ElasticsearchSink.from_settings(settings_for(address)))
-        await delivery.open(5)
+        await delivery.open(300)
         for record in RECORDS:
             delivery.submit(record, heard.append)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while delivery.backlog_count:
                 await asyncio.sleep(0.01)
-        await delivery.close(5)
+        await delivery.close(300)
 
     with answering(answer) as address:
         asyncio.run(scenario(address))

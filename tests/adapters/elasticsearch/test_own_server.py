@@ -124,10 +124,10 @@ def test_a_busy_server_refuses_nothing_for_good(own_settings: dict[str, Any]) ->
         delivery = Delivery(
             Watched.from_settings(own_settings), limits=BatchLimits(size_bytes=400_000, count=50)
         )
-        await delivery.open(20)
+        await delivery.open(300)
         for number in range(100):
             delivery.submit(Record(str(number), {"body": "word " * 1000}, 5000), verdicts.append)
-        assert await delivery.close(60) == 0
+        assert await delivery.close(300) == 0
         return verdicts
 
     verdicts = asyncio.run(scenario())

@@ -80,7 +80,7 @@ def test_what_is_under_way_ends_on_the_connection_where_it_began(
     def slow(asked: Asked) -> Said:
         if "_bulk" in asked.path and not has_come.is_set():
             has_come.set()
-            may_answer.wait(10)
+            may_answer.wait(300)
         return good(asked)
 
     async def scenario(front: TlsFront) -> None:

@@ -31,7 +31,7 @@ def write(settings: dict[str, Any], *records: Record) -> list[Verdict]:
 
 def cells(settings: dict[str, Any], key: bytes) -> dict[bytes, bytes]:
     """A row as every other client of HBase sees it."""
-    with closing(HBaseOptions.from_settings(settings).connect(20)) as connection:
+    with closing(HBaseOptions.from_settings(settings).connect(300)) as connection:
         row: dict[bytes, bytes] = connection.table(settings["SITE_HBASE_TABLE"]).row(key)
         return row
 
@@ -121,7 +121,7 @@ def test_ten_processes_at_once_make_one_table(settings: dict[str, Any]) -> None:
         await asyncio.gather(*(sink.close() for sink in sinks))
 
     asyncio.run(open_many())
-    with closing(HBaseOptions.from_settings(settings).connect(20)) as connection:
+    with closing(HBaseOptions.from_settings(settings).connect(300)) as connection:
         [family] = connection.client.getColumnDescriptors(settings["SITE_HBASE_TABLE"].encode()).values()
     assert (family.name, family.maxVersions, family.compression) == (b"f:", 1, b"GZ")
 
@@ -129,7 +129,7 @@ def test_ten_processes_at_once_make_one_table(settings: dict[str, Any]) -> None:
 @pytest.mark.servers
 def test_a_table_without_the_family_is_a_wrong_setting(settings: dict[str, Any]) -> None:
     """Waiting would not help, so it says what to do."""
-    with closing(HBaseOptions.from_settings(settings).connect(20)) as connection:
+    with closing(HBaseOptions.from_settings(settings).connect(300)) as connection:
         connection.create_table(settings["SITE_HBASE_TABLE"], {"other": {}})
     with pytest.raises(ConfigError, match=r"SITE_HBASE_TABLE.*column family 'f'"):
         write(settings, record("a", {"status": 200}))
@@ -230,7 +230,7 @@ def test_the_rows_of_a_host_can_be_scanned(settings: dict[str, Any]) -> None:
     settings["SITE_HBASE_ROW_KEY"] = "reversed_host"
     hosts = ("www.example.com", "shop.example.com", "example.com", "example.community", "other.test")
     write(settings, *(record(host, {"url": f"http://{host}/", "status": 200}) for host in hosts))
-    with closing(HBaseOptions.from_settings(settings).connect(20)) as connection:
+    with closing(HBaseOptions.from_settings(settings).connect(300)) as connection:
         table = connection.table(settings["SITE_HBASE_TABLE"])
         domain = [
             key for prefix in (b"com.example/", b"com.example.") for key, _ in table.scan(row_prefix=prefix)

@@ -190,10 +190,11 @@ def test_why_nobody_could_be_reached_is_said() -> None:
         HBaseOptions.from_settings(hbase_settings(NOWHERE)).connect(1)
 
 
-def test_closing_does_not_wait_for_a_server_that_is_silent() -> None:
+def test_closing_does_not_wait_for_a_server_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes connections, as the kernel does for a process that stands still, and never answers."""
+    monkeypatch.setattr(hbase_table, "OPEN_TIMEOUT_SECONDS", 3600.0)
 
-    async def scenario() -> float:
+    async def scenario() -> None:
         with closing(socket.create_server(("127.0.0.1", 0))) as server:
             host, port = server.getsockname()
             sink = HBaseSink.from_settings(hbase_settings(f"{host}:{port}"))
@@ -202,8 +203,6 @@ def test_closing_does_not_wait_for_a_server_that_is_silent() -> None:
             with closing(connection):
                 assert await asyncio.to_thread(connection.recv, 1)  # so the answer is waited for
                 opening.cancel()
-                began = time.monotonic()
                 await sink.close()
-                return time.monotonic() - began
 
-    assert asyncio.run(scenario()) < 1
+    asyncio.run(scenario())

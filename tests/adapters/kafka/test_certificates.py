@@ -30,7 +30,7 @@ def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def brokers() -> Iterator[str]:
     admin = AdminClient({"bootstrap.servers": "mock", "test.mock.num.brokers": 1})
-    yield ",".join(f"{one.host}:{one.port}" for one in admin.list_topics(timeout=10).brokers.values())
+    yield ",".join(f"{one.host}:{one.port}" for one in admin.list_topics(timeout=300).brokers.values())
     del admin
 
 

@@ -93,7 +93,7 @@ def case(
 def delete_up_to(brokers: str, topic: str, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": brokers})
     for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        future.result(30)
+        future.result(300)
 
 
 @pytest.mark.servers

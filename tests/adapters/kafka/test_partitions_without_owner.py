@@ -77,7 +77,7 @@ class Fleet:
             attempt = 0
             while (topic, number) not in {(one.partition.topic, one.partition.number) for one in places}:
                 key = f"{mark}-{attempt}".encode()
-                places.add(self._producer.send(topic, key, b"seed").result(30))
+                places.add(self._producer.send(topic, key, b"seed").result(300))
                 attempt += 1
         waiting = {f"at:{one.partition.topic}:{one.partition.number} {one.offset}" for one in places}
 

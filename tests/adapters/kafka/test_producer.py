@@ -16,7 +16,7 @@ from site_spider.contracts.seed_log import MessagePlace
 from site_spider.errors import ConfigError, LogUnavailable
 
 NOBODY = {"SITE_KAFKA_BROKERS": "127.0.0.1:1", "SITE_KAFKA_OPTIONS": {}}
-AT_ONCE_SECONDS = 1.0  # a renewal takes longer here
+AT_ONCE_SECONDS = 60.0  # a renewal takes longer here
 
 
 class Renewal:
@@ -30,12 +30,12 @@ class Renewal:
 
     def _slow(self) -> Producer:
         self.has_begun.set()
-        assert self.may_end.wait(20)
+        assert self.may_end.wait(300)
         return self._make()
 
     def begin(self) -> None:
         self.producer._broken = True
-        assert self.has_begun.wait(10)
+        assert self.has_begun.wait(300)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_sending_does_not_wait_for_a_client_that_is_replaced(renewal: Renewal) -
             meanwhile = sending.result(AT_ONCE_SECONDS)
         finally:
             renewal.may_end.set()
-    assert isinstance(before.exception(10), LogUnavailable)
+    assert isinstance(before.exception(300), LogUnavailable)
     assert not meanwhile.done()
     assert [outgoing.value for outgoing in renewal.producer._overflow] in ([b"meanwhile"], [])
 
@@ -69,8 +69,8 @@ def test_nothing_of_a_closed_producer_is_left_open(renewal: Renewal) -> None:
     renewal.may_end.set()
     renewal.producer.close()
     late = renewal.producer.send("topic", None, b"late")
-    assert isinstance(meanwhile.exception(10), LogUnavailable)
-    assert isinstance(late.exception(10), LogUnavailable)
+    assert isinstance(meanwhile.exception(300), LogUnavailable)
+    assert isinstance(late.exception(300), LogUnavailable)
     assert renewal.producer._unfinished == set()
 
 
@@ -83,7 +83,7 @@ def test_what_became_of_a_message_is_said_once(renewal: Renewal, threads_take_tu
         start = threading.Barrier(2)
 
         def report(futures: list[Future[MessagePlace]] = futures, start: threading.Barrier = start) -> None:
-            start.wait(10)
+            start.wait(300)
             for future in futures:
                 try:
                     producer._finish(future, KafkaError(-1))
@@ -118,7 +118,7 @@ def test_a_user_who_may_write_nothing_is_told_the_right(monkeypatch: pytest.Monk
     monkeypatch.setattr(threading, "excepthook", raised.append)
     monkeypatch.setattr(kafka_producer, "Producer", lambda _config: Refused())
     producer = KafkaProducer(KafkaConfig.from_settings(NOBODY))
-    producer._thread.join(10)
+    producer._thread.join(300)
     producer.close()
     (failed,) = raised
     assert isinstance(failed.exc_value, ConfigError)

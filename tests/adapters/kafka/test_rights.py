@@ -105,5 +105,5 @@ def test_servers_without_users_refuse_nothing_and_nothing_is_created(kafka_broke
     right, group = Right("topic", name, ("Read", "Write")), Right("group", name, ("Read",))
     assert log.granted([right, group]) == [Granted(right, (), exists=False), Granted(group, ())]
     client = AdminClient({"bootstrap.servers": kafka_brokers})
-    assert name not in client.list_topics(timeout=10).topics
+    assert name not in client.list_topics(timeout=300).topics
     log.close()

@@ -267,6 +267,6 @@ def test_a_topic_that_is_made_to_be_kept_has_a_short_retention(kafka_brokers: st
     log.keep(topic, 7200)
     asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
     admin = AdminClient({"bootstrap.servers": kafka_brokers})
-    found = admin.describe_configs([asked])[asked].result(10)
+    found = admin.describe_configs([asked])[asked].result(300)
     assert (found["retention.ms"].value, found["segment.ms"].value) == ("7200000", "1800000")
     assert log.partitions(topic) == 1

@@ -45,7 +45,7 @@ def produce(log: LocalSeedLog, count: int, size: int = 10) -> None:
     producer = log.producer()
     for _ in range(count):
         producer.send(TOPIC, None, b"x" * size)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     producer.close()
 
 

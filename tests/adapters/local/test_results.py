@@ -114,7 +114,7 @@ def test_processes_share_the_file(tmp_path: Path) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(300)
     assert [process.exitcode for process in processes] == [0] * 4
     assert LocalResults(tmp_path / "new").count(status=200) == 800
 

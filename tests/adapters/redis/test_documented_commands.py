@@ -28,7 +28,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 def run(command: str, redis_url: str, folder: Path) -> None:
     port = urlsplit(redis_url).port
     line = command.replace("redis-cli", f"redis-cli -e -p {port}")
-    subprocess.run(["sh", "-ec", line], cwd=folder, check=True, timeout=60)
+    subprocess.run(["sh", "-ec", line], cwd=folder, check=True, timeout=300)
 
 
 def test_the_user_of_a_crawler_has_a_password(redis: Redis, redis_url: str, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_a_site_that_is_away_for_five_seconds_fails_nothing(
     monkeypatch.setattr(engine, "ANSWERS", {f"/{number}": answer for number in range(40)})
     seeds = [seed(f"/{number}") for number in range(40)]
     settings = {"RETRY_TIMES": 2, "SITE_RETRY_PAUSE_SECONDS": 2.0}
-    found = crawl(tmp_path, seeds, timeout_seconds=40, **settings)
+    found = crawl(tmp_path, seeds, **settings)
     assert {document["status"] for document in found.documents.values()} == {200}
     assert {document["description"] for document in found.documents.values()} == {None}
     assert len(found.documents) == 40

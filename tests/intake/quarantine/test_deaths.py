@@ -234,7 +234,7 @@ def test_seeds_that_were_not_there_do_not_wait_for_those_that_were(tmp_path: Pat
             may_answer.set()
         return ended == SEEDS + 2_200
 
-    found = crawl(tmp_path, others, until=the_last_are_through, timeout_seconds=60)
+    found = crawl(tmp_path, others, until=the_last_are_through)
     assert found.lag == 0
 
 

@@ -75,7 +75,7 @@ def test_promtool_finds_no_fault_with_names_and_text() -> None:
         [program("promtool", "prometheus"), "check", "metrics"],
         input=exposition([full_snapshot()], of_host=True),
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (said.returncode, said.stderr.decode()) == (0, "")

@@ -16,7 +16,7 @@ from tests.in_process.engine import produce
 
 
 def looked(watch: GroupWatch) -> dict[str, Any]:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while not (found := watch.look()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -62,7 +62,7 @@ def test_a_log_that_does_not_answer_is_not_waited_for_and_nothing_old_is_shown(t
     assert looked(watch)["lag_seeds"] == {"seeds": 1}
     answers.set()
     now[0] += 60
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while watch.look():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -13,7 +13,7 @@ import pytest
 from site_spider.observe.metrics import server as http_server
 from site_spider.observe.metrics.server import Reply, RouteServer
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 300
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ class PlayedConsumer(LocalConsumer):
         cls.transactions += bool(results)
         for link in (item for item in items if isinstance(item, Link)):
             producer = PlayedLog.log.producer()
-            producer.send("seeds", link.key, link.value).result(10)
+            producer.send("seeds", link.key, link.value).result(300)
             producer.close()
         if positions:
             super().commit(positions)

@@ -1,0 +1,400 @@
+"""`scrapy recrawl`: produces seeds with `if_changed` for pages of the store that are due."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing, suppress
+from datetime import UTC
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+from site_spider import runtime
+from site_spider.commands.output import show
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
+from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
+from site_spider.contracts.sink import ResultReader
+from site_spider.errors import (
+    ConfigError,
+    LogUnavailable,
+    SeedError,
+    SinkRejected,
+    SinkUnavailable,
+    TopicMissing,
+)
+from site_spider.outage import Outage
+from site_spider.results.document import result_fields
+from site_spider.results.recheck import (
+    CLAIM,
+    FACTS,
+    LEASE_SECONDS,
+    Calendar,
+    CheckClaim,
+    CheckRules,
+    Standing,
+)
+from site_spider.seed.seed import seed_message
+from site_spider.service import config as parts
+from site_spider.tasks.control_log import TaskProducer, read_endings
+from site_spider.tasks.follower import TaskTopics
+from site_spider.tasks.record import span_seconds
+from site_spider.text import for_log
+
+logger = logging.getLogger(__name__)
+
+_CHECK_SECONDS = 10.0
+_MOST_AT_ONCE = 200  # pages that are claimed with one question
+_LOOK_SECONDS = 1.0  # between looks at pages that another run has claimed
+_SKEW_MS = 600_000  # of the clocks of two machines
+_HEADER = "recrawl"  # of a message: the batch that claimed the page, and its url_id
+_PLACE = ("task_id", "depth", "parent_url_id", "seed_url_id")
+_NAMES = ("url", "method", "meta", *_PLACE, *FACTS, "next_at")
+
+Document = Mapping[str, Any]
+
+
+class RecrawlPlan(NamedTuple):
+    """Which pages, and where their seeds go; `names` are those that fields have in the store."""
+
+    calendar: Calendar
+    names: Mapping[str, str]
+    topic: str
+    task_id: str | None = None
+    host: str | None = None
+    limit: int = sys.maxsize
+    not_extract: bool = False
+    is_dry: bool = False
+    waits: bool = False  # for claims of other runs, until they are kept or over
+
+
+class TaskProducers:
+    """Of the tasks whose pages are produced, as the ends of tasks need them."""
+
+    def __init__(self, log: SeedLog, producer: Producer, topics: TaskTopics) -> None:
+        self._parts = log, producer, topics
+        self._endings = read_endings(log, topics)
+        self._open: dict[str, TaskProducer] = {}
+        self._ended: set[str] = set()
+
+    def takes_seeds(self, task_id: str | None) -> bool:
+        """Not if it was cancelled or has expired: its seeds would be cancelled as well."""
+        ending = self._endings.get(task_id or "")
+        has_ended = ending is not None and ending.is_told
+        return (
+            not has_ended or ending is None or ending.ended is None or ending.ended.event["event"] == "done"
+        )
+
+    def begin(self, task_ids: Iterable[str | None]) -> None:
+        """Before their seeds are sent; nothing to do for tasks whose end nobody waits for."""
+        for task_id in task_ids:
+            if task_id and task_id not in self._open and (ending := self._endings.get(task_id)) is not None:
+                self._ended |= {task_id} if ending.is_told else set()
+                self._open[task_id] = TaskProducer(*self._parts, task_id)
+                self._open[task_id].begin()
+
+    def sent(self, task_id: str | None, place: MessagePlace) -> None:
+        """A seed is durable there."""
+        if (task := self._open.get(task_id or "")) is not None:
+            task.sent(place)
+
+    def end(self) -> None:
+        """A task that had ended does so again, with what was produced now."""
+        for task_id, task in self._open.items():
+            task.end(closes=task_id in self._ended)
+
+
+class Recrawl:
+    """One round: all that is due, once. See results/recheck.py for how that holds.
+
+    Raises SinkUnavailable and LogUnavailable; what has been claimed until then is left to the next round.
+    """
+
+    _producer: Producer
+    _tasks: TaskProducers
+
+    def __init__(
+        self,
+        plan: RecrawlPlan,
+        reader: ResultReader,
+        log: SeedLog,
+        topics: TaskTopics,
+        complain: Callable[[str], None],
+        step: Callable[[int], object] = lambda _pages: None,
+    ) -> None:
+        self._plan, self._reader, self._log, self._topics = plan, reader, log, topics
+        self._complain, self._step = complain, step
+        self.produced = self.refused = 0
+        self.left_out: Counter[str] = Counter()  # pages by reason
+
+    def run(self) -> None:
+        """Produce."""
+        with closing(self._log.producer()) as producer:
+            self._producer, self._tasks = producer, TaskProducers(self._log, producer, self._topics)
+            try:
+                held = self._pass(self._found())
+                while held and self._plan.waits and self._room:
+                    runtime.sleep(_LOOK_SECONDS)
+                    held = self._pass(self._known(held))
+            finally:
+                self._tasks.end()
+        if held and self._room:
+            self.left_out["claimed by another run"] = len(held)
+
+    def _found(self) -> Iterator[Document]:
+        plan, names = self._plan, self._plan.names
+        before = plan.calendar.before(runtime.now(UTC)).items()
+        found = self._reader.search(
+            task_id=plan.task_id,
+            limit=None,
+            fields={} if plan.host is None else {names["host"]: plan.host},
+            before={names[name]: moment for name, moment in before if name in names},
+            names=[*names.values(), CLAIM],
+        )
+        return map(self._read, found)
+
+    def _known(self, url_ids: Sequence[str]) -> Iterator[Document]:
+        for start in range(0, len(url_ids), _MOST_AT_ONCE):
+            some = url_ids[start : start + _MOST_AT_ONCE]
+            found = self._reader.known(some, [*self._plan.names.values(), CLAIM])
+            yield from (self._read({**document, "url_id": url_id}) for url_id, document in found.items())
+
+    def _read(self, stored: Document) -> Document:
+        found = {name: stored.get(place) for name, place in self._plan.names.items()}
+        return {**dict.fromkeys(_NAMES), **found, "url_id": stored["url_id"], CLAIM: stored.get(CLAIM)}
+
+    @property
+    def _room(self) -> int:
+        return self._plan.limit - self.produced
+
+    def _pass(self, documents: Iterator[Document]) -> list[str]:
+        """Produce what is due of these; returns what others have claimed."""
+        held: list[str] = []
+        doubtful: list[Document] = []
+        while self._room and (some := list(islice(documents, _MOST_AT_ONCE))):
+            self._step(len(some))
+            found = [(self._plan.calendar.standing(each, runtime.now(UTC)), each) for each in some]
+            held += [document["url_id"] for standing, document in found if standing is Standing.HELD]
+            doubtful += [document for standing, document in found if standing is Standing.IN_DOUBT]
+            held += self._produce(document for standing, document in found if standing is Standing.DUE)
+        missing = self._missing(doubtful) if doubtful and self._room else iter(())
+        while some := list(islice(missing, _MOST_AT_ONCE)):
+            held += self._produce(some)
+        return held
+
+    def _is_wanted(self, document: Document) -> bool:
+        if not document["url"] or document["method"] not in (None, "GET", "HEAD"):
+            self.left_out["not fetched from a URL with GET or HEAD"] += 1
+        elif not self._tasks.takes_seeds(document["task_id"]):
+            self.left_out["of a task that was cancelled or has expired"] += 1
+        else:
+            return True
+        return False
+
+    # --- producing ---
+
+    def _produce(self, due: Iterable[Document]) -> list[str]:
+        """Claim, send, and say so; returns those that another run was quicker to claim."""
+        wanted = {
+            document["url_id"]: document for document in islice(filter(self._is_wanted, due), self._room)
+        }
+        if self._plan.is_dry:
+            return self._show(wanted.values())
+        seeds = {url_id: seed for url_id, one in wanted.items() if (seed := self._seed(one)) is not None}
+        self._tasks.begin(wanted[url_id]["task_id"] for url_id in seeds)
+        batch, now = runtime.token_hex(8), runtime.now(UTC)
+        deadline = runtime.monotonic() + LEASE_SECONDS / 2  # long before anybody thinks that it is over
+        claims = {url_id: CheckClaim.new(wanted[url_id], now, batch) for url_id in seeds}
+        won = self._exchange(
+            {url_id: (wanted[url_id][CLAIM], claim.text) for url_id, claim in claims.items()}
+        )
+        sent = {}
+        for url_id in won:
+            if runtime.monotonic() < deadline:  # else it is left as by a run that was killed
+                headers = [(_HEADER, _header(batch, url_id))]
+                sent[url_id] = self._producer.send(self._plan.topic, *seeds[url_id], headers)
+        self._producer.flush(max(0.0, deadline - runtime.monotonic()))
+        error = self._settle({url_id: (future, wanted[url_id]) for url_id, future in sent.items()}, claims)
+        if error is not None or len(sent) < len(won):
+            why = str(error or "") or f"{self._log.address} does not take seeds in time"
+            raise LogUnavailable(f"{why}; a later run produces what is missing")
+        return [url_id for url_id in seeds if url_id not in won]
+
+    def _settle(
+        self, sent: Mapping[str, tuple[Future[MessagePlace], Document]], claims: Mapping[str, CheckClaim]
+    ) -> Exception | None:
+        """Mark what the log has answered; returns why it has not answered all."""
+        error: Exception | None = None
+        answered = []
+        for url_id, (future, document) in sent.items():
+            try:
+                self._tasks.sent(document["task_id"], future.result(0))
+                self.produced += 1
+            except SinkRejected as reason:
+                self._refuse(url_id, str(reason))
+            except (LogUnavailable, TimeoutError) as reason:
+                error = reason
+                continue
+            answered.append(url_id)
+        self._mark({url_id: claims[url_id] for url_id in answered})
+        return error
+
+    def _mark(self, claims: Mapping[str, CheckClaim]) -> None:
+        self._exchange({url_id: (claim.text, claim.as_produced.text) for url_id, claim in claims.items()})
+
+    def _exchange(self, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
+        return self._reader.exchange(CLAIM, changes) if changes else set()
+
+    def _missing(self, doubtful: Sequence[Document]) -> Iterator[Document]:
+        """Of a run that was killed: what the seed log has is marked, the rest is to be produced."""
+        if self._plan.is_dry:
+            return iter(doubtful)
+        claims = {one["url_id"]: claim for one in doubtful if (claim := CheckClaim.read(one)) is not None}
+        wanted = {_header(claim.batch, url_id): url_id for url_id, claim in claims.items()}
+        since_ms = int(min(claim.at for claim in claims.values()).timestamp() * 1000) - _SKEW_MS
+        found = {wanted[header] for header in self._headers(since_ms) if header in wanted}
+        self._mark({url_id: claims[url_id] for url_id in found})
+        return (one for one in doubtful if one["url_id"] not in found)
+
+    def _headers(self, since_ms: int) -> Iterator[bytes]:
+        for topic in dict.fromkeys((self._plan.topic, *self._topics.all_seeds)):
+            with suppress(TopicMissing):
+                for message in self._log.read(topic, since_ms=since_ms):
+                    yield from (value for name, value in message.headers if name == _HEADER)
+
+    def _seed(self, document: Document) -> tuple[bytes, bytes] | None:
+        """Key and value of its message; None for a page that has no seed."""
+        stored = document["meta"] if isinstance(document["meta"], Mapping) else {}
+        meta = {name: value for name, value in stored.items() if name != "sitemap"}  # of what led to it
+        meta |= {name: document[name] for name in _PLACE if document[name] is not None}
+        meta |= {"url_id": document["url_id"], "if_changed": True}
+        said = {"url": document["url"], "method": document["method"], "dont_filter": True, "meta": meta}
+        try:
+            return seed_message(json.dumps(said, ensure_ascii=False), not_extract=self._plan.not_extract)
+        except SeedError as error:
+            self._refuse(document["url_id"], error.reason)
+            return None
+
+    def _show(self, documents: Collection[Document]) -> list[str]:
+        for document in documents:
+            show(str(document["url"]))
+        self.produced += len(documents)
+        return []
+
+    def _refuse(self, url_id: str, reason: str) -> None:
+        self.refused += 1
+        self._complain(for_log(f"page {url_id}: {reason}", one_line=True))
+
+
+def _header(batch: str, url_id: str) -> bytes:
+    return f"{batch} {url_id}".encode("utf-8", "replace")
+
+
+class Command(SiteCommand):
+    """Reads the store, once or again and again, and says how many seeds were produced."""
+
+    description = (
+        "Produces a seed with if_changed, keyed by host, for each page of the first store of SITE_SINKS that "
+        "can be read (local, Elasticsearch, HBase but with SITE_HBASE_ROW_KEY=reversed_host) and is due. No "
+        "page is produced twice within its interval, also by two runs at once or after a kill. The exit code "
+        "is 1 if a page was refused, or the store or the seed log is away."
+    )
+    examples = """
+        scrapy recrawl --older-than 7d
+        scrapy recrawl --adaptive --every 60s              each page after an interval of its own
+        scrapy recrawl --adaptive --task-id spring --dry-run
+    """
+
+    def syntax(self) -> str:
+        """As Scrapy asks."""
+        return "[options]"
+
+    def short_desc(self) -> str:
+        """As Scrapy asks."""
+        return "Produce seeds for stored pages that are to be checked again"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As Scrapy asks."""
+        super().add_options(parser)
+        which = parser.add_mutually_exclusive_group()
+        older, adaptive = (
+            "pages that were checked longer ago, such as 7d",
+            "pages whose next_at is over (default)",
+        )
+        which.add_argument("--older-than", metavar="T", type=_span, help=older)
+        which.add_argument("--adaptive", action="store_true", help=adaptive)
+        parser.add_argument("--task-id", metavar="ID", help="only pages of this task")
+        parser.add_argument("--host", metavar="H", type=str.lower, help="only pages of this host")
+        parser.add_argument("--limit", metavar="N", type=_limit, default=sys.maxsize, help="pages at most")
+        parser.add_argument("--topic", metavar="T", help="produce to T instead of SITE_SEED_TOPIC")
+        parser.add_argument("--not-extract", action="store_true", help="do not follow links")
+        parser.add_argument("--dry-run", action="store_true", help="show the URLs that are due; no more")
+        parser.add_argument("--every", metavar="T", type=_span, help="begin again so long after each round")
+
+    def work(self, opts: argparse.Namespace) -> None:
+        """Produce. Raises SiteSpiderError."""
+        topics = TaskTopics.read(self.options, opts.topic)
+        plan = self._plan(opts, opts.topic or topics.seeds)
+        with closing(parts.reader(self.options)) as reader, closing(parts.seed_log(self.options)) as log:
+            if not hasattr(reader, "exchange"):
+                raise ConfigError(f"{type(reader).__name__} cannot claim pages: see ResultReader.exchange.")
+            if opts.every is None:
+                self._round(plan, reader, log, topics)
+            else:
+                self._rounds(opts.every, partial(self._round, plan, reader, log, topics))
+
+    def _rounds(self, every_seconds: int, round_: Callable[[], None]) -> None:
+        away = Outage(logger, "The round is given up and repeated later", "The store and the log are back")
+        while True:
+            try:
+                round_()
+                away.is_over()
+            except (SinkUnavailable, LogUnavailable) as error:
+                away.goes_on(error)
+            runtime.sleep(every_seconds)
+
+    def _plan(self, opts: argparse.Namespace, topic: str) -> RecrawlPlan:
+        fields = result_fields(self.options)
+        names = {name: fields.get(name, name) for name in (*_NAMES, "host") if not fields or name in fields}
+        for name in {"url", "fetched_at", "checked_at", "host"} - names.keys():
+            raise ConfigError(f"SITE_RESULT_FIELDS leaves out {name}, by which pages are found: add it.")
+        calendar = Calendar(CheckRules.read(self.options), opts.older_than)
+        filters = opts.task_id, opts.host, opts.limit, opts.not_extract, opts.dry_run
+        return RecrawlPlan(calendar, names, topic, *filters, waits=opts.every is None and not opts.dry_run)
+
+    def _round(self, plan: RecrawlPlan, reader: ResultReader, log: SeedLog, topics: TaskTopics) -> None:
+        log.check(_CHECK_SECONDS)
+        with tqdm(desc="pages", unit="", disable=None, file=sys.stderr, leave=False) as bar:
+            round_ = Recrawl(plan, reader, log, topics, _complain, bar.update)
+            try:
+                round_.run()
+            finally:
+                others = [f", {reason}: {count}" for reason, count in round_.left_out.items()]
+                said = f"{'due' if plan.is_dry else 'produced'} {round_.produced}, refused {round_.refused}"
+                print(said + "".join(others), flush=True)
+        if round_.refused:
+            self.exitcode = EXIT_FAILED
+
+
+def _span(text: str) -> int:
+    seconds = span_seconds(text)
+    if seconds is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 30m, 12h or 7d")
+    return seconds
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)
+
+
+def _complain(line: str) -> None:
+    tqdm.write(line, file=sys.stderr)

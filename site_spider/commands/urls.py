@@ -1,0 +1,140 @@
+"""`scrapy urls explain`: what would happen to a URL, and by which rule."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from site_spider import options
+from site_spider.commands.output import Column, add_format_option, print_json, print_table
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
+from site_spider.dupefilter.dupefilter import usual_form
+from site_spider.errors import SeedError
+from site_spider.page.url import SCOPES, canonical_url, check_url, host_of, same_scope, url_id
+from site_spider.page.url_form import pattern_of
+from site_spider.seed.tiers import CrawlTopics
+from site_spider.service import config as parts
+from site_spider.sources.url_rules import UrlRulesFile
+from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.follower import TaskTopics
+from site_spider.tasks.record import BadTask, TaskRules
+
+_COLUMNS = (Column("CHECK"), Column("SEED"), Column("LINK"), Column("SAYS", shrinks=True))
+_WORDS = {True: "yes", False: "no", None: "-"}
+
+
+class UrlCheck(NamedTuple):
+    """Whether a seed, and a link, may pass; None: it is not about these, or only a running process knows."""
+
+    name: str
+    seed: bool | None
+    link: bool | None
+    says: str | None
+
+
+class Command(SiteCommand):
+    """Reads settings, rules and tasks; fetches nothing, and looks up the host alone."""
+
+    max_arguments = 2
+    description = (
+        "Shows what would happen to a URL as a seed and as a link: what is wrong with it, what it is "
+        "compared as, and the rule by which it is not fetched. Whether a page was fetched before, or is in a "
+        "trap, is known to the running processes alone. The exit code is 1 if a link "
+        "to it would not be followed."
+    )
+    examples = """
+        scrapy urls explain 'https://shop.example/p?utm_source=x'
+        scrapy urls explain https://shop.example/calendar/2031/ --task-id spring --format json
+        scrapy urls explain https://other.example/ --from https://shop.example/
+    """
+
+    def syntax(self) -> str:
+        """As Scrapy asks."""
+        return "explain URL [options]"
+
+    def short_desc(self) -> str:
+        """As Scrapy asks."""
+        return "Show what would happen to a URL, and why"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """As Scrapy asks."""
+        super().add_options(parser)
+        parser.add_argument("--task-id", metavar="ID", help="as a URL of this task")
+        parser.add_argument("--from", dest="seed", metavar="URL", help="of the seed that a link belongs to")
+        add_format_option(parser)
+
+    def work(self, opts: argparse.Namespace) -> None:
+        """Show. Raises SiteSpiderError."""
+        if len(opts.args) != 2 or opts.args[0] != "explain":
+            self.refuse("use it as: scrapy urls explain URL")
+        rules = self._task_rules(opts.task_id)
+        checks = list(self._checks(opts.args[1], rules, opts))
+        refused = {
+            kind: next((check.name for check in checks if getattr(check, kind) is False), None)
+            for kind in ("seed", "link")
+        }
+        if opts.format == "json":
+            said = {"url": opts.args[1], "task_id": opts.task_id, "refused_by": refused}
+            print_json({**said, "checks": [check._asdict() for check in checks]})
+        else:
+            print_table(
+                _COLUMNS, [(one.name, _WORDS[one.seed], _WORDS[one.link], one.says) for one in checks]
+            )
+        if refused["link"] is not None:
+            self.exitcode = EXIT_FAILED
+
+    def _task_rules(self, task_id: str | None) -> TaskRules | None:
+        if task_id is None:
+            return None
+        with closing(parts.seed_log(self.options)) as log:
+            desk = TaskDesk(log, TaskTopics.of(CrawlTopics.of(self.options)))
+            if (task := desk.board.task(task_id)) is None:
+                raise BadTask(f"nobody has declared the task {task_id!r}; leave out --task-id")
+        return TaskRules(task)
+
+    def _checks(self, url: str, rules: TaskRules | None, opts: argparse.Namespace) -> Iterator[UrlCheck]:
+        try:
+            url = check_url(url)
+            canonical = canonical_url(url)
+        except (SeedError, ValueError) as error:
+            yield UrlCheck("url", False, False, getattr(error, "reason", str(error)))
+            return
+        scoped = opts.task_id if options.text(self.options, "SITE_DUPEFILTER_SCOPE") == "task" else None
+        yield UrlCheck("url", True, True, f"url_id {url_id(url, scoped)}")
+        form = usual_form(self.options) if rules is None or rules.task.drop_params is None else rules.form
+        yield UrlCheck("compared as", None, None, canonical if form is None else form.of(canonical))
+        rule = UrlRulesFile.open(self.options).rules.refusal(url)
+        yield UrlCheck("rules", None, rule is None, rule or "no rule refuses it")
+        if rules is not None:
+            is_denied, is_taken = not rules.takes_seed(url), rules.takes_link(url, 0)
+            said = "deny" if is_denied else "allow" if not is_taken else f"the task is {rules.task.state}"
+            yield UrlCheck("task", not is_denied, is_taken, said)
+        yield self._scope(url, rules, opts.seed)
+        yield self._address(host_of(url))
+        if options.boolean(self.options, "ROBOTSTXT_OBEY"):
+            yield UrlCheck("robots.txt", None, None, "is obeyed; it was not asked for")
+        if (pattern := pattern_of(url)) is not None:
+            yield UrlCheck("trap", None, None, f"known to processes alone; its pattern: {pattern}")
+
+    def _scope(self, url: str, rules: TaskRules | None, seed: str | None) -> UrlCheck:
+        usual = options.choice(self.options, "SITE_LINK_SCOPE", SCOPES)
+        scope = usual if rules is None else rules.scope or usual
+        if seed is None:
+            return UrlCheck("scope", None, None, f"{scope}; --from names a seed")
+        is_near = same_scope(scope, host_of(seed), host_of(url))
+        return UrlCheck("scope", None, is_near, f"{scope} of {host_of(seed)}")
+
+    def _address(self, host: str) -> UrlCheck:
+        try:
+            found = sorted({str(entry[4][0]) for entry in socket.getaddrinfo(host, None)})
+        except OSError as error:
+            return UrlCheck("address", None, None, f"{host} has none now: {error}")
+        may_reach = parts.guard_of(self.options)
+        is_open = any(may_reach(host, address) for address in found)
+        said: Any = ", ".join(found[:5]) + (
+            "" if is_open else ": private, and SITE_ALLOW_PRIVATE_HOSTS is false"
+        )
+        return UrlCheck("address", is_open, is_open, said)

@@ -1,0 +1,267 @@
+"""Which links are not followed, by their URL: SITE_URL_DENY, SITE_URL_ALLOW, and a YAML file by host.
+
+A refusal has the name of its rule. Nothing here is about seeds. All patterns of one list are one automaton of
+RE2, so a URL takes the same time whatever their number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Self
+
+import re2
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, TypeAdapter
+
+from site_spider import options
+from site_spider.errors import ConfigError
+from site_spider.options import SettingsView
+from site_spider.page.url import host_of
+from site_spider.page.url_form import Shape
+from site_spider.sources.file import BadSource, parse, read_with, stamp_of
+from site_spider.sources.model import Part, Pattern, compiled, sound
+
+logger = logging.getLogger(__name__)
+
+FILE = "SITE_URL_RULES"
+MOST_PATTERNS = 1_000  # of a list
+_MOST_HOSTS = 4_096  # whose rules are kept together
+_LONGEST_SHOWN = 80  # characters of a rule
+_LOOK_SECONDS = 2.0
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.max_mem = 16_000_000  # bytes of one automaton; more is refused
+_OF_PATTERNS = frozenset("\\^$*+|()[]{}")
+
+_Text = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
+_Entries = Annotated[list[_Text], Field(max_length=MOST_PATTERNS)]
+
+
+class UrlList(Part):
+    """URLs: those that one of these is about."""
+
+    prefixes: _Entries = Field([], description="of the URL; beginning with /: of path and query")
+    suffixes: _Entries = Field([], description="of the path, such as .pdf; capitals do not count")
+    patterns: Annotated[list[Pattern], Field(max_length=MOST_PATTERNS)] = Field(
+        [], description="RE2, found anywhere in the URL"
+    )
+
+
+def sorted_out(entries: object) -> object:
+    """A plain list: *.pdf is a suffix, http://host/path a prefix, anything else a pattern."""
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        return entries
+    found: dict[str, list[str]] = {"prefixes": [], "suffixes": [], "patterns": []}
+    for entry in entries:
+        if entry.startswith("*.") and not _OF_PATTERNS & set(entry[1:]):
+            found["suffixes"].append(entry[1:])
+        elif entry.startswith(("http://", "https://")) and not _OF_PATTERNS & set(entry):
+            found["prefixes"].append(entry)
+        else:
+            found["patterns"].append(entry)
+    return found
+
+
+def _together(urls: UrlList) -> UrlList:
+    Matcher(urls)
+    return urls
+
+
+_List = Annotated[
+    UrlList,
+    AfterValidator(_together),
+    BeforeValidator(sorted_out, json_schema_input_type=UrlList | list[str]),
+]
+_Most = Annotated[int, Field(ge=0, le=1_000_000)]
+
+
+class HostRules(Part):
+    """Of one host, of a domain with all hosts in it (*.shop.example), or of all hosts (*)."""
+
+    deny: _List | None = None
+    allow: _List | None = Field(None, description="a link has to be in one of the lists for its host")
+    repeats: _Most | None = Field(None, description="of segments of the path in a row (3); 0: any number")
+    segments: _Most | None = Field(None, description="of the path (20); 0: any number")
+    length: _Most | None = Field(None, description="characters of the URL (no limit)")
+
+
+_Host = Annotated[str, StringConstraints(pattern=r"^(\*|(\*\.)?[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?)$")]
+_FILE = TypeAdapter(dict[_Host, HostRules])
+
+
+class Matcher:
+    """Finds the entry of a list that a URL is in. Raises ValueError for patterns that are too large."""
+
+    def __init__(self, urls: UrlList) -> None:
+        self._urls = urls
+        self._wholes = tuple(prefix for prefix in urls.prefixes if not prefix.startswith("/"))
+        self._paths = tuple(prefix for prefix in urls.prefixes if prefix.startswith("/"))
+        self._suffixes = tuple(suffix.lower() for suffix in urls.suffixes)
+        self._set: Any = _automaton(urls.patterns) if urls.patterns else None
+
+    def entry(self, url: str) -> str | None:
+        """The first that it is in."""
+        if self._wholes and url.startswith(self._wholes):
+            return next(filter(url.startswith, self._wholes))
+        if self._paths and (found := _first(self._paths, str.startswith, _target(url))):
+            return found
+        if self._suffixes and (found := _first(self._suffixes, str.endswith, _path(url))):
+            return found
+        return self._pattern(url) if self._set is not None else None
+
+    def _pattern(self, url: str) -> str | None:
+        text = sound(url)
+        try:
+            found = self._set.Match(text)
+        except (re2.error, RuntimeError):  # this URL needs too much memory at once
+            found = [n for n, pattern in enumerate(self._urls.patterns) if compiled(pattern).search(text)]
+        return self._urls.patterns[min(found)] if found else None
+
+
+def _automaton(patterns: Sequence[str]) -> Any:
+    found = re2.Set.SearchSet(_OPTIONS)
+    for pattern in patterns:
+        compiled(pattern)  # with a reason that names the place
+        found.Add(pattern)
+    try:
+        found.Compile()
+    except re2.error as error:
+        raise ValueError(f"the patterns together need more than {_OPTIONS.max_mem} bytes") from error
+    return found
+
+
+def _first(entries: tuple[str, ...], meets: Any, text: str) -> str | None:
+    return next((entry for entry in entries if meets(text, entry)), None) if meets(text, entries) else None
+
+
+def _target(url: str) -> str:
+    slash = url.find("/", url.find("://") + 3)
+    return url[slash:] if slash >= 0 else "/"
+
+
+def _path(url: str) -> str:
+    return url.partition("?")[0].lower()
+
+
+class _Together(NamedTuple):
+    """All that is said of one host."""
+
+    deny: tuple[tuple[str, Matcher], ...] = ()  # each with where it stands
+    allow: tuple[Matcher, ...] = ()
+    shape: Shape = Shape()
+
+
+class UrlRules:
+    """Never changed."""
+
+    def __init__(self, deny: UrlList, allow: UrlList, hosts: Mapping[str, HostRules]) -> None:
+        self._usual = HostRules(deny=deny, allow=allow)  # type: ignore[call-arg]
+        self._hosts = hosts
+        self._matchers = {
+            id(urls): Matcher(urls)
+            for rules in (self._usual, *hosts.values())
+            for urls in (rules.deny, rules.allow)
+            if urls is not None and any(urls.model_dump().values())
+        }
+        self._everywhere = self._of(()) if not hosts else None
+        self._of_host = lru_cache(maxsize=_MOST_HOSTS)(lambda host: self._of(tuple(_names(host))))
+
+    def refusal(self, url: str, *, needs_allow: bool = True) -> str | None:
+        """The name of the rule by which a link is not followed; None: it is."""
+        said = self._everywhere or self._of_host(host_of(url))
+        if fault := said.shape.fault(url):
+            return fault
+        for place, matcher in said.deny:
+            if entry := matcher.entry(url):
+                return f"{place} {entry}"[:_LONGEST_SHOWN]
+        if said.allow and needs_allow and not any(matcher.entry(url) for matcher in said.allow):
+            return "allow"
+        return None
+
+    def _of(self, names: Sequence[str]) -> _Together:
+        rules = [("SITE_URL_DENY", self._usual)]
+        rules += [(f"{name} deny", found) for name in names if (found := self._hosts.get(name)) is not None]
+        get = self._matchers.get
+        deny = [(place, matcher) for place, one in rules if (matcher := get(id(one.deny))) is not None]
+        allow = [matcher for _, one in rules if (matcher := get(id(one.allow))) is not None]
+        most = {
+            name: value for name in ("repeats", "segments", "length") for _, one in rules
+            if (value := getattr(one, name)) is not None
+        }  # fmt: skip
+        return _Together(tuple(deny), tuple(allow), Shape(**most))
+
+
+def _names(host: str) -> Iterator[str]:
+    """What a file may call a host, the nearest last."""
+    labels = host.split(".")
+    yield "*"
+    for number in reversed(range(len(labels))):
+        yield f"*.{'.'.join(labels[number:])}"
+    yield host
+
+
+def _parsed(raw: bytes, path: Path) -> dict[str, HostRules]:
+    return parse(raw, path, HostRules, _FILE.validate_python)
+
+
+def _stamp(path: Path) -> object:
+    try:
+        return stamp_of(path.stat())
+    except OSError as error:
+        return error.errno
+
+
+class UrlRulesFile:
+    """The rules as they are now. `look` is for a thread, all else for the event loop's."""
+
+    def __init__(self, deny: UrlList, allow: UrlList, path: Path | None) -> None:
+        self._deny, self._allow, self.path = deny, allow, path
+        self._stamp: object = None
+        self.rules = UrlRules(deny, allow, {})
+
+    @classmethod
+    def open(cls, settings: SettingsView) -> Self:
+        """As the settings say. Raises ConfigError, a line for each mistake of the file."""
+        deny, allow = (_list_of(settings, name) for name in ("SITE_URL_DENY", "SITE_URL_ALLOW"))
+        name = options.text(settings, FILE)
+        found = cls(deny, allow, Path(name) if name else None)
+        if (mistake := found.look()) is not None:
+            raise ConfigError(f"{FILE} cannot be used:\n{mistake}")
+        return found
+
+    def look(self) -> BadSource | None:
+        """Take the file if it has changed; returns what is bad, once for each change."""
+        if self.path is None or (stamp := _stamp(self.path)) == self._stamp:
+            return None
+        self._stamp = stamp
+        try:
+            self.rules = UrlRules(self._deny, self._allow, read_with(self.path, _parsed))
+        except BadSource as bad:
+            return bad
+        return None
+
+    async def follow(self) -> None:
+        """Look every other second, until cancelled."""
+        while self.path is not None:
+            await asyncio.sleep(_LOOK_SECONDS)
+            before = self.rules
+            if (bad := await asyncio.to_thread(self.look)) is not None:
+                logger.error("%s cannot be used; what it said before counts:\n%s", FILE, bad)
+            elif self.rules is not before:
+                logger.info("%s: %s was read", FILE, self.path)
+
+
+def _list_of(settings: SettingsView, name: str) -> UrlList:
+    given = settings.get(name)
+    is_plain = isinstance(given, str) and not given.lstrip().startswith("[")
+    entries = options.names(settings, name) if is_plain else options.texts(settings, name)
+    if is_plain and any(entry.count("{") != entry.count("}") for entry in entries):
+        raise ConfigError(f"{name} has a comma in a pattern: write it as a JSON array of texts.")
+    try:
+        return TypeAdapter(_List).validate_python(entries)
+    except ValueError as error:
+        said = "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())  # type: ignore[attr-defined]
+        raise ConfigError(f"{name}: {said}.") from None

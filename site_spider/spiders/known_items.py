@@ -1,0 +1,88 @@
+"""Ends the pagination of a list where an earlier crawl has been: `stop_when_known` of a source.
+
+Theory of operation. The entries of a list are its items that have an `item_id`, or else the links that the
+rules of the source follow. One is known when its document was written well before the seed of this crawl was
+produced. So what this crawl itself has written does not count: entries move to the next page when new ones
+come above them, and would end the list before its new entries were seen. Counted are known entries in a row,
+over the ends of pages. Without an answer of the store nothing is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Self
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from site_spider import meta_keys
+from site_spider.engine.background import Background
+from site_spider.errors import SinkRejected
+from site_spider.ledger.completion import Job, id_of_page
+from site_spider.results.document import PAGE, identity_of, result_fields
+from site_spider.service import config as parts
+from site_spider.sources.extraction import NEXT_PAGE, Extracted
+from site_spider.sources.model import Source
+from site_spider.spiders.conditional import StoredPages
+
+_SKEW_MS = 60_000  # of the clocks of producers and crawlers
+
+
+class KnownItems:
+    """Of one crawl; on the event loop's thread only."""
+
+    def __init__(self, items: StoredPages, pages: StoredPages) -> None:
+        self._items, self._pages = items, pages
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Self:
+        """Raises ConfigError when nothing can be read back."""
+        settings, start = crawler.settings, Background.of(crawler).start
+        items = StoredPages(parts.reader(settings, of_items=True), {}, start, (PAGE,))
+        names = result_fields(settings)
+        pages = StoredPages(parts.reader(settings), names, start, ("status", "fetched_at"))
+        for stored in (items, pages):
+            crawler.signals.connect(stored.close, signals.spider_closed)
+        return cls(items, pages)
+
+    async def cut(self, source: Source, found: Extracted, response: Response, job: Job) -> Extracted:
+        """What was found, without the next page if enough entries in a row are known up to here."""
+        most = source.pagination.stop_when_known if source.pagination is not None else None
+        if most is None:
+            return found
+        run = response.meta.get(meta_keys.KNOWN_RUN, 0)
+        for is_known in await self._are_known(found, job):
+            run = run + 1 if is_known else 0
+            if run >= most:
+                return replace(found, links=[link for link in found.links if link.rule != NEXT_PAGE])
+        response.meta[meta_keys.KNOWN_RUN] = run
+        return found
+
+    async def _are_known(self, found: Extracted, job: Job) -> list[bool]:
+        ids = [url_id for item in found.items if (url_id := _identity(item))]
+        urls = [] if ids else [link.url for link in found.links if link.rule != NEXT_PAGE]
+        items = [self._items.of(item_id) for item_id in ids]
+        pages = [self._pages.of(id_of_page(url, job.page_scope)) for url in urls]
+        before_ms = job.root.message.timestamp_ms - _SKEW_MS
+        documents = await asyncio.gather(*items, *pages)
+        return [document is not None and _is_before(document, before_ms) for document in documents]
+
+
+def _identity(item: Mapping[str, Any]) -> str:
+    with suppress(SinkRejected):
+        return identity_of(item.get("item_id"))
+    return ""
+
+
+def _is_before(document: Mapping[str, Any], moment_ms: int) -> bool:
+    """Whether an item, or a page that was fetched well, was written then."""
+    with suppress(KeyError, TypeError, ValueError):
+        page = document.get(PAGE) or document
+        is_well = page is not document or 200 <= document["status"] < 300
+        return is_well and datetime.fromisoformat(page["fetched_at"]).timestamp() * 1000 < moment_ms
+    return False

@@ -1,0 +1,427 @@
+"""`scrapy recrawl`: what is due is produced, once, whoever dies and whoever else produces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_spider import runtime
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.adapters.local.results import RESULTS, LocalResults, LocalStore
+from site_spider.commands.recrawl import Recrawl, RecrawlPlan
+from site_spider.contracts.seed_log import Message, SeedLog
+from site_spider.contracts.sink import Record
+from site_spider.errors import LogUnavailable, SinkUnavailable, TopicMissing
+from site_spider.results.recheck import LEASE_SECONDS, Calendar, CheckRules
+from site_spider.seed.seed import parse_seed
+from site_spider.tasks.follower import TaskTopics
+from tests.commands.project import Project
+from tests.in_process.engine import ANSWERS, crawl
+from tests.in_process.engine import page as html
+from tests.tasks.test_control import declare
+from tests.tasks.test_end_in_crawl import events, told
+
+RULES = CheckRules(3600, 2_592_000, 86_400, 21_600, 10, 3)
+NAMES = (
+    *("url", "method", "meta", "host", "task_id", "depth", "parent_url_id", "seed_url_id", "next_at"),
+    *("status", "checked_at", "fetched_at", "interval_s", "failed_checks", "gone_checks", "gone_at"),
+)
+
+
+class Dead(BaseException):
+    """The process is killed."""
+
+
+def ago(seconds: float) -> str:
+    return (runtime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
+
+
+def write(folder: Path, *documents: Mapping[str, Any]) -> None:
+    store = LocalStore(folder, RESULTS)
+    store.write([Record(document["url_id"], document, 1) for document in documents])
+    store.close()
+
+
+def page(number: int, checked_s: float = 100_000, **fields: Any) -> dict[str, Any]:
+    said = {"status": 200, "body": "b", "host": "a.test", "checked_at": ago(checked_s)}
+    said["fetched_at"] = said["checked_at"]
+    return {"url_id": str(number), "url": f"http://a.test/{number}", **said, **fields}
+
+
+def plan(calendar: Calendar | None = None, **fields: Any) -> RecrawlPlan:
+    names = {name: name for name in NAMES}
+    return RecrawlPlan(calendar or Calendar(RULES), names, "seeds", **fields)
+
+
+class Desk:
+    """A store and a log, and runs over them."""
+
+    def __init__(self, folder: Path, log: SeedLog | None = None) -> None:
+        self.folder, self.log = folder, log or LocalSeedLog(folder)
+        self.topics = TaskTopics.read({"SITE_SEED_TOPIC": "seeds"})
+
+    def run(self, reader: LocalResults | None = None, log: SeedLog | None = None, **fields: Any) -> Recrawl:
+        made = Recrawl(
+            plan(**fields), reader or LocalResults(self.folder), log or self.log, self.topics, print
+        )
+        made.run()
+        return made
+
+    def produced(self) -> list[str]:
+        return [seed.url_id for seed in map(parse_seed_of, self.messages())]
+
+    def messages(self) -> list[Message]:
+        try:
+            return list(self.log.read("seeds"))
+        except TopicMissing:
+            return []
+
+
+def parse_seed_of(message: Message) -> Any:
+    return parse_seed(message.value or b"")
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Any:
+    made = Desk(tmp_path)
+    yield made
+    made.log.close()
+
+
+def after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """It is so much later."""
+    shift = timedelta(seconds=seconds)
+
+    def now(zone: Any) -> datetime:
+        return datetime.now(zone) + shift
+
+    monkeypatch.setattr(runtime, "now", now)
+
+
+def test_a_page_is_produced_when_its_interval_is_over(desk: Desk) -> None:
+    write(
+        desk.folder,
+        page(1),  # never checked before
+        page(2, 80_000),
+        page(3, 4000, interval_s=3600, next_at=ago(400)),
+        page(4, 4000, interval_s=7200, next_at=ago(-3200)),
+        page(5, 30_000, status=404, failed_checks=9, next_at=ago(1)),
+        page(6, 30_000, status=404, failed_checks=10, next_at=ago(1)),
+        page(7, 200_000, method="POST"),
+        page(8, 20_000, status=None, checked_at=None),
+        page(9, 200_000, url=None),
+        page(10, 200_000, url="nonsense"),
+    )
+    round_ = desk.run()
+    assert sorted(desk.produced()) == ["1", "3", "5"]
+    assert (round_.produced, round_.refused) == (3, 1)
+    assert round_.left_out == {"not fetched from a URL with GET or HEAD": 2}
+
+
+def test_older_than_is_for_all_pages_alike(desk: Desk) -> None:
+    write(desk.folder, page(1, 50), page(2, 500, next_at=ago(-9000)), page(3, 500, host="b.test"))
+    desk.run(calendar=Calendar(RULES, 100), host="a.test")
+    assert desk.produced() == ["2"]
+
+
+def test_a_seed_is_that_of_the_page_and_keyed_by_its_host(desk: Desk) -> None:
+    kept = {"task_id": "job", "depth": 2, "parent_url_id": "p", "seed_url_id": "s"}
+    write(desk.folder, page(1, **kept, method="HEAD", meta={"own": 1, "sitemap": {"source": "x"}}))
+    desk.run(not_extract=True)
+    (message,) = desk.messages()
+    seed = parse_seed_of(message)
+    assert message.key == b"a.test"
+    assert {name: getattr(seed, name) for name in kept} == kept
+    assert (seed.url, seed.method, seed.not_extract, seed.dont_filter) == (
+        "http://a.test/1",
+        "HEAD",
+        True,
+        True,
+    )
+    assert seed.directives == {"if_changed": True}
+    assert seed.extra == {"own": 1}
+
+
+def test_a_page_is_not_produced_again_before_it_was_checked(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(desk.folder, page(1))
+    desk.run()
+    desk.run()
+    after(monkeypatch, RULES.most_s - 60)
+    desk.run()
+    assert desk.produced() == ["1"]
+    after(monkeypatch, RULES.most_s + 60)  # nobody waits for ever: somebody may have deleted the topic
+    desk.run()
+    assert desk.produced() == ["1", "1"]
+
+
+def test_a_limit_and_a_dry_run_hold(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    write(desk.folder, *map(page, range(500)))
+    assert desk.run(is_dry=True, limit=300).produced == 300
+    assert len(capsys.readouterr().out.splitlines()) == 300
+    assert desk.messages() == []
+    assert desk.run(limit=250).produced == 250
+    assert desk.run().produced == 250
+    assert sorted(map(int, desk.produced())) == list(range(500))
+
+
+class FragileStore(LocalResults):
+    """Its user is killed at the n-th write: before it, or after it was durable."""
+
+    def __init__(
+        self, folder: Path, number: int, *, is_after: bool, error: type[BaseException] = Dead
+    ) -> None:
+        super().__init__(folder)
+        self._left, self._is_after, self._error = number, is_after, error
+
+    def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
+        self._left -= 1
+        if self._left == 0 and not self._is_after:
+            raise self._error
+        done = super().exchange(name, changes)
+        if self._left == 0:
+            raise self._error
+        return done
+
+
+class FragileLog(LocalSeedLog):
+    """Its user is killed before the n-th seed; those before are durable."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        super().__init__(folder)
+        self.left = number
+
+    def producer(self, purpose: str = "") -> Any:
+        made, log = super().producer(purpose), self
+        send = made.send
+
+        def sending(*arguments: Any) -> Any:
+            log.left -= 1
+            if log.left == 0:
+                made.flush(10)
+                raise Dead
+            return send(*arguments)
+
+        made.send = sending  # type: ignore[method-assign]
+        return made
+
+
+def killed(desk: Desk, kill: str) -> None:
+    where, _, number = kill.partition(" ")
+    log = FragileLog(desk.folder, int(number) if where == "send" else -1)
+    error = SinkUnavailable if where == "away" else Dead
+    at = -1 if where == "send" else int(number)
+    with closing(log), pytest.raises((Dead, SinkUnavailable)):
+        desk.run(FragileStore(desk.folder, at, is_after=where == "after", error=error), log)
+
+
+KILLS = [f"{where} {number}" for where in ("before", "after", "away") for number in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("kill", [*KILLS, "send 1", "send 2", "send 250"])
+def test_whenever_a_run_dies_each_page_is_produced_once(
+    desk: Desk, kill: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by a run within the lease, which cannot know; by the first one after it."""
+    write(desk.folder, *map(page, range(300)))
+    killed(desk, kill)
+    held = desk.run().left_out.get("claimed by another run", 0)
+    produced = desk.produced()
+    assert len(set(produced)) == len(produced)
+    assert held <= 200
+    after(monkeypatch, LEASE_SECONDS + 1)
+    desk.run()
+    assert sorted(map(int, desk.produced())) == list(range(300))
+
+
+def test_two_at_once_share_the_pages(desk: Desk) -> None:
+    write(desk.folder, *map(page, range(300)))
+    rounds: list[Recrawl] = []
+
+    class Busy(LocalResults):
+        """Another run begins whenever this one is about to claim."""
+
+        def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
+            if not rounds:
+                rounds.append(desk.run(limit=150))
+            return super().exchange(name, changes)
+
+    rounds.append(desk.run(Busy(desk.folder)))
+    assert [one.produced for one in rounds] == [150, 150]
+    assert sorted(map(int, desk.produced())) == list(range(300))
+
+
+def test_a_run_waits_for_the_claims_of_another(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(desk.folder, page(1))
+    killed(desk, "after 1")
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        after(monkeypatch, sum(pauses))
+
+    monkeypatch.setattr(runtime, "sleep", sleep)
+    desk.run(waits=True)
+    assert desk.produced() == ["1"]
+    assert LEASE_SECONDS - 10 < sum(pauses) <= LEASE_SECONDS + 1
+
+
+def test_a_log_that_is_away_leaves_all_to_a_later_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    class AwayLog(LocalSeedLog):
+        def producer(self, purpose: str = "") -> Any:
+            made = super().producer(purpose)
+            made.send = lambda *_: failed()  # type: ignore[method-assign]
+            return made
+
+    def failed() -> Any:
+        future: Future[None] = Future()
+        future.set_exception(LogUnavailable("the log is away"))
+        return future
+
+    write(desk.folder, *map(page, range(3)))
+    log = AwayLog(desk.folder)
+    with pytest.raises(LogUnavailable, match="the log is away; a later run"):
+        desk.run(log=log)
+    log.close()
+    after(monkeypatch, LEASE_SECONDS + 1)
+    assert desk.run().produced == 3
+
+
+def test_the_command_says_how_many(project: Project) -> None:
+    """In the words and codes of the others."""
+    ran = project.scrapy("recrawl")
+    assert (ran.returncode, ran.stdout) == (0, "produced 0, refused 0\n")
+    write(project.data, page(1), page(2, url="x"), page(3, 10))
+    ran = project.scrapy("recrawl", "--adaptive", "--dry-run")
+    assert (ran.returncode, ran.stdout) == (0, "http://a.test/1\nx\ndue 2, refused 0\n")
+    ran = project.scrapy("recrawl", "--older-than", "1d")
+    assert (ran.returncode, ran.stdout) == (1, "produced 1, refused 1\n")
+    assert ran.stderr == "page 2: url: 'x' has no scheme; write http://host/path\n"
+    assert project.scrapy("recrawl", "--older-than", "x").returncode == 2
+    assert project.scrapy("recrawl", "--older-than", "1d", "--adaptive").returncode == 2
+    ran = project.scrapy("recrawl", SITE_SINKS="kafka", SITE_KAFKA_BROKERS="127.0.0.1:9")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "SITE_SINKS" in ran.stderr
+    (message,) = project.log.read("seeds")
+    assert json.loads(message.value or b"")["meta"] == {"url_id": "1", "if_changed": True}
+
+
+def test_rounds_go_on_and_an_outage_is_said_once(
+    project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With fields under other names."""
+    caplog.set_level("INFO")
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        monkeypatch.setattr(LocalResults, "search", away if len(pauses) in (1, 2) else search)
+        if len(pauses) == 5:
+            raise KeyboardInterrupt
+
+    def away(*_: object, **__: object) -> Any:
+        raise SinkUnavailable("the store is away")
+
+    search = LocalResults.search
+    monkeypatch.setattr(runtime, "sleep", sleep)
+    names = {name: name for name in ("host", "fetched_at", "checked_at")} | {"url": "address"}
+    write(project.data, {**page(1, url=None), "address": "http://a.test/1"})
+    ran = project.scrapy("recrawl", "--every", "60s", SITE_RESULT_FIELDS=json.dumps(names), LOG_LEVEL="INFO")
+    assert (ran.returncode, pauses) == (130, [60] * 5)
+    assert ran.stdout.splitlines()[0] == "produced 1, refused 0"
+    assert set(ran.stdout.splitlines()[1:]) == {"produced 0, refused 0"}
+    assert ran.stderr.count("the store is away") == 1
+    ran = project.scrapy("recrawl", SITE_RESULT_FIELDS="url")
+    assert (ran.returncode, "SITE_RESULT_FIELDS leaves out" in ran.stderr) == (1, True)
+
+
+# --- with other features ---
+
+
+def recrawl(project: Project, **settings: str) -> str:
+    ran = project.scrapy("recrawl", "--older-than", "0s", **settings)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return ran.stdout
+
+
+def crawled(project: Project, count: int = 2, **settings: Any) -> None:
+    """The pages of a task that has ended."""
+    ANSWERS.clear()
+    lines = "".join(f"http://host.test/{number}\n" for number in range(count))
+    project.scrapy("seed", "-", "--task-id", "t", "--close", stdin=lines)
+    crawl(project.data, [], until=told(project.data), **settings)
+
+
+def test_a_task_that_has_ended_ends_again_with_the_pages_that_are_checked(project: Project) -> None:
+    crawled(project)
+    assert recrawl(project) == "produced 2, refused 0\n"
+    crawl(project.data, [], until=told(project.data, 2))
+    ends = [(end["generation"], end["event"], end["seeds"], end["partial"]) for end in events(project.data)]
+    assert ends == [
+        (1, "done", {"result": 2, "total": 2}, False),
+        (2, "done", {"result": 4, "total": 4}, False),  # of both
+    ]
+
+
+def test_a_task_that_is_open_stays_open(project: Project) -> None:
+    project.scrapy("seed", "-", "--task-id", "t", stdin="http://host.test/1\n")
+    crawl(project.data, [])
+    recrawl(project)
+    crawl(project.data, [])
+    assert events(project.data) == []
+    assert json.loads(project.direct("task", "show", "t", "--json").stdout)["state"] == "running"
+
+
+def test_pages_of_a_cancelled_task_are_left_out(project: Project) -> None:
+    declare(project.data, state="cancelled")
+    crawl(project.data, [{"url": "http://host.test/1", "meta": {"task_id": "t"}}], until=told(project.data))
+    write(project.data, page(1, task_id="t"))
+    said = "produced 0, refused 0, of a task that was cancelled or has expired: 1\n"
+    assert recrawl(project) == said
+
+
+def test_a_budget_counts_checks_and_no_page_is_produced_again_while_its_seed_is_parked(
+    project: Project,
+) -> None:
+    declare(project.data, max_pages=3)
+    seeds = [{"url": f"http://host.test/{number}", "meta": {"task_id": "t"}} for number in range(2)]
+    crawl(project.data, seeds)
+    assert recrawl(project) == "produced 2, refused 0\n"
+    again = crawl(project.data, [])
+    assert sum(document["unchanged"] for document in again.documents.values()) == 1
+    assert recrawl(project) == "produced 1, refused 0\n"  # the one that was checked
+
+
+def test_pages_go_to_another_tier_by_choice(project: Project) -> None:
+    write(project.data, page(1))
+    project.log.make_topic("seeds", 1, compacted=False)
+    tiers = {"SITE_SEED_TOPICS": "urgent:8,seeds:1"}
+    ran = project.scrapy("recrawl", "--topic", "urgent", **tiers)
+    assert (ran.returncode, ran.stdout) == (0, "produced 1, refused 0\n")
+    (message,) = project.log.read("urgent")
+    assert json.loads(message.value or b"")["meta"]["url_id"] == "1"
+    assert crawl(project.data, [], until=has_document, **tiers).documents["1"]["unchanged"] is False
+
+
+def has_document(crawler: Any) -> bool:
+    return bool(crawler.stats.get_value("response_received_count"))
+
+
+def test_links_of_a_page_that_has_changed_are_spilled_and_followed(project: Project) -> None:
+    crawled(project, 1)
+    ANSWERS["/0"] = lambda request: html(request, '<a href="/new">')
+    recrawl(project)
+    found = crawl(project.data, [], SITE_LINKS_TO="kafka")
+    assert {document["url"] for document in found.documents.values()} == {
+        "http://host.test/0",
+        "http://host.test/new",
+    }
+    assert [document["depth"] for document in found.documents.values()] == [0, 1]

@@ -1,0 +1,71 @@
+"""`scrapy urls explain`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from site_spider.adapters.local.log import LocalSeedLog
+from tests.commands.project import Project
+from tests.tasks.test_control import declare
+
+PUBLIC = "http://8.8.8.8"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def refused(said: subprocess.CompletedProcess[str]) -> tuple[dict[str, str | None], int]:
+    return json.loads(said.stdout)["refused_by"], said.returncode
+
+
+def explain(project: Project, *arguments: str, **variables: str) -> tuple[dict[str, str | None], int]:
+    return refused(project.scrapy("urls", "explain", *arguments, "--format", "json", **variables))
+
+
+def test_what_refuses_a_url_is_named_and_a_link_to_it_decides_on_the_exit_code(project: Project) -> None:
+    assert explain(project, f"{PUBLIC}/a") == ({"seed": None, "link": None}, 0)
+    assert explain(project, f"{PUBLIC}/a/a/a") == ({"seed": None, "link": "rules"}, 1)
+    assert explain(project, "http://127.0.0.1/") == ({"seed": "address", "link": "address"}, 1)
+    assert explain(project, "http://127.0.0.1/", SITE_ALLOW_PRIVATE_HOSTS="true")[1] == 0
+    assert explain(project, "ftp://a") == ({"seed": "url", "link": "url"}, 1)
+    assert explain(project, f"{PUBLIC}/a", "--from", "http://9.9.9.9/")[0] == {"seed": None, "link": "scope"}
+
+
+def test_a_table_says_why(project: Project, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("8.8.8.8: {deny: ['*.pdf']}")
+    url = f"{PUBLIC}/7/a.pdf?utm_source=x"
+    said = project.scrapy("urls", "explain", url, SITE_URL_RULES=str(file), ROBOTSTXT_OBEY="true")
+    rows = [line.split(maxsplit=3) for line in said.stdout.splitlines()]
+    assert ["rules", "-", "no", "8.8.8.8 deny .pdf"] in rows
+    assert f"compared as  -     -     {PUBLIC}/7/a.pdf\n" in said.stdout
+    assert "robots.txt   -     -     is obeyed" in said.stdout
+    assert "8.8.8.8/N/a.pdf?utm_source=x" in said.stdout
+
+
+def test_rules_of_a_task_count(project: Project, tmp_path: Path) -> None:
+    declare(tmp_path, deny=["/no/"], allow=["/yes/"], drop_params=["x"])
+    assert explain(project, f"{PUBLIC}/no/yes/", "--task-id", "t")[0] == {"seed": "task", "link": "task"}
+    assert explain(project, f"{PUBLIC}/a", "--task-id", "t")[0] == {"seed": None, "link": "task"}
+    assert explain(project, f"{PUBLIC}/yes/", "--task-id", "t")[1] == 0
+    table = project.scrapy("urls", "explain", f"{PUBLIC}/yes/?x=1&utm_a=2", "--task-id", "t").stdout
+    assert f"{PUBLIC}/yes/?utm_a=2\n" in table
+    said = project.scrapy("urls", "explain", PUBLIC, "--task-id", "other")
+    assert (said.returncode, said.stderr) == (
+        1,
+        "scrapy urls: nobody has declared the task 'other'; leave out --task-id\n",
+    )
+
+
+def test_it_changes_nothing_and_says_how_it_is_used(project: Project, tmp_path: Path) -> None:
+    for arguments in ((), ("explain",), ("show", PUBLIC)):
+        assert project.scrapy("urls", *arguments).returncode == 2
+    explain(project, PUBLIC)
+    assert LocalSeedLog(tmp_path).partitions("seeds") == 0
+    assert "urls explain" in project.scrapy("urls", "--help").stdout

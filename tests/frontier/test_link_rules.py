@@ -1,0 +1,207 @@
+"""Crawls whose links are not all followed: rules for URLs, and traps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import pytest
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.frontier import link_rules
+from site_spider.frontier.link_rules import Traps
+from site_spider.ledger.completion import Job
+from site_spider.service.seed_producer import SeedProducer
+from site_spider.sources import url_rules
+from tests.in_process import engine
+from tests.in_process.engine import Crawled, crawl, page, produce, settings_for
+from tests.tasks.test_control import declare, desk
+from tests.tasks.test_end_in_crawl import events, told
+
+HOST = "http://h.test"
+
+
+def paths(crawled: Crawled) -> list[str]:
+    return sorted(said["url"].removeprefix(HOST) for said in crawled.documents.values())
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What is served, by path; a text, or what gives one for a path."""
+    pages: dict[str, Any] = {}
+
+    async def answer(handler: Any, request: Request) -> Response:
+        path = request.url.removeprefix(HOST)
+        found = pages.get(path, pages.get("*", "<p>page"))
+        return page(request, found(path) if callable(found) else found)
+
+    monkeypatch.setattr(engine.ScriptedHandler, "download_request", answer)
+    return pages
+
+
+def links(*targets: str) -> str:
+    return "".join(f'<a href="{target}">' for target in targets)
+
+
+def seed(path: str, **meta: Any) -> dict[str, Any]:
+    return {"url": HOST + path, "meta": meta}
+
+
+def test_refused_links_are_counted_by_their_rule_and_seeds_are_never_refused(
+    tmp_path: Path, site: dict[str, Any]
+) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("h.test: {deny: {prefixes: [/cart]}}")
+    site["/"] = site["/a.pdf"] = links("/b.pdf", "/cart/1", "/b", "/x/x/x", "/c?sort=1", "/cart/2")
+    seeds = [seed("/", task_id="t"), seed("/a.pdf", task_id="t")]
+    for way in ("memory", "kafka"):
+        folder = tmp_path / way
+        declare(folder)
+        crawled = crawl(
+            folder, seeds, SITE_URL_DENY=r"*.pdf,\?sort=", SITE_URL_RULES=str(file), SITE_LINKS_TO=way
+        )
+        assert paths(crawled) == ["/", "/a.pdf", "/b"]
+        assert {key: crawled.stats[key] for key in crawled.stats if "refused" in key} == {
+            "links/refused": 10,
+            "links/refused/SITE_URL_DENY .pdf": 2,
+            "links/refused/SITE_URL_DENY \\?sort=": 2,
+            "links/refused/h.test deny /cart": 4,
+            "links/refused/repeats": 2,
+        }
+        facts = desk(folder).overview().of("t")
+        assert (facts.links_filtered, facts.traps) == (10, {})
+
+
+def test_entries_of_sitemaps_are_refused_too_and_the_files_need_no_allow(
+    tmp_path: Path, site: dict[str, Any]
+) -> None:
+    site["/robots.txt"] = f"Sitemap: {HOST}/index"
+    site["/index"] = "<sitemapindex>" + "".join(
+        f"<sitemap><loc>/{name}</loc></sitemap>" for name in ("map", "old")
+    )
+    site["/map"] = "<urlset><url><loc>/p/1</loc></url><url><loc>/q/1</loc></url></urlset>"
+    crawled = crawl(tmp_path, [seed("/")], SITE_SITEMAPS="robots", SITE_URL_ALLOW="/p/", SITE_URL_DENY="/old")
+    assert paths(crawled) == ["/", "/index", "/map", "/p/1"]
+
+
+def test_rules_are_taken_while_the_crawl_runs(
+    tmp_path: Path, site: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A wrong file changes nothing; what waits in the frontier by then is fetched."""
+    monkeypatch.setattr(url_rules, "_LOOK_SECONDS", 0.01)
+    file = tmp_path / "rules.yaml"
+    file.write_text("h.test: {deny: ['/a']}")
+    site["/1"] = site["/2"] = links("/a", "/b")
+    log, steps = LocalSeedLog(tmp_path), ["completed", "what it said before counts", "was read"]
+
+    def until(crawler: Crawler) -> bool:
+        done = crawler.stats.get_value("seeds/completed", 0)
+        if steps and (steps[0] in caplog.text or (steps[0] == "completed" and done)):
+            del steps[0]
+            if steps:
+                file.write_text("h.test: {deny: [" + ("" if len(steps) == 2 else "'/b']}"))
+            else:
+                produce(log, "seeds", [seed("/2", task_id="2")])
+        return not steps and done == 2
+
+    with caplog.at_level("INFO"):
+        crawled = crawl(tmp_path, [seed("/1", task_id="1")], until=until, SITE_URL_RULES=str(file))
+    assert paths(crawled) == ["/1", "/2", "/a", "/b"]
+    assert caplog.text.count("what it said before counts") == 1
+
+
+def day(path: str) -> str:
+    """Leads to the ten days that follow; its text is that of any other."""
+    number = int(path.rpartition("/")[2])
+    return "<p>nothing" + links(*(f"/day/{number + n}" for n in range(1, 11)))
+
+
+def test_a_trap_ends_and_is_named_in_the_report_of_its_task(tmp_path: Path, site: dict[str, Any]) -> None:
+    """Pages that are like each other by their URLs, and not by their text, are followed to the end."""
+    site["*"] = day
+    site["/"] = links("/day/1", "/page/0")
+    site |= {f"/page/{n}": f"<p>{'x' * (n // 5)}" + links(f"/page/{n + 1}") for n in range(99)}
+    site["/page/99"] = "<p>the end"
+    with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
+        producer.send(seed("/"))
+    declare(tmp_path)
+    settings: dict[str, Any] = {"DEPTH_LIMIT": 0, "CONCURRENT_REQUESTS": 1, "SITE_TEXT": "plain"}
+    crawled = crawl(tmp_path, [], until=told(tmp_path), **settings)
+    assert "/page/99" in paths(crawled)
+    assert 50 <= sum(path.startswith("/day/") for path in paths(crawled)) < 100
+    refused = crawled.stats["links/refused/trap"]
+    facts = desk(tmp_path).overview().of("t")
+    assert facts.document()["traps"] == {"h.test/day/N": refused}
+    assert events(tmp_path)[0]["reasons"] == {"trap h.test/day/N": refused}
+
+
+def test_a_trap_ends_for_links_in_the_seed_topic_and_for_each_task_alone(
+    tmp_path: Path, site: dict[str, Any]
+) -> None:
+    site["*"] = day
+    settings: dict[str, Any] = {"DEPTH_LIMIT": 0, "CONCURRENT_REQUESTS": 1, "SITE_TEXT": "plain"}
+    crawled = crawl(
+        tmp_path, [seed("/day/0", task_id=name) for name in "ab"], SITE_LINKS_TO="kafka", **settings
+    )
+    of_tasks = Counter(said["task_id"] for said in crawled.documents.values())
+    assert all(50 <= of_tasks[name] < 150 for name in "ab")
+    assert crawled.lag == 0
+
+
+class Page(NamedTuple):
+    """Of a job, what a trap goes by."""
+
+    url: str
+    page_scope: str | None = None
+
+
+def write(traps: Traps, path: str, text: str, **fields: Any) -> None:
+    traps.written(cast(Job, Page(HOST + path)), {"status": 200, "body_hash": text, **fields})
+
+
+def test_a_trap_is_made_by_different_pages_that_were_fetched_well() -> None:
+    traps = Traps()
+    for n in range(200):
+        write(traps, "/same/1", "one page, fetched again and again")
+        write(traps, f"/gone/{n}", "", status=404)
+        write(traps, f"/new/{n}", f"{n // 10}")  # one in ten
+        write(traps, f"/text/{n}", f"{n}", text_hash="the same")
+        write(traps, f"/body/{n}", "the same", text_hash=f"{n}")
+        write(traps, f"/unchanged/{n}", "", body_hash=None)
+    found = [
+        traps.of(f"{HOST}/{kind}/999", None) for kind in ("same", "gone", "new", "text", "body", "unchanged")
+    ]
+    assert found == [None, None, None, "h.test/text/N", None, None]
+    assert traps.of(f"{HOST}/text/x", None) is traps.of(f"{HOST}/text/1", "task") is None
+
+
+def test_a_trap_is_looked_at_anew_after_an_hour_and_when_its_pages_differ_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    traps = Traps()
+    now = 1_000.0
+    monkeypatch.setattr(link_rules.runtime, "monotonic", lambda: now)
+    for n in range(50):
+        write(traps, f"/a/{n}", "same")
+        write(traps, f"/b/{n}", "same")
+    assert traps.of(f"{HOST}/a/99", None) == "h.test/a/N"
+    for n in range(50, 54):
+        write(traps, f"/a/{n}", f"{n}")
+    assert traps.of(f"{HOST}/a/99", None) is None
+    now += 3_600
+    assert traps.of(f"{HOST}/b/99", None) is None
+    write(traps, "/b/100", "same")
+    assert traps.of(f"{HOST}/b/99", None) is None
+
+
+def test_traps_keep_a_bounded_number_of_patterns_and_pages() -> None:
+    traps = Traps()
+    for n in range(3_000):
+        write(traps, f"/{'x' * (n % 100)}{'y' * (n // 100)}/1", "same")
+        write(traps, f"/y/{n}", f"{n}")
+    assert len(traps._pages) == 2_000
+    assert max(map(len, traps._pages.values())) == 50

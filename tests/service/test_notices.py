@@ -1,0 +1,229 @@
+"""Notices of troubles: what is one, how often it is told, and to whom."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import socketserver
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from scrapy.settings import Settings
+
+from site_spider import settings as defaults
+from site_spider.engine.background import Background
+from site_spider.errors import ConfigError
+from site_spider.service import notices
+from site_spider.service.notices import Notifier, Troubles, sender
+from site_spider.service.parts import Parts
+from tests.in_process.engine import crawl
+from tests.tasks.test_end_in_crawl import Receiver
+
+KEY = "a key of the group for tests"
+SEED = {"url": "http://h.test/"}
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with closing(Receiver()) as receiver:
+        yield receiver
+
+
+def settings(**given: Any) -> Settings:
+    found = Settings()
+    found.setmodule(defaults)
+    found.update(given)
+    return found
+
+
+def test_full_memory_is_told_to_a_webhook_that_is_signed(tmp_path: Path, receiver: Receiver) -> None:
+    crawl(
+        tmp_path,
+        [SEED],
+        until=lambda crawler: (
+            bool(receiver.requests) and crawler.stats.get_value("seeds/completed_with_result") == 1
+        ),
+        SITE_NOTIFY_URL=receiver.url,
+        SITE_MEMORY_SOFT_BYTES=1,
+        SITE_ALLOW_PRIVATE_HOSTS=True,
+        SITE_SPILL_KEY=KEY,
+    )
+    [(headers, body)] = receiver.requests
+    said = json.loads(body)
+    assert (said["event"], said["trouble"], said["spider"]) == ("begins", "memory", "crawl_spider")
+    assert headers["X-Site-Spider-Event-Id"] == f"{said['process']}.1"
+    secret = hmac.new(KEY.encode(), b"site_spider webhook", "sha256").hexdigest().encode()
+    signed = headers["X-Site-Spider-Timestamp"].encode() + b"." + body
+    assert headers["X-Site-Spider-Signature"] == "sha256=" + hmac.new(secret, signed, "sha256").hexdigest()
+
+
+def test_a_private_address_is_not_reached_and_the_crawl_goes_on(
+    tmp_path: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = crawl(
+        tmp_path,
+        [SEED],
+        until=lambda crawler: (
+            "cannot be sent" in caplog.text and crawler.stats.get_value("downloader/response_count") == 1
+        ),
+        SITE_NOTIFY_URL=receiver.url,
+        SITE_MEMORY_SOFT_BYTES=1,
+        SITE_ALLOW_PRIVATE_HOSTS=False,
+    )
+    assert (receiver.requests, found.exit_code, len(found.documents)) == ([], 0, 1)
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://h", "h", "http://", "http://a:b@h/", "mailto:", "mailto:a", "mailto:a@b,c"]
+)
+def test_a_wrong_url_ends_the_start(url: str) -> None:
+    with pytest.raises(ConfigError, match="SITE_NOTIFY_URL"):
+        sender(settings(SITE_NOTIFY_URL=url), ())
+
+
+def test_without_a_url_nobody_looks() -> None:
+    assert sender(settings(), ()) is None
+    with pytest.raises(ConfigError, match="SITE_NOTIFY_NO_ITEMS_SECONDS"):
+        sender(settings(SITE_NOTIFY_NO_ITEMS_SECONDS=-1), ())
+
+
+class Mail(socketserver.StreamRequestHandler):
+    """Takes one mail."""
+
+    lines: list[bytes]
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 here\r\n")
+        is_data = False
+        for line in self.rfile:
+            self.lines.append(line)
+            if is_data and line != b".\r\n":
+                continue
+            is_data = line.upper().startswith(b"DATA")
+            is_end = line.upper().startswith(b"QUIT")
+            self.wfile.write(b"354 go on\r\n" if is_data else b"221 bye\r\n" if is_end else b"250 well\r\n")
+            if is_end:
+                return
+
+
+def test_mail_goes_by_the_settings_of_scrapy() -> None:
+    Mail.lines = []
+    with socketserver.TCPServer(("127.0.0.1", 0), Mail) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        port = server.server_address[1]
+        send = sender(
+            settings(SITE_NOTIFY_URL="mailto:a@h.test,b@h.test", MAIL_HOST="127.0.0.1", MAIL_PORT=port), ()
+        )
+        assert send is not None
+        said = {
+            "spider": "s",
+            "host_name": "host",
+            "trouble": "memory",
+            "event": "begins",
+            "says": "it is\nfull",
+        }
+        assert send(said) == ""
+        server.shutdown()
+        thread.join()
+    text = b"".join(Mail.lines)
+    assert b"rcpt TO:<a@h.test>" in text
+    assert b"rcpt TO:<b@h.test>" in text
+    assert b"Subject: s on host: memory begins" in text
+    assert send(said).startswith("ConnectionRefusedError")
+
+
+class Clock:
+    """Seconds that the test lets pass."""
+
+    now = 0.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(notices.runtime, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(notices, "_RETRY_SECONDS", 0.0)
+    return clock
+
+
+def test_a_trouble_is_told_once_and_again_when_it_is_over_and_not_too_often(clock: Clock) -> None:
+    told: list[tuple[str, str]] = []
+    found: dict[str, str] = {}
+    refusals = [True, True]
+
+    def send(said: Mapping[str, Any]) -> str:
+        if refusals:
+            refusals.pop()
+            return "away"
+        told.append((said["trouble"], said["event"]))
+        return ""
+
+    async def run() -> None:
+        background = cast(Background, SimpleNamespace(start=lambda work, name: asyncio.create_task(work)))
+        notifier = Notifier(lambda _now: found, send, {}, background)
+        for second in range(0, 2_000, 5):
+            clock.now = 1_000.0 + second
+            found.clear()
+            if 100 <= second < 200 or (second >= 300 and second % 10):  # it comes and goes
+                found["memory"] = "full"
+            notifier.look()
+            if notifier._sending is not None:
+                await notifier._sending
+        notifier.close()
+
+    asyncio.run(run())
+    assert told[:2] == [("memory", "begins"), ("memory", "is over")]
+    assert told[2:] == told[:2] * 3
+
+
+def parts(**changed: Any) -> Any:
+    stats: dict[str, int] = {}
+    return SimpleNamespace(
+        config=SimpleNamespace(memory_soft_bytes=0),
+        sinks=[SimpleNamespace(sink=SimpleNamespace(name="local"), available=True)],
+        intake=SimpleNamespace(is_away=False),
+        completion=SimpleNamespace(ledger=SimpleNamespace(outcomes={}, in_flight=0, partitions=lambda: [1])),
+        watched=SimpleNamespace(
+            crawler=SimpleNamespace(stats=SimpleNamespace(get_stats=lambda: stats)),
+            counted=SimpleNamespace(pages=SimpleNamespace(items=0)),
+            pauses=SimpleNamespace(now=lambda: SimpleNamespace(said="")),
+        ),
+        stats=stats,
+        **changed,
+    )
+
+
+def test_what_is_a_trouble() -> None:
+    crawled, used = parts(), [0]
+    troubles = Troubles(cast(Parts, crawled), 60, lambda: used[0])
+    assert troubles.now(0) == {}
+    assert list(troubles.now(59)) == []
+    assert list(troubles.now(60)) == ["no items"]
+    crawled.watched.counted.pages.items = 1
+    assert list(troubles.now(61)) == []
+    crawled.completion.ledger.in_flight = 3
+    crawled.sinks[0].available = False
+    for now in (100, 699):
+        crawled.watched.counted.pages.items += 1
+        assert list(troubles.now(now)) == []
+    assert list(troubles.now(700)) == ["sink local"]  # which says why the crawl stands
+    crawled.sinks[0].available = True
+    crawled.watched.counted.pages.items += 1
+    for now, names in ((701, []), (1_300, []), (1_301, ["stands"])):
+        crawled.watched.counted.pages.items += 1
+        assert list(troubles.now(now)) == names
+    crawled.stats["downloader/response_count"] = 1
+    assert list(troubles.now(1_302)) == []
+    crawled.intake.is_away = True
+    crawled.config.memory_soft_bytes = 100
+    for used[0], is_full in ((100, False), (101, True), (95, True), (90, False), (95, False)):
+        assert ("memory" in troubles.now(1_303)) is is_full
+    crawled.watched.counted.pages.items += 1
+    assert "seed log" in troubles.now(2_000)

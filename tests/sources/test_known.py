@@ -1,0 +1,195 @@
+"""Lists whose pagination ends where an earlier crawl has been."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from scrapy import Request
+from scrapy.http import Response, TextResponse
+
+from site_spider.adapters.local.results import ITEMS, RESULTS, LocalResults, LocalStore
+from site_spider.contracts.sink import Record
+from site_spider.errors import SinkUnavailable
+from tests.commands.project import ROOT
+from tests.in_process.engine import ANSWERS, Crawled, crawl, page
+
+SIZE = 10
+API = """
+match: {hosts: [a.test]}
+follow: []
+pagination: {jmespath: next, stop_when_known: 10}
+items: [{each: {jmespath: "all[]"}, fields: {item_id: {jmespath: id}}}]
+"""
+LISTS = """
+match: {hosts: [a.test]}
+follow: [{css: p}]
+pagination: {css: a.next, stop_when_known: 10}
+"""
+
+
+class List:
+    """Entries, the newest first; `moves` come above before a page but the first is answered."""
+
+    def __init__(self, count: int) -> None:
+        self.entries = [f"e{number}" for number in range(count)]
+        self.moves: list[list[str]] = []
+        self.asked = 0
+
+    def __call__(self, request: Request) -> Response:
+        number = int(parse_qs(urlsplit(request.url).query).get("page", ["0"])[0])
+        if number and self.moves:
+            self.entries = [*self.moves.pop(0), *self.entries]
+        self.asked += 1
+        shown = self.entries[number * SIZE : (number + 1) * SIZE]
+        following = f"/list?page={number + 1}" if (number + 1) * SIZE < len(self.entries) else None
+        return self.answer(request, shown, following)
+
+    def answer(self, request: Request, shown: list[str], following: str | None) -> Response:
+        said = {"all": [{"id": name} for name in shown], "next": following}
+        return TextResponse(
+            request.url, body=json.dumps(said).encode(), headers={"Content-Type": "application/json"}
+        )
+
+
+class Links(List):
+    """The same with links to details."""
+
+    def answer(self, request: Request, shown: list[str], following: str | None) -> Response:
+        links = "".join(f'<p><a href="/{name}">x</a></p>' for name in shown)
+        return page(request, links + (f'<a class=next href="{following}">n</a>' if following else ""))
+
+
+@pytest.fixture(autouse=True)
+def _site() -> Any:
+    ANSWERS.clear()
+    yield
+    ANSWERS.clear()
+
+
+def run(folder: Path, listed: List, source: str = API, **settings: Any) -> Crawled:
+    """An hour after what is stored."""
+    age(folder / "data", 3600)
+    (folder / "sources").mkdir(exist_ok=True)
+    (folder / "sources" / "list.yaml").write_text(source)
+    ANSWERS["/list"], listed.asked = listed, 0
+    at = {"SITE_SOURCES_DIR": str(folder / "sources"), **settings}
+    seeds = [{"url": "http://a.test/list", "dont_filter": True}]
+    return crawl(folder / "data", seeds, run=asyncio.run, **at)
+
+
+def age(folder: Path, seconds: float) -> None:
+    """All that is stored was fetched so much earlier."""
+    before = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(time.time() - seconds))
+    for table, of_items in ((ITEMS, True), (RESULTS, False)):
+        found = list(LocalResults(folder, table).search(limit=None))
+        store = LocalStore(folder, table)
+        for document in found:
+            place = document["_page"] if of_items else document
+            place["fetched_at"] = before
+            store.write([Record(document.pop("_id") if of_items else document["url_id"], document, 1)])
+        store.close()
+
+
+@pytest.mark.parametrize("kind", [List, Links])
+def test_a_later_crawl_of_a_list_takes_two_pages(tmp_path: Path, kind: type[List]) -> None:
+    """One with the new entries, and one that is known."""
+    listed, source = kind(60), API if kind is List else LISTS
+    run(tmp_path, listed, source)
+    assert listed.asked == 6
+    listed.entries = ["new1", "new2", *listed.entries]
+    found = run(tmp_path, listed, source)
+    assert listed.asked == 2
+    urls = {document["url"] for document in found.documents.values()}
+    assert {"new1", "new2"} <= found.items.keys() | {url.rpartition("/")[2] for url in urls}
+
+
+def test_what_is_new_is_not_missed_while_entries_move_to_the_next_page(tmp_path: Path) -> None:
+    """The second page shows again what this crawl has stored of the first, and the new ones stand behind."""
+    listed = List(60)
+    run(tmp_path, listed)
+    new = [f"new{number}" for number in range(30)]
+    listed.entries = new + listed.entries
+    listed.moves = [[f"late{number}" for number in range(SIZE)]]
+    found = run(tmp_path, listed)
+    assert set(new) <= found.items.keys()
+    assert listed.asked == 5  # the first again, three of new ones, and one that is known
+    assert not [name for name in found.items if name.startswith("late")]  # the next crawl has them
+    assert {f"late{number}" for number in range(SIZE)} <= run(tmp_path, listed).items.keys()
+
+
+def test_entries_that_are_known_count_in_a_row_over_the_ends_of_pages(tmp_path: Path) -> None:
+    """A new one below some that stand on top of the list always."""
+    listed = List(60)
+    run(tmp_path, listed)
+    listed.entries.insert(8, "new")
+    assert "new" in run(tmp_path, listed).items
+    assert listed.asked == 2
+    listed.entries.insert(13, "new2")
+    run(tmp_path, listed, API.replace("known: 10", "known: 25"))
+    assert listed.asked == 4
+
+
+def test_without_an_answer_of_the_store_a_list_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = List(60)
+    run(tmp_path, listed)
+
+    def away(*_: object) -> Any:
+        raise SinkUnavailable("the store is away")
+
+    monkeypatch.setattr(LocalResults, "known", away)
+    run(tmp_path, listed)
+    assert listed.asked == 6
+
+
+# --- the three stages of docs/sources.md ---
+
+
+def shop(request: Request) -> Response:
+    """Two lists of two products, of which those with an even number have comments."""
+    parts = urlsplit(request.url)
+    number = parts.path.rpartition("/")[2]
+    if parts.path == "/":
+        first = 2 * int(parts.query or "0")
+        links = "".join(f'<p class=product><a href="/product/{n}">p</a></p>' for n in (first, first + 1))
+        return page(request, links + ('<a class=next href="/?1">next</a>' if not first else ""))
+    if "product" in parts.path:
+        comments = f'<a class=comments href="/comments/{number}">c</a>' if int(number) % 2 == 0 else ""
+        return page(request, f"<h1>{number}</h1><i class=id>p{number}</i>{comments}<a href=/else>x</a>")
+    return page(request, f"<div class=comment><i class=id>c{number}</i><p>fine</p></div>")
+
+
+def test_lists_details_and_comments_are_three_services(tmp_path: Path) -> None:
+    """Each fetches its own pages only; comments where the detail has some; and chosen details alone again."""
+    asked: list[str] = []
+
+    def recorded(request: Request) -> Response:
+        asked.append(urlsplit(request.url).path)
+        return shop(request)
+
+    ANSWERS.update(dict.fromkeys(("/", *(f"/product/{n}" for n in range(4))), recorded))
+    ANSWERS.update({f"/comments/{n}": recorded for n in range(4)})
+    text = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "shop.yaml").write_text(text.partition("### Three stages")[2].split("```")[1][5:])
+
+    def stage(topic: str, *seeds: dict[str, Any]) -> tuple[list[str], Crawled]:
+        asked.clear()
+        names = {"SITE_SEED_TOPIC": topic, "SITE_CONSUMER_GROUP": topic}
+        left = crawl(tmp_path / "data", seeds, SITE_SOURCES_DIR=str(tmp_path / "sources"), **names)
+        return sorted(asked), left
+
+    assert stage("lists", {"url": "http://shop.example/"})[0] == ["/", "/"]
+    assert stage("details")[0] == [f"/product/{n}" for n in range(4)]
+    fetched, left = stage("comments")
+    assert fetched == ["/comments/0", "/comments/2"]
+    assert left.items.keys() == {"p0", "p1", "p2", "p3", "c0", "c2"}
+    assert stage("details", {"url": "http://shop.example/product/2"})[0] == ["/product/2"]
+    assert stage("comments")[0] == ["/comments/2"]

@@ -1,0 +1,158 @@
+"""Rules for URLs: what a list, a host and a file say, and which files are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from site_spider.errors import ConfigError
+from site_spider.page.url_form import Shape, pattern_of
+from site_spider.sources.url_rules import UrlRules, UrlRulesFile
+
+RULES = r"""
+"*": {deny: ["*.zip"]}
+h.test:
+  deny: {prefixes: [/cart, "http://h.test/x"], suffixes: [.PDF], patterns: ['\?sort=']}
+  repeats: 0
+"*.d.test": {allow: [/ok/], segments: 3, length: 40}
+www.d.test: {segments: 4}
+"""
+BOMB = "b0: &b0 [x]\n" + "".join(f"b{n}: &b{n} [{','.join([f'*b{n - 1}'] * 10)}]\n" for n in range(1, 7))
+LARGE = ",".join(f'"([a-z]{{1,99}}x){{1,9}}{n}"' for n in range(900))
+
+
+def rules(folder: Path, text: str = "", **settings: str) -> UrlRules:
+    path = folder / "rules.yaml"
+    path.write_text(text)
+    return UrlRulesFile.open({"SITE_URL_RULES": str(path) if text else "", **settings}).rules
+
+
+@pytest.mark.parametrize(
+    ("url", "rule"),
+    [
+        ("http://h.test/a", None),
+        ("http://h.test", None),
+        ("http://h.test/cart?x", "h.test deny /cart"),
+        ("http://h.test/a/cart", None),
+        ("http://h.test/x1", "h.test deny http://h.test/x"),
+        ("http://h.test/a.pdf?b", "h.test deny .pdf"),
+        ("http://h.test/a?b=.pdf", None),
+        ("http://h.test/a?sort=1", r"h.test deny \?sort="),
+        ("http://h.test/a/a/a", None),
+        ("http://o.test/a/a/a", "repeats"),
+        ("http://o.test/b/a/b/a/b/a/", "repeats"),
+        ("http://o.test/a/b/a/c/a/d?x=/a/a/a", None),
+        ("http://o.test/" + "/".join(map(str, range(21))), "segments"),
+        ("http://o.test/" + "/".join(map(str, range(20))), None),
+        ("http://www.d.test/ok/1", None),
+        ("http://d.test/no", "allow"),
+        ("http://d.test/ok/a/b/c", "segments"),
+        ("http://www.d.test/ok/a/b/c", None),
+        ("http://d.test/ok/" + "a" * 40, "length"),
+        ("http://od.test/no", None),
+        ("http://q.test/calendar/1", "SITE_URL_DENY /calendar/"),
+        ("http://q.test/a.EXE", "SITE_URL_DENY .exe"),
+        ("http://q.test/a.zip", "* deny .zip"),
+        ("http://q.test/\ud800calendar/", None),
+    ],
+)
+def test_a_link_is_refused_by_the_rules_for_its_host(tmp_path: Path, url: str, rule: str | None) -> None:
+    assert rules(tmp_path, RULES, SITE_URL_DENY="/calendar/, *.exe").refusal(url) == rule
+
+
+def test_a_link_has_to_be_in_one_of_the_lists_that_allow(tmp_path: Path) -> None:
+    text = "h.test: {allow: [/b/]}"
+    found = rules(tmp_path, text, SITE_URL_ALLOW=r'["/a{1,2}/"]')
+    said = [found.refusal(f"http://{url}/") for url in ("h.test/a", "h.test/b", "h.test/c", "o.test/b")]
+    assert said == [None, None, "allow", "allow"]
+    assert found.refusal("http://h.test/sitemap.xml", needs_allow=False) is None
+
+
+def test_without_rules_the_shape_of_a_path_counts(tmp_path: Path) -> None:
+    found = rules(tmp_path)
+    assert found.refusal("http://h.test/a/a/a") == "repeats"
+    assert found.refusal("http://h.test/a/a/b/a?b=/a/a/a/a") is None
+    assert Shape(0, 0, 0).fault("http://h.test" + "/a" * 4_000) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "said"),
+    [
+        ("h.test: {deni: []}", "1:10", "did you mean deny?"),
+        ("\nh.test:\n  deny: ['(?=a)']", "3:3", "RE2 does not take the pattern"),
+        ("h test: {}", "1:1", "'h test' is not taken"),
+        ("[1]", "1:1", "must be a mapping with hosts as its keys"),
+        ("a: {}\na: {}", "2:1", "the key 'a' stands here twice"),
+        ("h.test: {segments: -1}", "1:10", "must be 0 or more"),
+        ("h.test: {deny: 3}", "1:10", "must be a mapping of keys to values"),
+        ("x: &a [*a]", "1:1", "nested too deeply"),
+        ("\x00", "1:1", "is no YAML"),
+        ("h: {deny: ['" + "x" * 1_001 + "']}", "1:5", "1000 at most are taken"),
+        ("h: {deny: [" + "a," * 1_001 + "]}", "1:5", "1000 at most"),
+        (f"h: {{deny: [{LARGE}]}}", "1:5", "16000000"),
+        (BOMB, "1:10", "more than 20000 values"),
+        ("x" * 300_000, "1:1", "larger than 262144 bytes"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_ends_the_start_with_the_line(tmp_path: Path, text: str, place: str, said: str) -> None:
+    with pytest.raises(ConfigError, match="SITE_URL_RULES cannot be used") as found:
+        rules(tmp_path, text)
+    assert f"rules.yaml:{place}" in str(found.value)
+    assert said in str(found.value)
+
+
+@pytest.mark.parametrize("value", ["(", "a{1,3}", '["(?!x)"]', "*.pdf,(", "a," * 1_001 + "b" * 9])
+def test_a_wrong_list_ends_the_start(tmp_path: Path, value: str) -> None:
+    if value.startswith("a,"):
+        value = ",".join(f"a{n}" for n in range(1_001))
+    for name in ("SITE_URL_DENY", "SITE_URL_ALLOW"):
+        with pytest.raises(ConfigError, match=name):
+            rules(tmp_path, **{name: value})
+
+
+def test_a_missing_file_ends_the_start(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            UrlRulesFile.open({"SITE_URL_RULES": str(path)})
+
+
+def test_a_wrong_change_leaves_the_rules_as_they_were_and_is_said_once(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("h.test: {deny: [/a]}")
+    file = UrlRulesFile.open({"SITE_URL_RULES": str(path)})
+
+    def changed(text: str | None) -> tuple[bool, str | None]:
+        if text is None:
+            path.unlink()
+        else:
+            (tmp_path / "new").write_text(text)
+            (tmp_path / "new").replace(path)
+        return [(file.look() is not None, file.rules.refusal("http://h.test/a")) for _ in range(2)]  # type: ignore[return-value]
+
+    before = "h.test deny /a"
+    assert changed("h.test: {deny: ['(']}") == [(True, before), (False, before)]
+    assert changed(None) == [(True, before), (False, before)]
+    assert changed("h.test: {}") == [(False, None)] * 2
+
+
+@pytest.mark.parametrize(
+    ("url", "pattern"),
+    [
+        ("http://h1.test/2024/05/x?page=3", "h1.test/N/N/x?page=N"),
+        ("http://h.test/0a1b2c3d4e/x", "h.test/H/x"),
+        ("http://h.test/deadbeef-12/cafe", "h.test/deadbeef-N/cafe"),
+        ("http://h.test/a", None),
+        ("http://h1.test", None),
+    ],
+)
+def test_a_pattern_has_no_digits_and_no_long_hexadecimal_numbers(url: str, pattern: str | None) -> None:
+    assert pattern_of(url) == pattern
+
+
+def test_endless_urls_take_linear_time() -> None:
+    hostile: list[Any] = ["/a" * 4_000, "/1a2b3c4d" * 900, "/" * 8_000, "?" + "1a" * 4_000, "/" + "a" * 8_000]
+    for tail in hostile:
+        assert len(pattern_of(f"http://h.test{tail}") or "") < 320
+        UrlRulesFile.open({"SITE_URL_DENY": "(a+)+$,(a|aa)+b"}).rules.refusal(f"http://h.test{tail}")
