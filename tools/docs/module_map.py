@@ -1,4 +1,4 @@
-"""Writes the map of modules into docs/architecture.md: a line for each folder, with the names of its modules.
+"""Writes the map of folders into docs/architecture.md.
 
     python -m tools.docs.module_map
 
@@ -30,19 +30,12 @@ def updated(text: str) -> str:
 
 
 def module_map() -> str:
-    """The layers, all folders and the names of their modules, as Markdown."""
+    """The layers and all folders, as Markdown."""
     layers = " > ".join(layer.replace(" | ", ", ") for layer in _layers())
     folders = sorted(_folders(), key=_place)
     head = ["Imports run down in this order:", "", *_wrapped(layers, "    "), ""]
-    rows = [("site_spider/", "Settings, errors, time, and what every folder may use.", PACKAGE)]
-    rows += [(f"{each.relative_to(PACKAGE).as_posix()}/", _first_sentence(each), each) for each in folders]
-    return "\n".join([*head, *(line for row in rows for line in _section(*row)), ""])
-
-
-def _section(name: str, said: str, folder: Path) -> list[str]:
-    names = [path.stem for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
-    listed = f" {', '.join(f'`{each}`' for each in names)}" if names else ""
-    return _wrapped(f"- **`{name}`** {said}{listed}", "  ")
+    rows = [_wrapped(f"- **`{_name(each)}/`** {_first_sentence(each)}", "  ") for each in folders]
+    return "\n".join([*head, *(line for row in rows for line in row), ""])
 
 
 def _wrapped(text: str, indent: str) -> list[str]:
@@ -66,8 +59,12 @@ def _folders() -> list[Path]:
     return [path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE]
 
 
+def _name(folder: Path) -> str:
+    return folder.relative_to(PACKAGE).as_posix()
+
+
 def _place(folder: Path) -> tuple[int, str]:
-    name = folder.relative_to(PACKAGE).as_posix()
+    name = _name(folder)
     order = [part for layer in _layers() for part in layer.split(" | ")]
     first = name.partition("/")[0]
     return (order.index(first) if first in order else len(order), name)
