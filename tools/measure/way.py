@@ -29,6 +29,7 @@ from scrapy.settings import Settings
 import site_spider
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.service import config as parts
+from site_spider.service import service
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics
@@ -39,6 +40,11 @@ PACKAGE = f"{Path(site_spider.__file__).parent}/"
 ROUNDS = 3
 SETTLE_SECONDS = 1.0  # until a crawl knows of a pause
 Passed = set[tuple[str, str]]  # files and functions
+[COMMIT] = (
+    code
+    for code in service.SeedService._start.__code__.co_consts
+    if isinstance(code, CodeType) and code.co_name == "commit"
+)  # which the ticker calls, too
 
 
 class Counter:
@@ -49,7 +55,7 @@ class Counter:
         self._codes: set[CodeType] = set()
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
-        if self.is_on and event == "call":
+        if self.is_on and event == "call" and frame.f_code not in self._codes and not _is_look(frame):
             self._codes.add(frame.f_code)
 
     def taken(self) -> Passed:
@@ -60,6 +66,17 @@ class Counter:
             for code in codes
             if code.co_filename.startswith(PACKAGE) and (code.co_name[0] != "<" or code.co_name == "<lambda>")
         }
+
+
+def _is_look(frame: FrameType | None) -> bool:
+    """Whether the ticker of the service called it to look around, which it does without any seed."""
+    while frame is not None:
+        if frame.f_code is COMMIT:
+            return False
+        if frame.f_code is service.tick.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager
