@@ -17,7 +17,7 @@ from scrapy.exceptions import CannotResolveHostError, DownloadConnectionRefusedE
 from scrapy.http import Response
 from scrapy.robotstxt import RobotParser
 
-from site_spider.download.handler import PrivateHostError
+from site_spider.download.names import PrivateHostError
 from site_spider.errors import ConfigError
 from site_spider.frontier.robots import Robots
 from site_spider.service.service import SeedService
