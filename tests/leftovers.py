@@ -26,6 +26,7 @@ import pytest
 PATIENCE_SECONDS = 60.0  # what was told to stop may take a while on a busy machine
 KEPT = ("pytest-of-", "site_spider-")  # folders of pytest, and of the product for this user
 _PROC = Path("/proc")
+_VSIZE, _ENV_END = 20, 48  # of the fields of stat behind the name
 _LISTENS = "0A"
 _LISTENS_UNIX = "00010000"
 _Thing = tuple[str, int | str]  # its kind, and its number or name
@@ -136,20 +137,23 @@ class Leftovers:
         with os.scandir(_PROC) as entries:
             there = {int(entry.name) for entry in entries if entry.name.isdigit()}
         self._processes &= there
-        known = {pid: self._is_own(pid) for pid in there - self._seen}
-        self._processes.update(pid for pid, is_own in known.items() if is_own and not _is_helper(pid))
-        self._seen = there - {pid for pid, is_own in known.items() if is_own is None}
+        own = {pid for pid in there - self._seen if self._is_own(pid)}
+        self._processes.update(pid for pid in own if not _is_helper(pid))
+        self._seen = there
         return {pid for pid in self._processes if _state_and_parent(pid)[0] not in "ZX"}
 
-    def _is_own(self, pid: int) -> bool | None:
-        """None for a process that begins another program just now: it has no environment for a moment."""
+    def _is_own(self, pid: int) -> bool:
+        for _ in range(1_000):
+            if not _begins_a_program(pid):
+                break
+            time.sleep(0.001)
         if _state_and_parent(pid)[1] == os.getpid():
             return True
         try:
             environment = (_PROC / str(pid) / "environ").read_bytes()
         except OSError:
             return False
-        return self._mark.encode() in environment.split(b"\0") if environment else None
+        return self._mark.encode() in environment.split(b"\0")
 
     def _told(self, thing: _Thing) -> str:
         kind, name = thing
@@ -210,13 +214,31 @@ def _listening() -> dict[int, str]:
     return found
 
 
+def _begins_a_program(pid: int) -> bool:
+    """Whether it has memory, but no environment yet (proc_pid_stat(5)), as for a moment in an exec.
+
+    Of another user's process the place of the environment is not told.
+    """
+    fields = _stat(pid)
+    if len(fields) <= _ENV_END or fields[_VSIZE] == "0" or fields[_ENV_END] != "0":
+        return False
+    with suppress(OSError):
+        return (_PROC / str(pid)).stat().st_uid == os.geteuid()
+    return False
+
+
 def _state_and_parent(pid: int) -> tuple[str, int]:
     """X, which is dead, when there is none."""
-    try:
-        state, parent = (_PROC / str(pid) / "stat").read_text().rpartition(") ")[2].split()[:2]
-    except OSError:
-        return "X", 0
+    state, parent = (_stat(pid) or ["X", "0"])[:2]
     return state, int(parent)
+
+
+def _stat(pid: int) -> list[str]:
+    """What follows the name of the program in its `stat`; empty when there is none."""
+    try:
+        return (_PROC / str(pid) / "stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return []
 
 
 def _ancestors(pid: int) -> Iterator[int]:

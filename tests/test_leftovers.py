@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests import leftovers
+
 ROOT = Path(__file__).resolve().parents[1]
 CONFTEST = "from tests.conftest import pytest_addoption, pytest_configure\n"
 TESTS = """
@@ -79,3 +83,29 @@ def test_processes_orphans_ports_and_files_are_told_and_what_fixtures_hold_is_no
             line for line in done.stdout.splitlines() if line.startswith("ERROR") and f"_{test} " in line
         ]
         assert f"leaves behind: {thing} " in line
+
+
+def test_a_process_that_begins_a_program_is_looked_at_when_it_has_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an exec it has none for a moment; it was taken for another's then, and never told."""
+    there = tmp_path / "77"
+    there.mkdir()
+    (there / "cmdline").write_bytes(b"sleep\0600\0")
+
+    def states(place: str) -> None:
+        (there / "stat").write_text("77 (a) name) S 1 " + " ".join(["9"] * 46 + [place, "0"]))
+
+    def patience(_seconds: float) -> None:
+        (there / "environ").write_bytes(f"A=b\0TESTS_WORKER={os.getpid()}\0".encode())
+        states("4096")
+
+    monkeypatch.setenv("TMPDIR", os.environ["TMPDIR"])
+    monkeypatch.setenv("TESTS_WORKER", os.environ["TESTS_WORKER"])
+    guard = leftovers.Leftovers()
+    monkeypatch.setattr(leftovers, "_PROC", tmp_path)
+    monkeypatch.setattr("tests.leftovers.time.sleep", patience)
+    (there / "environ").touch()
+    states("0")
+    assert guard._own_processes() == {77}
+    guard.pytest_unconfigure()

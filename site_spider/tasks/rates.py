@@ -246,7 +246,7 @@ class Overtaking:
 
     def _known_of(self, task_id: str) -> object:
         ending = self._tasks.endings.get(task_id)
-        return self._tasks.board.task(task_id), None if ending is None else dict(ending.highs)
+        return self._tasks.board.task(task_id), {} if ending is None else dict(ending.highs)
 
     def _is_here(self, task_id: str) -> bool:
         return self._queues.room.frontier.has_flow(
@@ -284,9 +284,7 @@ class Overtaking:
                     break
             await asyncio.sleep(_PAUSE_SECONDS)
         if not self._is_below(ends):
-            self._looked_for.update(
-                {each: known for each, known in awaited.items() if not self._is_here(each)}
-            )
+            self._looked_for.update(awaited)  # also those that were found last: their counts are told later
         elif task_id in awaited and not self._is_awaited(task_id):  # found
             self._looked_for[task_id] = awaited[task_id]
         if moved:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,12 +21,14 @@ LISTS, DETAILS, OFFERS = 10, 8, 3
 
 
 class Shop(BaseHTTPRequestHandler):
-    """Lists of details of offers, slow enough for a kill to fall in between."""
+    """Lists of details of offers; one detail has no answer before the crawler has been killed."""
 
     protocol_version = "HTTP/1.1"
+    killed = threading.Event()
 
     def do_GET(self) -> None:
-        time.sleep(0.15)
+        if self.path == "/detail/0/0":
+            self.killed.wait(300)
         if self.path.startswith("/list/"):
             number = self.path.rpartition("/")[2]
             body = "".join(f'<a class="detail" href="/detail/{number}/{n}">d</a>' for n in range(DETAILS))
@@ -78,6 +79,7 @@ def test_every_item_is_there_once_though_processes_are_killed(deployment: Deploy
     wait_until(deployment.items, 300, "the first items")
     (victim,) = crawlers(run, "shop")
     os.kill(victim, signal.SIGKILL)
+    Shop.killed.set()
     assert run.wait(300) == 0, run.text()
     items = deployment.items()
     offers = [item["offer"] for item in items.values()]

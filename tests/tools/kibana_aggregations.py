@@ -74,13 +74,24 @@ def fields_of(lens: Mapping[str, Any]) -> Iterator[tuple[str, set[str]]]:
 
 
 def empty_columns(lens: Mapping[str, Any], answer: Mapping[str, Any]) -> list[str]:
-    """The columns that nothing is shown in."""
+    """The columns that nothing is shown in, and those where a filter has found no document at any time."""
     layer = layer_of(lens)
+    levels = [*_levels(answer, layer["columnOrder"])]
     return [
         name
         for name in layer["columnOrder"]
-        if not any(_has_figure(name, level) for level in _levels(answer, layer["columnOrder"]))
+        if not any(_has_figure(name, level) for level in levels) or _empty_filters(name, levels)
     ]
+
+
+def _empty_filters(name: str, levels: list[tuple[int, Mapping[str, Any]]]) -> set[str]:
+    """The labels of a column of filters without documents: each may have them in another step of time."""
+    counts: dict[str, int] = {}
+    for _, level in levels:
+        buckets = level.get(name, {}).get("buckets", [])
+        for label, bucket in buckets.items() if isinstance(buckets, dict) else []:
+            counts[label] = counts.get(label, 0) + bucket["doc_count"]
+    return {label for label, count in counts.items() if not count}
 
 
 def _levels(answer: Mapping[str, Any], names: list[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -102,11 +113,7 @@ def _has_figure(name: str, level: tuple[int, Mapping[str, Any]]) -> bool:
     if found is None:  # a count of documents, or a column of another level
         return name.startswith("y") and count > 0
     if "buckets" in found:
-        buckets = found["buckets"]
-        counted = buckets.values() if isinstance(buckets, dict) else buckets
-        return any(counted) and (
-            all(one["doc_count"] for one in counted) if isinstance(buckets, dict) else True
-        )
+        return bool(found["buckets"])
     if "last" in found:
         return bool(found["last"]["hits"]["hits"])
     if "values" in found:

@@ -26,7 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "commands.md"
 BEGIN = "<!-- commands: written by `python -m tools.docs.commands` -->"
 _OF_ALL = {"--help", "--spider", "--format"}  # described once, at the top of the page
-_FOR_USERS = ("quickstart.sh", "crawl_spider.sh", "servers.sh")
+_FOR_USERS = ("quickstart.sh", "crawl_spider.sh")
+_OF_A_START = "start: "  # so begin the options of `scrapy task start` that are fields of a task
 _EXIT_CODES = re.compile(r" ?\bThe exit code is [^.]*\.")  # they have a table of their own
 _ELSEWHERE = re.compile(r"Exit code|Environment:|options:")
 
@@ -58,7 +59,7 @@ def reference() -> str:
             "\n".join(["| command | difference |", "|---|---|", *rows]),
             "## Scripts",
             *(f"### {name}\n\n```text\n{helps[name]}\n```" for name in _FOR_USERS),
-            "\n".join(["| script for developers | meaning |", "|---|---|", *others]),
+            "\n".join(["| other script | meaning |", "|---|---|", *others]),
         ]
     )
 
@@ -82,14 +83,22 @@ def _section(name: str, command: ScrapyCommand) -> str:
     ]
     said = _EXIT_CODES.sub("", command.long_desc())
     usage = "" if command.syntax() == "[options]" else f"\n\n    scrapy {name} {command.syntax()}"
-    return "\n\n".join(
-        [f"### scrapy {name}{usage}", wrapped(said), "\n".join(map(_option, options))]
-    ).rstrip()
+    return "\n\n".join([f"### scrapy {name}{usage}", wrapped(said), "\n".join(_options(options))]).rstrip()
 
 
-def _option(action: argparse.Action) -> str:
+def _options(options: list[argparse.Action]) -> Iterator[str]:
+    fields = [action for action in options if (action.help or "").startswith(_OF_A_START)]
+    for action in options:
+        if action not in fields:
+            yield wrapped(f"- {_named(action)}: {action.help}", "  ")
+    if fields:
+        names = ", ".join(map(_named, fields))
+        yield wrapped(f"- {names}: start: [fields](tasks.md#fields) of the task", "  ")
+
+
+def _named(action: argparse.Action) -> str:
     value = f" {action.metavar}" if action.metavar else ""
-    return wrapped(f"- `{', '.join(action.option_strings)}{value}`: {action.help}", "  ")
+    return f"`{', '.join(action.option_strings)}{value}`"
 
 
 def wrapped(text: str, indent: str = "") -> str:

@@ -1,14 +1,15 @@
-"""Writes the map of modules into docs/architecture.md, from the docstrings of folders and modules.
+"""Writes the map of folders into docs/architecture.md.
 
     python -m tools.docs.module_map
 
-Folders come in the order of import-linter's layers in pyproject.toml. The map shows the whole docstring of a
-folder and the first paragraph of a module's.
+Folders come in the order of import-linter's layers in pyproject.toml. The map shows the first sentence of a
+folder's docstring; the docstring of a module stands in the module alone.
 """
 
 from __future__ import annotations
 
 import ast
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -29,33 +30,22 @@ def updated(text: str) -> str:
 
 
 def module_map() -> str:
-    """The layers, all folders and their modules, as Markdown."""
-    top = _lines(PACKAGE)
-    folders = sorted(_folders(), key=_place)
+    """The layers and all folders, as Markdown."""
     layers = " > ".join(layer.replace(" | ", ", ") for layer in _layers())
-    head = ["Imports run down in this order:", "", f"    {layers}", "", "At the top of `site_spider/`:", ""]
-    return "\n".join([*head, *top, *(_section(folder) for folder in folders)])
+    folders = sorted(_folders(), key=_place)
+    head = ["Imports run down in this order:", "", *_wrapped(layers, "    "), ""]
+    rows = [_wrapped(f"- **`{_name(each)}/`** {_first_sentence(each)}", "  ") for each in folders]
+    return "\n".join([*head, *(line for row in rows for line in row), ""])
 
 
-def _section(folder: Path) -> str:
-    name = folder.relative_to(PACKAGE).as_posix()
+def _wrapped(text: str, indent: str) -> list[str]:
+    first = "" if text.startswith("- ") else indent
+    return textwrap.wrap(text, 120, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _first_sentence(folder: Path) -> str:
     said = " ".join(_docstring(folder / "__init__.py").split())
-    return "\n".join([f"**`{name}/`**: {said}", *_lines(folder)])
-
-
-def _lines(folder: Path) -> list[str]:
-    modules = sorted(path for path in folder.glob("*.py") if path.stem != "__init__")
-    said = {path.stem: _first_paragraph(path) for path in modules}
-    of_scrapy = [name for name, text in said.items() if text.startswith(f"`scrapy {name}` of Scrapy:")]
-    lines = [f"- `{name}`: {text}" for name, text in said.items() if name not in of_scrapy]
-    if of_scrapy:
-        names = ", ".join(f"`{name}`" for name in of_scrapy)
-        lines.append(f"- {names}: Scrapy's own commands of these names.")
-    return [*lines, ""]
-
-
-def _first_paragraph(path: Path) -> str:
-    return " ".join(_docstring(path).partition("\n\n")[0].split())
+    return said.partition(". ")[0].rstrip(".") + "."
 
 
 def _docstring(path: Path) -> str:
@@ -69,8 +59,12 @@ def _folders() -> list[Path]:
     return [path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE]
 
 
+def _name(folder: Path) -> str:
+    return folder.relative_to(PACKAGE).as_posix()
+
+
 def _place(folder: Path) -> tuple[int, str]:
-    name = folder.relative_to(PACKAGE).as_posix()
+    name = _name(folder)
     order = [part for layer in _layers() for part in layer.split(" | ")]
     first = name.partition("/")[0]
     return (order.index(first) if first in order else len(order), name)
