@@ -1,10 +1,10 @@
 """What a run costs: the table at its end, and the budget of tests/slow.toml that it keeps to.
 
 The budget is in CPU time, of the tests and of what they start and wait for. Time by the clock depends on who
-else uses the machine, so what is too slow by the clock alone is only said. CPU time depends on it too, by twice
-where others share the core and its caches: so the budget is for a machine that does a loop in the time of
-slow.toml, and grows as that loop does, which is measured again and again during the run. Servers that tests
-share are not counted: they are no children of the tests.
+else uses the machine, so what is too slow by the clock alone is only said. CPU time depends on it too: it
+doubles where others share the core and its caches. So the budget is for a machine that does a loop in the time
+of slow.toml, and grows as that loop does, which is measured again and again during the run. Servers that
+tests share are not counted: they are no children of the tests.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Figures:
         slowness = max(1.0, self._slowness())
         limit = budget["cpu_minutes"] * TO_SPARE * slowness
         if self._total_cpu_seconds() > limit * 60:
-            yield f"FAILED: over the budget of {limit:.1f} min of CPU (as of slow.toml, for this machine, and a quarter)"
+            yield f"FAILED: over the budget of {limit:.1f} min of CPU (see slow.toml)"
         named = budget["tests"].keys()
         for name in sorted(named - self._wall.keys() - {*map(_file_of, self._wall)}):
             yield f"FAILED: slow.toml names {name}, which is no test of this run"
