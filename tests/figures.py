@@ -2,8 +2,8 @@
 
 The budget is in CPU time, of the tests and of what they start and wait for. Time by the clock depends on who
 else uses the machine, so what is too slow by the clock alone is only said. CPU time depends on it too: it
-doubles where others share the core and its caches. So the budget is for a machine that does a loop in the time
-of slow.toml, and grows as that loop does, which is measured again and again during the run. Servers that
+doubles where others share the core and its caches. So the budget is for a machine that does a loop in the
+time of slow.toml, and grows as that loop does, which is measured all along the run. Servers that
 tests share are not counted: they are no children of the tests.
 """
 
