@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Self
 
 from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError
@@ -133,8 +134,9 @@ class ElasticsearchResults:
                 return
             point = self._client.open_point_in_time(index=self._index, keep_alive=KEEP_ALIVE)
             identifier = part(point.body, "id", str)
+        size = PAGE_DOCUMENTS if limit is None else min(PAGE_DOCUMENTS, limit)
         try:
-            yield from self._pages(identifier, wanted, limit, list(names))
+            yield from islice(self._pages(identifier, wanted, size, list(names)), limit)
         finally:
             with self._options.explaining():
                 self._client.options(ignore_status=404).close_point_in_time(id=identifier)
@@ -181,23 +183,20 @@ class ElasticsearchResults:
         return True
 
     def _pages(
-        self, point: str, wanted: dict[str, Any], limit: int | None, names: list[str]
+        self, point: str, wanted: dict[str, Any], size: int, names: list[str]
     ) -> Iterator[dict[str, Any]]:
         after: list[Any] | None = None
-        left, most = limit, PAGE_DOCUMENTS
-        while left is None or left > 0:
-            size = most if left is None else min(most, left)
+        while True:
             with self._options.explaining():
                 hits = self._page(point, wanted, after, size, names)
                 documents = [self._document(hit) for hit in hits or ()]
                 after = part(hits[-1], "sort", list) if hits else after
             if hits is None:
-                most = size // 2
+                size //= 2
                 continue
             if not hits:
                 return
             yield from documents
-            left = None if left is None else left - len(hits)
 
     def _page(
         self, point: str, wanted: dict[str, Any], after: list[Any] | None, size: int, names: list[str]

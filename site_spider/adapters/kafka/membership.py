@@ -86,21 +86,11 @@ class GroupAssignment:
         return any(member.startswith(f"{name}-") for member in self.owned)
 
 
-def members_of(admin: AdminClient, group: str, seconds: float) -> list[Any] | None:
-    """The members of a group of the protocol `classic`; None when the servers do not tell.
-
-    Not by describe_consumer_groups: while a coordinator is away, its answer may abort the whole process
-    (librdkafka's rd_kafka_enq_once_del_source_return, measured with confluent-kafka 2.16).
-    """
-    found = _described(admin, group, seconds)
-    return None if found is None else list(found.members)
-
-
 def assignment_of(
     admin: AdminClient, group: str, topics: Sequence[str], seconds: float
 ) -> GroupAssignment | None:
     """Who has what; waits for the answer. None when the servers do not tell."""
-    found = _described(admin, group, seconds)
+    found = described(admin, group, seconds)
     if found is None:
         return None
     try:
@@ -119,7 +109,12 @@ def assignment_of(
     )
 
 
-def _described(admin: AdminClient, group: str, seconds: float) -> Any | None:
+def described(admin: AdminClient, group: str, seconds: float) -> Any | None:
+    """A group of the protocol `classic` and its members; None when the servers do not tell.
+
+    Not by describe_consumer_groups: while a coordinator is away, its answer may abort the whole process
+    (librdkafka's rd_kafka_enq_once_del_source_return, measured with confluent-kafka 2.16).
+    """
     try:
         found = admin.list_groups(group, timeout=seconds)
     except (KafkaException, ImportError) as error:  # the latter where warnings of deprecation are errors

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its s
 from site_spider import options, runtime
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
-from site_spider.adapters.kafka.membership import assignment_of, members_of
+from site_spider.adapters.kafka.membership import assignment_of, described
 from site_spider.adapters.kafka.positions import ask_ids, to_position
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.adapters.kafka.reader import KafkaTopicReader
@@ -259,19 +259,12 @@ class KafkaSeedLog(SeedLog):
 
     def keep(self, topic: str, seconds: float) -> None:
         """Kafka itself lets old messages go."""
-        if topic in self._kept or self.partitions(topic):
+        if topic not in self._kept:
+            kept_ms = int(seconds * 1000)
+            # the segment that is written to is never let go
+            config = {"retention.ms": str(kept_ms), "segment.ms": str(max(60_000, kept_ms // 4))}
+            self._create(NewTopic(topic, 1, -1, config=config))
             self._kept.add(topic)
-            return
-        kept_ms = int(seconds * 1000)
-        # the segment that is written to is never let go
-        config = {"retention.ms": str(kept_ms), "segment.ms": str(max(60_000, kept_ms // 4))}
-        wanted = NewTopic(topic, num_partitions=1, replication_factor=-1, config=config)
-        try:
-            self._admin.create_topics([wanted], request_timeout=_ANSWER_SECONDS)[topic].result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._unavailable(error) from error
-        self._kept.add(topic)
 
     def progress(self, topic: str, group: str) -> list[PartitionProgress]:
         """Asks the servers three questions."""
@@ -286,10 +279,10 @@ class KafkaSeedLog(SeedLog):
     def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
         self._partitions(topic)
         is_classic = self._config.group_protocol == "classic"
-        found = members_of(self._admin, group, _FACTS_ANSWER_SECONDS) if is_classic else None
+        found = described(self._admin, group, _FACTS_ANSWER_SECONDS) if is_classic else None
         # a right that is missing leaves one of them unknown
         return LogFacts(
-            None if found is None else len(found),
+            None if found is None else len(found.members),
             _retention_seconds(self._admin, topic),
             _written_at(self._config, offsets),
         )
@@ -315,11 +308,15 @@ class KafkaSeedLog(SeedLog):
             return 0
 
     def make_topic(self, topic: str, partitions: int, *, compacted: bool, dated: bool = False) -> None:
-        if self.partitions(topic):
-            return
         kept = _COMPACTED if compacted else {"retention.ms": "-1"}
         kept = {**kept, "message.timestamp.type": "LogAppendTime"} if dated else kept
-        wanted = NewTopic(topic, partitions or -1, -1, config=kept)
+        self._create(NewTopic(topic, partitions or -1, -1, config=kept))
+
+    def _create(self, wanted: NewTopic) -> None:
+        """Unless it is there."""
+        topic = wanted.topic
+        if self.partitions(topic):
+            return
         try:
             self._answer(self._admin.create_topics([wanted], operation_timeout=_ANSWER_SECONDS)[topic])
         except LogUnavailable:

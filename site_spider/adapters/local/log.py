@@ -16,6 +16,7 @@ from site_spider.adapters.local.database import can_never_be
 from site_spider.adapters.local.log_consumer import LocalConsumer, to_message
 from site_spider.adapters.local.log_file import (
     FILE_NAME,
+    SELECT_FIRST,
     SELECT_MESSAGES,
     LocalProducer,
     LogFile,
@@ -286,8 +287,7 @@ def _extents(file: LogFile, topic: str) -> list[_Extent]:
 
 
 def _start(file: LogFile, partition_id: int, end: int) -> int:
-    bounds = (message_id(partition_id, 0), message_id(partition_id, end))
-    found = file.query("SELECT id FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1", bounds)
+    found = file.query(SELECT_FIRST, (message_id(partition_id, 0), message_id(partition_id, end)))
     return offset_of(found[0][0]) if found else end
 
 
@@ -305,5 +305,4 @@ def _written_since(file: LogFile, extent: _Extent, since_ms: int) -> int:
 
 def _first_written(file: LogFile, extent: _Extent, offset: int) -> Iterator[int]:
     bounds = message_id(extent.partition_id, offset), message_id(extent.partition_id, extent.end)
-    one = "SELECT timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1"
-    yield from (timestamp_ms for (timestamp_ms,) in file.query(one, bounds))
+    yield from (timestamp_ms for _, timestamp_ms in file.query(SELECT_FIRST, bounds))

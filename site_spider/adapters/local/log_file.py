@@ -72,6 +72,9 @@ SELECT_MESSAGES = (
 )
 
 
+SELECT_FIRST = "SELECT id, timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1"
+
+
 def message_id(partition_id: int, offset: int) -> int:
     """The id of a message."""
     return partition_id << OFFSET_BITS | offset
@@ -143,10 +146,7 @@ class Forgetting:
             return 0
         before_ms = int((runtime.time() - self._keep_seconds) * 1000)
         bounds = message_id(partition_id, 0), message_id(partition_id, lowest)
-        oldest = self._file.query(
-            "SELECT timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1", bounds
-        )
-        if not oldest or oldest[0][0] >= before_ms:
+        if all(written_ms >= before_ms for _, written_ms in self._file.query(SELECT_FIRST, bounds)):
             return 0
         with self._file.transaction() as connection:
             return connection.execute(_DELETE, (*bounds, before_ms, _MOST_AT_ONCE)).rowcount
