@@ -75,13 +75,8 @@ def test_seeds_are_never_filtered_by_it(
     tmp_path: Path, visits: list[str], settings: dict[str, Any], filters: bool
 ) -> None:
     """Not for each other, and not for links that look like them; a link to a seed's page is."""
-    seeds = [
-        seed("/s?utm_source=1"),
-        seed("/s?utm_source=2"),
-        seed("/s"),
-        seed("/p"),
-        seed("/s?utm_source=1"),
-    ]
+    twice = seed("/s?utm_source=1")
+    seeds = [twice, seed("/s?utm_source=2"), seed("/s"), seed("/p"), twice]
     crawled = crawl(tmp_path, seeds, SITE_FILTER_SEEDS=filters, **settings)
     asked = [url for url in visits if url.startswith("/s")]
     assert sorted(set(asked)) == ["/s", "/s?utm_source=1", "/s?utm_source=2"]
