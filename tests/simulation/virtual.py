@@ -241,34 +241,23 @@ class Condition:
 class Thread:
     """As threading.Thread."""
 
+    ident: int | None = None
+
     def __init__(
-        self,
-        group: None = None,
-        target: Callable[..., object] | None = None,
-        name: str | None = None,
-        args: Any = (),
-        kwargs: Any = None,
-        *,
-        daemon: bool | None = None,
+        self, *, target: Any, name: str = "", args: Any = (), kwargs: Any = None, daemon: Any = None
     ) -> None:
         self._call = (target, args, kwargs or {})
-        self.name = name or "thread"
-        self.daemon = daemon
-        self.ident: int | None = None
+        self.name, self.daemon = name, daemon
         self._over = Event()
 
     def start(self) -> None:
         self.ident = Machine.running().next_number()
-        VirtualThread(self._bootstrap, self)
+        VirtualThread(self._run, self)
 
-    def run(self) -> None:
+    def _run(self) -> None:
         target, args, kwargs = self._call
-        if target is not None:
-            target(*args, **kwargs)
-
-    def _bootstrap(self) -> None:
         try:
-            self.run()
+            target(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - as threading does
             failure = threading.ExceptHookArgs((type(error), error, error.__traceback__, self))  # type: ignore[arg-type]
             tell = Machine.running().watchers.get(PROCESS.get())
@@ -333,22 +322,13 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
         """In a thread of its own, after a while."""
         future = self.create_future()
 
-        def end(error: BaseException | None, result: Any) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
         def work() -> None:
             sleep(self._worker_delay())
             try:
-                result = func(*args)
+                tell, what = future.set_result, func(*args)
             except Exception as error:  # noqa: BLE001 - as an executor does
-                self.call_soon(end, error, None)
-            else:
-                self.call_soon(end, None, result)
+                tell, what = future.set_exception, error
+            self.call_soon(lambda: future.done() or tell(what))
 
         VirtualThread(work)
         return future
