@@ -56,8 +56,8 @@ class HBaseResults:
         return self._document(*rows[0]) if rows else None
 
     def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """These fields of documents; none with reversed_host keys. Raises SinkUnavailable."""
-        keys = {key: url_id for url_id in url_ids if (key := self._layout.key_of(url_id))}
+        """These fields of documents. Raises SinkUnavailable, and ConfigError with reversed_host keys."""
+        keys = {key: url_id for url_id in url_ids if (key := self._key_of(url_id))}
         columns = [f"{FAMILY}:{name}".encode() for name in fields]
         with closing(self._options.connect(SCAN_SECONDS)) as connection:
             try:
@@ -93,19 +93,22 @@ class HBaseResults:
         return sum(1 for _ in self._rows(filters, COUNT_ROWS))
 
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
-        """Set a cell where it still is what was read; not with reversed_host keys. Raises SinkUnavailable."""
-        if self._layout.key_of("-") is None:
-            raise ConfigError(
-                f"SITE_HBASE_ROW_KEY is {self._options.row_key!r}: no row is found by its url_id."
-            )
+        """Set a cell where it still is what was read. Raises as `known`."""
         there = self.known(list(changes), ["url_id"]).keys()  # a row that is not would be made
-        rows = {url_id: (self._layout.key_of(url_id) or b"", *changes[url_id]) for url_id in there}
+        rows = {url_id: (self._key_of(url_id), *changes[url_id]) for url_id in there}
         with closing(self._options.connect(SCAN_SECONDS)) as connection:
             try:
                 put = partial(connection.check_and_put, self._options.table, f"{FAMILY}:{name}")
                 return {url_id for url_id, row in rows.items() if put(*row)}
             except CLIENT_ERRORS as error:
                 raise self._options.unavailable(explained(error)) from error
+
+    def _key_of(self, url_id: str) -> bytes:
+        if (key := self._layout.key_of(url_id)) is None:
+            raise ConfigError(
+                f"SITE_HBASE_ROW_KEY is {self._options.row_key!r}: no row is found by its url_id."
+            )
+        return key
 
     def close(self) -> None:
         """Nothing is held between calls."""
