@@ -229,12 +229,12 @@ class UrlRulesFile:
 
     @classmethod
     def open(cls, settings: SettingsView) -> Self:
-        """As the settings say. Raises ConfigError, a line for each mistake of the file."""
+        """As the settings say. Raises ConfigError, with each mistake of the file."""
         deny, allow = (_list_of(settings, name) for name in ("SITE_URL_DENY", "SITE_URL_ALLOW"))
         name = options.text(settings, FILE)
         found = cls(deny, allow, Path(name) if name else None)
         if (mistake := found.look()) is not None:
-            raise ConfigError(f"{FILE} cannot be used:\n{mistake}")
+            raise ConfigError(f"{FILE} cannot be used: {'; '.join(str(mistake).splitlines())}")
         return found
 
     def look(self) -> BadSource | None:
