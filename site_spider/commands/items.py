@@ -26,6 +26,7 @@ _COLUMNS = (Column("ID", shrinks=True), Column("ITEM", shrinks=True), Column("PA
 class Command(SiteCommand):
     """Shows one item in full, or a row for each of many."""
 
+    summary = "Show items of spiders"
     description = (
         "Reads the items of spiders back from the first store of SITE_SINKS that can be read (local, "
         "Elasticsearch, HBase). Beside an item's own fields stand _id and _page. "
@@ -38,14 +39,6 @@ class Command(SiteCommand):
         scrapy items --task-id spring --limit 0 --format json     all of them, one JSON document a line
         scrapy items --id 22bb88765517a75e4955e28a86afe1c29b082746-1
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Show items of spiders"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""

@@ -232,6 +232,8 @@ class Command(SiteCommand):
     """Replaces what an earlier import has left; other objects stay as they are."""
 
     max_arguments = 1
+    usage = "import --url URL [options]"
+    summary = "Send the data views and dashboards to a Kibana"
     description = (
         "Sends data views, searches and the dashboards Crawl, Results and Operations to Kibana 8.9 or newer. "
         "The data views have the indices of the settings SITE_RESULTS_INDEX, SITE_ITEMS_INDEX and "
@@ -242,14 +244,6 @@ class Command(SiteCommand):
         scrapy kibana import --url https://kibana.example.com --api-key @/run/secrets/kibana_key
         scrapy kibana import --url https://kibana.example.com/base --user elastic:PASSWORD --space crawl
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "import --url URL [options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Send the data views and dashboards to a Kibana"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""

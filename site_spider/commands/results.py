@@ -29,6 +29,7 @@ _FAILURE_FIELDS = ("status", "url", "description", "url_id")
 class Command(SiteCommand):
     """Shows one document in full, or a row for each of many."""
 
+    summary = "Show results"
     description = (
         "Reads results back from the first store of SITE_SINKS that can be read "
         "(local, Elasticsearch, HBase). "
@@ -43,14 +44,6 @@ class Command(SiteCommand):
         scrapy results --spider books --host example.com
         scrapy results --limit 0 --format json        all of them, one JSON document a line
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Show results"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""

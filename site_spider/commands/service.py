@@ -26,6 +26,8 @@ _FINDINGS = (Column("OK"), Column("WHAT"), Column("STATE"))
 class Command(SiteCommand):
     """Becomes the supervisor, which needs less memory than a process with Scrapy in it."""
 
+    usage = "[options] [SPIDER]"
+    summary = "Keep crawlers of a spider running"
     description = (
         "Runs crawlers of a spider, members of one consumer group, in the foreground. A process that dies is "
         "started again with growing pauses. The first SIGTERM or SIGINT (Ctrl-C) stops all gracefully, the "
@@ -42,14 +44,6 @@ class Command(SiteCommand):
         scrapy service shop --scale 8      from another terminal; 0: all stop
         scrapy service shop --check        settings, servers and rights
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[options] [SPIDER]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Keep crawlers of a spider running"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""
