@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from scrapy import Spider
 from site_spider import options, runtime
 from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import SiteCommand
-from site_spider.commands.task_verbs import in_parked_topic, in_seed_topic
+from site_spider.commands.task_seeds import in_parked_topic, in_seed_topic
 from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
 from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.observe.progress import Progress, Rate, of_partition, of_topics, total
@@ -142,61 +142,30 @@ def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-# --- progress task ---------------------------------------------------------------------------------------
-# `scrapy progress --task-id`: how far one task is.
+def task_report(desk: TaskDesk, group: str, task_id: str) -> dict[str, Any]:
+    """How far one task is. What waits is counted in the topics; the rest is what processes tell of it.
+
+    `waiting`: in the seed topics and not complete, what is in flight included. Raises LogUnavailable.
+    """
+    log, topics, overview = desk.log, desk.topics, desk.overview()
+    facts = overview.of(task_id)
+    return {
+        "task_id": task_id,
+        "state": facts.state if overview.knows(task_id) else "not declared",
+        "reason": facts.reason,
+        "waiting": sum(1 for topic in topics.all_seeds for _ in in_seed_topic(log, topic, group, task_id)),
+        "parked": sum(1 for _ in in_parked_topic(log, topics, desk.board, task_id)),
+        **facts.numbers(),
+        "pages_begun": facts.pages_begun,
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReport:
-    """What waits is counted in the topics; the rest is what processes tell of a declared task."""
-
-    task_id: str
-    state: str
-    reason: str
-    waiting: int  # in the seed topic and not complete, what is in flight included
-    parked: int
-    seeds: dict[str, int]
-    moved: dict[str, int]
-    partial: bool
-    pages: int
-    pages_begun: int
-    bytes: int
-
-    @classmethod
-    def taken(cls, log: SeedLog, topics: TaskTopics, group: str, task_id: str) -> TaskReport:
-        """Read the topics. Raises LogUnavailable."""
-        desk = TaskDesk(log, topics)
-        board, overview = desk.board, desk.overview()
-        facts = overview.of(task_id)
-        return cls(
-            task_id=task_id,
-            state=facts.state if overview.knows(task_id) else "not declared",
-            reason=facts.reason,
-            waiting=sum(1 for topic in topics.all_seeds for _ in in_seed_topic(log, topic, group, task_id)),
-            parked=sum(1 for _ in in_parked_topic(log, topics, board, task_id)),
-            seeds=dict(facts.seeds),
-            moved=dict(facts.moved),
-            partial=facts.is_partial,
-            pages=facts.pages,
-            pages_begun=facts.pages_begun,
-            bytes=facts.bytes,
-        )
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing of it waits."""
-        return not (self.waiting or self.parked)
-
-    def line(self) -> str:
-        """All of it in one line."""
-        seeds = "".join(f", {count} {outcome}" for outcome, count in sorted(self.seeds.items()))
-        reason = f" ({self.reason})" if self.reason else ""
-        said = f"task {self.task_id} {self.state}{reason}: waiting {self.waiting}, parked {self.parked}"
-        return f"{said}, pages {self.pages}{seeds}"
-
-    def document(self) -> dict[str, Any]:
-        """All of it for programs."""
-        return asdict(self)
+def task_line(report: Mapping[str, Any]) -> str:
+    """All of it in one line."""
+    seeds = "".join(f", {count} {outcome}" for outcome, count in sorted(report["seeds"].items()))
+    reason = f" ({report['reason']})" if report["reason"] else ""
+    said = f"task {report['task_id']} {report['state']}{reason}: waiting {report['waiting']}"
+    return f"{said}, parked {report['parked']}, pages {report['pages']}{seeds}"
 
 
 # --- progress watch --------------------------------------------------------------------------------------
@@ -352,6 +321,7 @@ _COLUMNS = (
 class Command(SiteCommand):
     """One look, or a look again and again until all is done."""
 
+    summary = "Show how far the consumer group is"
     description = (
         "Shows how far a consumer group is: messages done, in flight (a part of the lag), lag, rate and time "
         "left. With --until-done it waits until the group has no lag and nothing is in flight, and then ends "
@@ -362,14 +332,6 @@ class Command(SiteCommand):
         scrapy progress --until-done
         scrapy progress --group site_spider --topic seeds --format json
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Show how far the consumer group is"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""
@@ -410,12 +372,12 @@ class Command(SiteCommand):
         log.check(_CHECK_SECONDS)
         topics = TaskTopics.read(self.options, topic)
         while True:
-            report = TaskReport.taken(log, topics, group, opts.task_id)
+            report = task_report(TaskDesk(log, topics), group, opts.task_id)
             if opts.format == "json":
-                print_json(report.document())
+                print_json(report)
             else:
-                show(report.line())
-            if not opts.until_done or report.is_done:
+                show(task_line(report))
+            if not opts.until_done or not (report["waiting"] or report["parked"]):
                 return
             runtime.sleep(_TASK_SECONDS)
 

@@ -23,9 +23,9 @@ from site_spider.console.model.fleet import (
     SinkState,
     TaskFigures,
 )
-from site_spider.contracts.seed_log import Message, Partition, PartitionProgress
+from site_spider.contracts.seed_log import Message, Partition, PartitionProgress, Position
 from site_spider.errors import SeedError, SiteSpiderError
-from site_spider.ledger.metadata import decode
+from site_spider.observe.progress import DoneOffsets
 from site_spider.page.url import canonical_url, host_of, url_id
 from site_spider.seed.seed import seed_message
 from site_spider.seed.tiers import partition_of
@@ -319,17 +319,16 @@ def partition_for(key: bytes, topic: str, partitions: int) -> Partition | None:
 
 def found_in(messages: Iterable[Message], wanted: Sought, progress: PartitionProgress) -> list[Found]:
     """The messages that name this URL, and what became of each."""
-    offset, metadata = progress.committed or (progress.start, "")
-    ahead = decode(offset, metadata)
+    done = DoneOffsets(progress.committed or Position(progress.start))
     found = []
     for message in _naming(messages, wanted):
-        complete = any(first <= message.offset < end for first, end in ahead.complete)
-        if message.offset < offset or complete:
+        if message.offset in done:
             state = "done"
         else:
-            state = "in flight" if message.offset < ahead.position else "waiting"
+            state = "in flight" if message.offset < done.position else "waiting"
+        before = max(0, message.offset - done.watermark) if state == "waiting" else 0
         place = f"{message.partition.topic}/{message.partition.number}@{message.offset}"
-        found.append(Found(place, state, max(0, message.offset - offset) if state == "waiting" else 0))
+        found.append(Found(place, state, before))
     return found[-_MOST_FOUND:]
 
 
