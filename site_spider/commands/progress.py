@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from scrapy import Spider
 
@@ -182,17 +182,54 @@ _OWNER_SECONDS = 15.0  # between two questions which partitions nobody has
 _SAY_SECONDS = 5.0  # between two lines when they are not drawn over each other
 
 
-class Voice(Protocol):
-    """Tells how far it is."""
+class Lines:
+    """Says what has changed, every few seconds at most, and how it ended."""
+
+    def __init__(self, say: Callable[[Report], None], gap_seconds: float = _SAY_SECONDS) -> None:
+        self._say = say
+        self._gap_seconds = gap_seconds
+        self._said: Report | None = None
+        self._say_at = 0.0
 
     def show(self, report: Report) -> None:
         """Another look was taken."""
+        changed = self._said is None or self._said.total != report.total
+        if changed and runtime.monotonic() >= self._say_at:
+            self.end(report)
+            self._say_at = runtime.monotonic() + self._gap_seconds
 
     def interrupt(self) -> None:
         """Something else will be printed."""
 
     def end(self, report: Report) -> None:
         """It is done."""
+        self._said = report
+        self._say(report)
+
+
+class LiveLine(Lines):
+    """One line of a terminal, drawn over."""
+
+    def __init__(self) -> None:
+        super().__init__(_draw, gap_seconds=0)
+
+    def show(self, report: Report) -> None:
+        """At every look, because the rate changes."""
+        _draw(report)
+
+    def interrupt(self) -> None:
+        """Take it away."""
+        print("\r\x1b[K", end="", flush=True)
+
+    def end(self, report: Report) -> None:
+        """Leave it there."""
+        _draw(report)
+        print(flush=True)
+
+
+def _draw(report: Report) -> None:
+    text = cut(line(report), shutil.get_terminal_size().columns - 1)
+    print(f"\r\x1b[K{text}", end="", flush=True)
 
 
 class Watch:
@@ -202,7 +239,7 @@ class Watch:
         self,
         look: Callable[[Rate], Report],
         complain: Callable[[str], None],
-        voice: Voice,
+        voice: Lines,
         pause_seconds: float = _LOOK_SECONDS,
         owners: Callable[[], frozenset[Partition] | None] = frozenset,
     ) -> None:
@@ -263,49 +300,6 @@ class Watch:
         self._complain(message)
 
 
-class LiveLine:
-    """One line of a terminal, drawn over."""
-
-    def show(self, report: Report) -> None:
-        """As in Voice."""
-        text = cut(line(report), shutil.get_terminal_size().columns - 1)
-        print(f"\r\x1b[K{text}", end="", flush=True)
-
-    def interrupt(self) -> None:
-        """As in Voice."""
-        print("\r\x1b[K", end="", flush=True)
-
-    def end(self, report: Report) -> None:
-        """As in Voice."""
-        self.show(report)
-        print(flush=True)
-
-
-class Lines:
-    """Says what has changed, every few seconds at most, and how it ended."""
-
-    def __init__(self, say: Callable[[Report], None], gap_seconds: float = _SAY_SECONDS) -> None:
-        self._say = say
-        self._gap_seconds = gap_seconds
-        self._said: Report | None = None
-        self._say_at = 0.0
-
-    def show(self, report: Report) -> None:
-        """As in Voice."""
-        changed = self._said is None or self._said.total != report.total
-        if changed and runtime.monotonic() >= self._say_at:
-            self.end(report)
-            self._say_at = runtime.monotonic() + self._gap_seconds
-
-    def interrupt(self) -> None:
-        """As in Voice."""
-
-    def end(self, report: Report) -> None:
-        """As in Voice."""
-        self._said = report
-        self._say(report)
-
-
 _CHECK_SECONDS = 10.0
 _MEASURE_SECONDS = 1.0
 _TASK_SECONDS = 5.0  # between two looks: the topics are read anew
@@ -361,7 +355,7 @@ class Command(SiteCommand):
                         check_crawl(self.options, self.spider_class)
                     except ConfigError as error:
                         self.complain(str(error))
-                        self.end_with(exit_code.CONFIG)
+                        self.exitcode = exit_code.CONFIG
                         return
                 Watch(look, self.complain, _voice(opts.format), owners=owners).run()
             else:
@@ -406,7 +400,7 @@ def _label(which: int | Partition) -> int | str:
     return f"{which.topic}/{which.number}" if isinstance(which, Partition) else which
 
 
-def _voice(form: str) -> Voice:
+def _voice(form: str) -> Lines:
     if form == "json":
         return Lines(lambda report: print_json(document(report)))
     if sys.stdout.isatty():

@@ -178,10 +178,6 @@ class SiteCommand(ScrapyCommand):
     def work(self, opts: argparse.Namespace) -> None:
         """What the command does; `opts.args` are its arguments. Raises SiteSpiderError."""
 
-    def end_with(self, code: int) -> None:
-        """The exit code."""
-        self.exitcode = code
-
     def complain(self, message: str) -> None:
         """One line on stderr."""
         complain(self._redaction(f"scrapy {self.name}: {message}"))
