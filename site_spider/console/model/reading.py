@@ -82,7 +82,10 @@ def state_of(
         is_ended=document.get("moment") == "close",
         machine=_text(document.get("host_name")),
         pid=_count(document.get("pid")),
-        **{name: _text(document.get(name)) for name in ("slot", "group", "topic", "spider")},
+        slot=_text(document.get("slot")),
+        group=_text(document.get("group")),
+        topic=_text(document.get("topic")),
+        spider=_text(document.get("spider")),
         **_done(document),
         **_waiting(document),
         **_held_up(document),
@@ -204,7 +207,8 @@ def _text(value: object, longest: int = _LONGEST_NAME) -> str:
 
 
 def _number(value: object, least: float = 0) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    is_odd = isinstance(value, float) and not isfinite(value)  # of an int it would fail if that is too large
+    if is_odd or isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
     return float(min(max(value, least), _LARGEST))
 
