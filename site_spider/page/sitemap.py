@@ -153,9 +153,7 @@ def read_sitemap(
     found = _Entries(since)
     read = {"json": _read_json, "text": _read_text}.get(kind)
     try:
-        for _ in read(body, url, found) if read else _read_xml(body, kind, url, found, content_type):
-            found.check()
-            yield
+        yield from read(body, url, found) if read else _read_xml(body, kind, url, found, content_type)
     except _Fault as fault:
         return Sitemap(found.pages, f"sitemap read up to {len(found.pages)} entries: {fault}")
     except _Refused as refused:
@@ -221,13 +219,14 @@ class _Entries:
 
     def __init__(self, since: datetime | None) -> None:
         self.pages: list[ListedPage] = []
-        self.parts = 0  # that were looked at
+        self._parts_left = _MOST_PARTS
         self._since = since
         self._room_bytes = _MOST_URL_BYTES
 
-    def check(self) -> None:
-        """Raises _Fault when too much was looked at."""
-        if self.parts > _MOST_PARTS:
+    def looked_at(self, parts: int) -> None:
+        """Raises _Fault when that was too much."""
+        self._parts_left -= parts
+        if self._parts_left < 0:
             raise _Fault(f"it has more than {_MOST_PARTS} parts")
 
     def add(self, entry: ListedPage, base: str) -> None:
@@ -257,7 +256,7 @@ def _read_text(body: bytes, url: str, found: _Entries) -> Generator[None, None, 
     rest = b""
     for piece in _pieces(body):
         *lines, rest = (rest + piece).split(b"\n")
-        found.parts += len(lines)
+        found.looked_at(len(lines))
         for line in lines:
             _add_line(line, url, found)
         rest = rest[: _LONGEST + 1]  # of an endless line the beginning, which is too long
@@ -274,7 +273,7 @@ def _add_line(line: bytes, url: str, found: _Entries) -> None:
 def _read_json(body: bytes, url: str, found: _Entries) -> Generator[None, None, None]:
     reader = _JsonReader(url, found)
     for piece in _pieces(body):
-        reader.feed(piece)
+        found.looked_at(reader.feed(piece))
         yield
     reader.end()
 
@@ -291,9 +290,9 @@ class _JsonReader:
         self._text = self._key = b""  # that were read last
         self._item: dict[bytes, str] = {}
 
-    def feed(self, piece: bytes) -> None:
-        """Raises _Fault."""
-        data, at = self._rest + piece, 0
+    def feed(self, piece: bytes) -> int:
+        """Returns how many signs it has. Raises _Fault."""
+        data, at, signs = self._rest + piece, 0, 0
         while at < len(data):
             if not self._is_in_text:
                 sign = _JSON_SIGN.search(data, at)
@@ -301,7 +300,7 @@ class _JsonReader:
                     at = len(data)
                     break
                 at = sign.end()
-                self._found.parts += 1
+                signs += 1
                 self._read_sign(sign[0])
                 continue
             begin, at = at, _JSON_TEXT.match(data, at).end()  # type: ignore[union-attr] # also of nothing
@@ -312,6 +311,7 @@ class _JsonReader:
             self._is_in_text = False
             at += 1
         self._rest = data[at:]
+        return signs
 
     def end(self) -> None:
         """Raises _Fault."""
@@ -364,7 +364,7 @@ def _read_xml(
     reader = _XmlReader(kind, url, found)
     try:
         for piece in _in_utf_8(body, content_type):
-            reader.feed(piece)
+            found.looked_at(reader.feed(piece))
             yield
         reader.feed(b"", is_last=True)
     except ExpatError as error:
@@ -401,6 +401,7 @@ class _XmlReader:
         self._text: list[str] = []
         self._length = 0
         self._fed = 0  # bytes
+        self._elements = 0  # of the last piece
         self._parser = self._new_parser()
 
     def _new_parser(self) -> XMLParserType:
@@ -412,21 +413,23 @@ class _XmlReader:
         parser.CharacterDataHandler = self._characters
         return parser
 
-    def feed(self, piece: bytes, *, is_last: bool = False) -> None:
-        """Raises ExpatError and _Fault."""
+    def feed(self, piece: bytes, *, is_last: bool = False) -> int:
+        """Returns how many elements it has. Raises ExpatError and _Fault."""
+        self._elements = 0
         if not self._fed:
             piece = _LEAD.sub(b"", piece, count=1)
         self._fed += len(piece)
         self._parser.Parse(piece, is_last)
         if self._fed - self._parser.CurrentByteIndex > _LONGEST_TAG:
             raise _Fault(f"it has a tag of more than {_LONGEST_TAG} bytes")
+        return self._elements
 
     def _doctype(self, *_said: object) -> None:
         raise _Fault("it has a DOCTYPE, which is not read")
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
-        self._found.parts += 1
+        self._elements += 1
         if self._depth > _DEEPEST:
             raise _Fault(f"its elements are nested deeper than {_DEEPEST}")
         self._bases.append(_joined(self._bases[-1], attributes.get("xml:base", "")))
