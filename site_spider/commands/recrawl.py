@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from datetime import UTC
@@ -88,10 +88,8 @@ class TaskProducers:
     def takes_seeds(self, task_id: str) -> bool:
         """Not if it was cancelled or has expired: its seeds would be cancelled as well."""
         ending = self._endings.get(task_id)
-        has_ended = ending is not None and ending.is_told
-        return (
-            not has_ended or ending is None or ending.ended is None or ending.ended.event["event"] == "done"
-        )
+        ended = ending.ended if ending is not None and ending.is_told else None
+        return ended is None or ended.event["event"] == "done"
 
     def begin(self, task_ids: Iterable[str | None]) -> None:
         """Before their seeds are sent; nothing to do for tasks whose end nobody waits for."""
@@ -209,7 +207,10 @@ class Recrawl:
             document["url_id"]: document for document in islice(filter(self._is_wanted, due), self._room)
         }
         if self._plan.is_dry:
-            return self._show(wanted.values())
+            for document in wanted.values():
+                show(str(document["url"]))
+            self.produced += len(wanted)
+            return []
         seeds = {url_id: seed for url_id, one in wanted.items() if (seed := self._seed(one)) is not None}
         self._tasks.begin(wanted[url_id]["task_id"] for url_id in seeds)
         batch, now = runtime.token_hex(8), runtime.now(UTC)
@@ -283,12 +284,6 @@ class Recrawl:
         except SeedError as error:
             self._refuse(document["url_id"], error.reason)
             return None
-
-    def _show(self, documents: Collection[Document]) -> list[str]:
-        for document in documents:
-            show(str(document["url"]))
-        self.produced += len(documents)
-        return []
 
     def _refuse(self, url_id: str, reason: str) -> None:
         self.refused += 1

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from math import inf
 from typing import Any, NamedTuple, Self
@@ -60,6 +61,15 @@ class StoredPages:
         self._is_asking = False
         self._away_until = -inf
 
+    @classmethod
+    def for_crawler(
+        cls, crawler: Crawler, names: Fields, facts: Sequence[str] = _FACTS, *, of_items: bool = False
+    ) -> Self:
+        """In the first store that can be read, until the spider is closed. Raises ConfigError."""
+        reader = parts.reader(crawler.settings, of_items=of_items)
+        crawler.signals.connect(reader.close, signals.spider_closed)
+        return cls(reader, names, Background.of(crawler).start, facts)
+
     async def of(self, url_id: str) -> Known | None:
         """The facts; None when the store does not answer in time."""
         if (loop := asyncio.get_running_loop()).time() < self._away_until:
@@ -74,10 +84,6 @@ class StoredPages:
             self._asked.pop(url_id, None)
             self._give_up(f"{self._reader.address} has not answered within {LOOK_UP_SECONDS:.0f} s.")
             return None
-
-    def close(self) -> None:
-        """Release the connection."""
-        self._reader.close()
 
     async def _ask(self) -> None:
         try:
@@ -123,8 +129,6 @@ class ConditionalFetch:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        self._pages: StoredPages | None = None
-        self._is_ready = False
         self._rules = recheck.CheckRules.read(crawler.settings)
 
     @classmethod
@@ -132,9 +136,7 @@ class ConditionalFetch:
         """As Scrapy asks; only for spiders that take seeds."""
         if not takes_seeds(crawler):
             raise NotConfigured
-        made = cls(crawler)
-        crawler.signals.connect(made.close, signals.spider_closed)
-        return made
+        return cls(crawler)
 
     def process_request(self, request: Request) -> Coroutine[Any, Any, None] | None:
         """As Scrapy asks."""
@@ -155,14 +157,8 @@ class ConditionalFetch:
             check = self._check(request, known, None, is_same=False)
             request.meta[meta_keys.CHECKED] = Checked(False, None, known or {}, check)
 
-    def close(self) -> None:
-        """Release the connection to the store."""
-        if self._pages is not None:
-            self._pages.close()
-
     async def _look_up(self, request: Request, job: Job) -> Known | None:
-        pages = self._stored_pages()
-        known = None if pages is None else await pages.of(job.url_id)
+        known = None if self._pages is None else await self._pages.of(job.url_id)
         request.meta[meta_keys.KNOWN_PAGE] = known
         return known
 
@@ -207,17 +203,14 @@ class ConditionalFetch:
         is_repeat = job is not None and recheck.is_checked_since(known, job.root.message.timestamp_ms)
         return recheck.check_of(self._rules, known, status, is_same=is_same, is_repeat=is_repeat)
 
-    def _stored_pages(self) -> StoredPages | None:
+    @cached_property
+    def _pages(self) -> StoredPages | None:
         """None when nothing can be read back: a seed's own `etag` and `last_modified` count even so."""
-        if self._is_ready:
-            return self._pages
-        self._is_ready = True
-        settings, start = self._crawler.settings, Background.of(self._crawler).start
         try:
-            self._pages = StoredPages(parts.reader(settings), result_fields(settings), start)
+            return StoredPages.for_crawler(self._crawler, result_fields(self._crawler.settings))
         except ConfigError as error:
             logger.warning("if_changed of seeds has no stored documents to compare with: %s", error)
-        return self._pages
+            return None
 
 
 def describe_check(result: Result, response: Response) -> None:

@@ -16,16 +16,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
 
-from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider import meta_keys
-from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected
 from site_spider.ledger.completion import Job, id_of_page
 from site_spider.results.document import PAGE, identity_of, result_fields
-from site_spider.service import config as parts
 from site_spider.sources.extraction import NEXT_PAGE, Extracted
 from site_spider.sources.model import Source
 from site_spider.spiders.conditional import StoredPages
@@ -42,13 +39,9 @@ class KnownItems:
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
         """Raises ConfigError when nothing can be read back."""
-        settings, start = crawler.settings, Background.of(crawler).start
-        items = StoredPages(parts.reader(settings, of_items=True), {}, start, (PAGE,))
-        names = result_fields(settings)
-        pages = StoredPages(parts.reader(settings), names, start, ("status", "fetched_at"))
-        for stored in (items, pages):
-            crawler.signals.connect(stored.close, signals.spider_closed)
-        return cls(items, pages)
+        names, facts = result_fields(crawler.settings), ("status", "fetched_at")
+        items = StoredPages.for_crawler(crawler, {}, (PAGE,), of_items=True)
+        return cls(items, StoredPages.for_crawler(crawler, names, facts))
 
     async def cut(self, source: Source, found: Extracted, response: Response, job: Job) -> Extracted:
         """What was found, without the next page if enough entries in a row are known up to here."""

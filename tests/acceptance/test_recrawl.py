@@ -8,17 +8,14 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar
 
 import pytest
 
 from tests.commands.project import ROOT
-from tools.deployment.deployment import Deployment, opened, wait_until
+from tools.deployment.deployment import Deployment, wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -75,38 +72,6 @@ class Pages(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-class Server(ThreadingHTTPServer):
-    """Processes that are killed leave their connections."""
-
-    daemon_threads = True
-
-    def handle_error(self, *arguments: Any) -> None:
-        """Nothing."""
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    Pages.versions.clear()
-    Pages.answers.clear()
-    with Server(("127.0.0.1", 0), Pages) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-@pytest.fixture
-def deployment(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[Deployment]:
-    settings = {
-        "SITE_KAFKA_BROKERS": kafka_brokers,
-        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
-        "SITE_SINKS": "elasticsearch",
-        "CONCURRENT_REQUESTS_PER_DOMAIN": "16",
-    }
-    yield from opened(tmp_path, settings)
-
-
 def scrapy(deployment: Deployment, *arguments: str, program: tuple[str, ...] = ("-m", "scrapy")) -> Any:
     return subprocess.run(
         [sys.executable, *program, *arguments],
@@ -125,8 +90,9 @@ def crawl(deployment: Deployment, *, kill_at: int | None = None) -> None:
     run.end()
 
 
-def test_only_what_has_changed_is_fetched_again_over_two_kills(deployment: Deployment, url: str) -> None:
+def test_only_what_has_changed_is_fetched_again_over_two_kills(on_servers: Deployment, url: str) -> None:
     """Of a run of the command, and of the crawler."""
+    deployment = on_servers
     seeds = [json.dumps({"url": f"{url}/{name}"}).encode() for name in ("index", "feed")]
     deployment.produce([(b"127.0.0.1", seed) for seed in seeds])
     crawl(deployment)

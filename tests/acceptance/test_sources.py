@@ -7,11 +7,10 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -56,26 +55,6 @@ class Pages(BaseHTTPRequestHandler):
 
     def log_message(self, *arguments: Any) -> None:
         """Nothing."""
-
-
-class Server(ThreadingHTTPServer):
-    """Processes that are killed leave their connections."""
-
-    daemon_threads = True
-
-    def handle_error(self, *arguments: Any) -> None:
-        """Nothing."""
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    Pages.asked.clear()
-    with Server(("127.0.0.1", 0), Pages) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 class Group:

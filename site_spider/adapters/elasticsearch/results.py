@@ -56,7 +56,7 @@ def _conditional(found: list[Any], name: str, changes: Mapping[str, tuple[str | 
     lines: list[Any] = []
     for hit in found:
         old, new = changes[hit["_id"]]
-        if hit.get("found") and hit["_source"].get(name) == old:
+        if hit["_source"].get(name) == old:
             place = {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
             lines += [{"update": {"_id": hit["_id"], **place}}, {"doc": {name: new}}]
     return lines
@@ -107,11 +107,7 @@ class ElasticsearchResults:
     def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         """These fields of documents. Raises SinkUnavailable."""
         with self._options.explaining():
-            try:
-                answer = self._client.mget(index=self._index, ids=list(url_ids), source_includes=list(fields))
-            except NotFoundError:
-                return {}
-            found = [hit for hit in part(answer.body, "docs", list) if hit.get("found")]
+            found = self._found(url_ids, fields)
             return {part(hit, "_id", str): self._document(hit) for hit in found}
 
     def search(
@@ -153,11 +149,7 @@ class ElasticsearchResults:
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
         """Set a field where it still is what was read. Raises SinkUnavailable."""
         with self._options.explaining():
-            try:
-                read = self._client.mget(index=self._index, ids=list(changes), source_includes=[name])
-            except NotFoundError:
-                return set()
-            lines = _conditional(part(read.body, "docs", list), name, changes)
+            lines = _conditional(self._found(list(changes), [name]), name, changes)
             if not lines:
                 return set()
             answer = self._client.bulk(index=self._index, operations=lines)
@@ -170,6 +162,15 @@ class ElasticsearchResults:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+    def _found(self, url_ids: Sequence[str], names: Sequence[str]) -> list[Any]:
+        """The documents that there are; one of a shard that is away is none that is missing."""
+        answer = self._client.mget(index=self._index, ids=list(url_ids), source_includes=list(names))
+        hits = part(answer.body, "docs", list)
+        for error in (hit["error"] for hit in hits if "error" in hit):
+            if "index_not_found_exception" not in (reason := reason_of(200, error)):
+                raise self._options.unavailable(reason)
+        return [hit for hit in hits if hit.get("found")]
 
     def _refreshed(self) -> bool:
         """Make visible what was just written; False when there is no such index."""

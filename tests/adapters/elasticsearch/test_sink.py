@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -138,6 +140,10 @@ def test_a_closed_index_is_an_outage(settings: dict[str, Any]) -> None:
     with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         client.indices.close(index=settings["SITE_RESULTS_INDEX"])
         assert answers(write(sink, [record("a", {"status": 2})])) == [Answer.RETRY]
+        with closing(ElasticsearchResults.from_settings(settings)) as reader:
+            for ask in (partial(reader.known, ["a"], []), partial(reader.exchange, "x", {"a": (None, "1")})):
+                with pytest.raises(SinkUnavailable, match="closed"):  # its documents are not missing
+                    ask()
         client.indices.open(index=settings["SITE_RESULTS_INDEX"])
         assert answers(write(sink, [record("a", {"status": 2})])) == [Answer.ACKNOWLEDGED]
 
