@@ -3,7 +3,7 @@
 Theory of operation. Every process writes files of its own, each locked and named `.open` while it is written.
 A batch is appended and synced once; after an error the file is cut to where it was synced last. A file that
 nobody holds any more was left by a crash: what is whole is kept, the rest cut off, and it gets its index and
-its final name, by the next process that begins a file.
+its final name, by the next process that begins a file, in a thread of its own: a large one takes minutes.
 
 What was written of a page stands in `repeats.sqlite` after it is on the disk, for all processes, so the same
 payload of the same page is a `revisit`. That file only saves room: without it all is written in full.
@@ -89,7 +89,7 @@ class WarcSink:
         return await asyncio.to_thread(self._files.check)
 
     async def open(self) -> None:
-        """Make the folder, and mend what a crash left there. Raises SinkUnavailable, ConfigError."""
+        """Make the folder, and begin to mend what a crash left. Raises SinkUnavailable, ConfigError."""
         try:
             await self._run(self._files.prepare)
         except SinkUnavailable as error:
@@ -130,15 +130,16 @@ class WarcFiles:
         self._fresh: list[tuple[bytes | None, Page | None]] = []  # of what is written and not synced
         self._index = IndexLines(folder)
         self._repeats = KnownPayloads(folder / "repeats.sqlite")
+        self._mender: runtime.ThreadPoolExecutor | None = None
 
     def prepare(self) -> None:
-        """Make the folder and mend what a crash left. Raises SinkUnavailable."""
+        """Make the folder, and begin to mend what a crash left. Raises SinkUnavailable."""
         try:
             private_folder(self._folder)
             _sync_folder(self._folder)
             if not os.access(self._folder, os.W_OK):
                 raise PermissionError(EACCES, "nothing can be written there")
-            self._mend()
+            self._mend_aside()
         except OSError as error:
             raise self._unavailable(error) from error
 
@@ -167,6 +168,9 @@ class WarcFiles:
             logger.warning("%s is finished by the next start: %s", self._path, error)
             self._abandon()
         self._repeats.close()
+        mender, self._mender = self._mender, None
+        if mender is not None:
+            mender.shutdown()
 
     def _put(self, record: Record) -> Verdict:
         def earlier(url: str, digest: str) -> Earlier | None:
@@ -200,7 +204,7 @@ class WarcFiles:
 
     def _begin(self) -> None:
         private_folder(self._folder)
-        self._mend()
+        self._mend_aside()
         name = self._new_name()
         self._path = self._folder / (name + OPEN)
         file = open(self._path, "xb", buffering=0, opener=_private)  # noqa: SIM115 - stays open
@@ -261,15 +265,24 @@ class WarcFiles:
             with suppress(OSError):
                 file.close()
 
+    def _mend_aside(self) -> None:
+        if self._mender is None:
+            self._mender = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="warc-mender")
+        self._mender.submit(self._mend)
+
     def _mend(self) -> None:
-        for path in sorted(self._folder.glob(f"*{ENDING}{OPEN}")):
-            with suppress(FileNotFoundError, BlockingIOError):  # it was mended, or is held, by its owner
-                mend(path)
-        for path in sorted(self._folder.glob(f"*{ENDING}")):
-            if not _index_path(path).exists():
-                with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # against others who do the same
-                    write_index(path, file)
+        for path in sorted(self._folder.glob(f"*{ENDING}*")):
+            try:
+                if path.suffix == OPEN:
+                    mend(path)
+                elif path.name.endswith(ENDING) and not _index_path(path).exists():
+                    with path.open("rb") as file:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # against others who do the same
+                        write_index(path, file)
+            except (FileNotFoundError, BlockingIOError):  # it was mended, or is held, by its owner
+                continue
+            except OSError as error:
+                logger.warning("%s is mended with the next file: %s", path, error)
 
     def _unavailable(self, error: OSError) -> SinkUnavailable:
         return SinkUnavailable(

@@ -10,6 +10,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,31 @@ def test_a_record_that_was_half_written_is_cut_off(tmp_path: Path, lost: int) ->
     first, second, fourth = ([(r.kind, r.block) for r in records_of(path)] for path in files(tmp_path))
     assert first == fourth
     assert second == first[:-1]
+    assert_valid(tmp_path)
+
+
+def test_nothing_waits_for_what_a_crash_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start has 30 s, and to look through a file of 1 GB takes more."""
+    write(tmp_path, [record("a")])
+    (path,) = files(tmp_path)
+    path.rename(path.with_name("crashed.warc.gz.open"))
+    may_go, write_index = threading.Event(), warc_sink.write_index
+
+    def slowly(path: Path, file: Any) -> int:
+        assert may_go.wait(300)
+        return write_index(path, file)
+
+    monkeypatch.setattr(warc_sink, "write_index", slowly)
+
+    async def scenario() -> None:
+        sink = sink_in(tmp_path)
+        await sink.open()
+        assert (await sink.write([record("b")]))[0].answer is Answer.ACKNOWLEDGED
+        may_go.set()
+        await sink.close()
+
+    asyncio.run(scenario())
+    assert keys(tmp_path) == {"a", "b"}
     assert_valid(tmp_path)
 
 
