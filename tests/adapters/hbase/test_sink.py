@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -84,34 +83,6 @@ def test_a_table_may_stand_in_a_namespace_and_thrift_be_framed() -> None:
 
 
 @pytest.mark.servers
-def test_several_bad_rows_of_every_sort_are_found(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Refused here or by the server, all in one call: only they are, the rest is stored."""
-    monkeypatch.setattr(hbase_table, "CALL_BYTES", 50_000_000)
-    poisons: dict[str, dict[str, Any]] = {
-        "": {"status": 1},
-        "x" * 40_000: {"status": 2},
-        "json": {"x": {1}},
-        "not a number": {"x": float("nan")},
-        "large": {"headers": "x" * 11_000_000},
-    }
-    batch = [record(str(number), {"status": 200, "body": "text"}) for number in range(200)]
-    for place, (key, document) in enumerate(poisons.items()):
-        batch.insert(place * 30, record(key, document))
-    verdicts = write(settings, *batch)
-    refused = {
-        item.key: verdict
-        for item, verdict in zip(batch, verdicts, strict=True)
-        if verdict.answer is not Answer.ACKNOWLEDGED
-    }
-    assert refused.keys() == poisons.keys()
-    assert set(answers(list(refused.values()))) == {Answer.REJECTED}
-    assert all(verdict.reason and "\n" not in verdict.reason for verdict in refused.values())
-    assert HBaseResults.from_settings(settings).count() == 200
-
-
-@pytest.mark.servers
 def test_ten_processes_at_once_make_one_table(settings: dict[str, Any]) -> None:
     """With the documented schema, and whoever comes second is content."""
 
@@ -133,22 +104,6 @@ def test_a_table_without_the_family_is_a_wrong_setting(settings: dict[str, Any])
         connection.create_table(settings["SITE_HBASE_TABLE"], {"other": {}})
     with pytest.raises(ConfigError, match=r"SITE_HBASE_TABLE.*column family 'f'"):
         write(settings, record("a", {"status": 200}))
-
-
-@pytest.mark.servers
-def test_a_null_takes_the_place_of_an_earlier_value(settings: dict[str, Any]) -> None:
-    """As other clients of HBase see it: an empty cell; cells of others stay."""
-    write(settings, record("a", {"status": 200, "body": "text", "mine": "x"}))
-    write(settings, record("a", {"status": None, "body": None, "description": "no answer"}))
-    assert cells(settings, b"a") == {
-        b"f:url_id": b"a",
-        b"f:status": b"",
-        b"f:body": b"",
-        b"f:body_bytes": b"",
-        b"f:body_truncated": b"",
-        b"f:description": b"no answer",
-        b"f:mine": b"x",
-    }
 
 
 @pytest.mark.servers
@@ -240,19 +195,3 @@ def test_the_rows_of_a_host_can_be_scanned(settings: dict[str, Any]) -> None:
         b"com.example.shop/shop.example.com",
         b"com.example.www/www.example.com",
     ]
-
-
-@pytest.mark.servers
-def test_a_document_is_what_json_would_have_kept(settings: dict[str, Any]) -> None:
-    """Of somebody's own fields too, apart from text that looks like a number."""
-    document = {
-        "url_id": "a",
-        "n": 1,
-        "x": 1.5e300,
-        "list": [1, "two"],
-        "no": False,
-        "": "empty name",
-        "a:b": "c",
-    }
-    write(settings, record("a", document))
-    assert HBaseResults.from_settings(settings).get("a") == json.loads(json.dumps(document))
