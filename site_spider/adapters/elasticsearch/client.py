@@ -375,13 +375,6 @@ def refuses_content(error: ApiError) -> bool:
     return error.status_code == 413 or _is_own_fault(error.status_code, _words(error))
 
 
-def version_of(template: object) -> int:
-    """The version of an index template that the server has; 0 if it says none."""
-    inner = template.get("index_template") if isinstance(template, Mapping) else None
-    version = inner.get("version") if isinstance(inner, Mapping) else None
-    return version if isinstance(version, int) else 0
-
-
 def shown(value: object) -> str:
     """A short part of it, in one line that a terminal only shows."""
     text = value[: _SHOWN_CHARACTERS + 1] if isinstance(value, str) else _short.repr(value)
