@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.hbase import sink as hbase_table
-from site_spider.adapters.hbase.connection import HBaseConnection, HBaseOptions
+from site_spider.adapters.hbase.connection import HBaseOptions
 from site_spider.adapters.hbase.results import HBaseResults
 from site_spider.adapters.hbase.sink import HBaseSink
 from site_spider.contracts.sink import Answer, Record, Verdict
@@ -26,13 +25,6 @@ NOWHERE = "127.0.0.1:9"
 
 def write(settings: dict[str, Any], *records: Record) -> list[Verdict]:
     return written(HBaseSink.from_settings(settings), *records)
-
-
-def cells(settings: dict[str, Any], key: bytes) -> dict[bytes, bytes]:
-    """A row as every other client of HBase sees it."""
-    with closing(HBaseOptions.from_settings(settings).connect(300)) as connection:
-        row: dict[bytes, bytes] = connection.table(settings["SITE_HBASE_TABLE"]).row(key)
-        return row
 
 
 @pytest.fixture
@@ -107,21 +99,6 @@ def test_a_table_without_the_family_is_a_wrong_setting(settings: dict[str, Any])
 
 
 @pytest.mark.servers
-def test_a_body_over_the_limit_is_cut_and_flagged(settings: dict[str, Any]) -> None:
-    """At SITE_HBASE_CELL_BYTES, or by halves where the server's own limit is lower."""
-    body = "漢" * 5_000_000  # 15 MB
-    assert answers(write(settings, record("a", {"body": body}))) == [Answer.ACKNOWLEDGED]
-    assert cells(settings, b"a")[b"f:body"].decode() == "漢" * (10_000_000 // 3)
-    assert cells(settings, b"a")[b"f:body_truncated"] == b"true"
-    too_high = {**settings, "SITE_HBASE_CELL_BYTES": 20_000_000}
-    assert answers(write(too_high, record("b", {"body": body}))) == [Answer.ACKNOWLEDGED]
-    reader = HBaseResults.from_settings(settings)
-    assert reader.get("b") == {"url_id": "b", "body": "漢" * 2_500_000, "body_truncated": True}
-    write(settings, record("b", {"body": "short"}))
-    assert reader.get("b") == {"url_id": "b", "body": "short"}
-
-
-@pytest.mark.servers
 def test_a_table_that_somebody_dropped_is_made_again(settings: dict[str, Any]) -> None:
     """The write in between fails and is repeated; nothing is lost."""
 
@@ -139,30 +116,6 @@ def test_a_table_that_somebody_dropped_is_made_again(settings: dict[str, Any]) -
 
 
 @pytest.mark.servers
-def test_an_idle_connection_is_not_trusted(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server closes it after a minute, and the next write would fail for nothing."""
-    opened = []
-    original = HBaseConnection.open
-
-    def counted(connection: HBaseConnection) -> None:
-        opened.append(connection)
-        original(connection)
-
-    monkeypatch.setattr(HBaseConnection, "open", counted)
-
-    async def scenario() -> None:
-        sink = HBaseSink.from_settings(settings)
-        await sink.open()
-        for idle_seconds, connections in ((30, 1), (0, 2), (30, 2)):
-            monkeypatch.setattr(hbase_table, "IDLE_SECONDS", idle_seconds)
-            assert answers(await sink.write([record("a", {"status": 200})])) == [Answer.ACKNOWLEDGED]
-            assert len(opened) == connections
-        await sink.close()
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.servers
 @pytest.mark.parametrize("row_key", ["salted", "reversed_host"])
 def test_results_are_found_by_their_id_whatever_the_row_key(settings: dict[str, Any], row_key: str) -> None:
     """And by status, and all of them."""
@@ -177,21 +130,3 @@ def test_results_are_found_by_their_id_whatever_the_row_key(settings: dict[str, 
     assert reader.get("70") is None
     assert reader.get("'") is None
     assert {document["url_id"] for document in reader.search(status=200)} == {item.key for item in batch}
-
-
-@pytest.mark.servers
-def test_the_rows_of_a_host_can_be_scanned(settings: dict[str, Any]) -> None:
-    """As docs/sinks.md shows it."""
-    settings["SITE_HBASE_ROW_KEY"] = "reversed_host"
-    hosts = ("www.example.com", "shop.example.com", "example.com", "example.community", "other.test")
-    write(settings, *(record(host, {"url": f"http://{host}/", "status": 200}) for host in hosts))
-    with closing(HBaseOptions.from_settings(settings).connect(300)) as connection:
-        table = connection.table(settings["SITE_HBASE_TABLE"])
-        domain = [
-            key for prefix in (b"com.example/", b"com.example.") for key, _ in table.scan(row_prefix=prefix)
-        ]
-    assert domain == [
-        b"com.example/example.com",
-        b"com.example.shop/shop.example.com",
-        b"com.example.www/www.example.com",
-    ]
