@@ -16,9 +16,10 @@ from site_spider.ledger.ledger import Entry, Outcome
 steps = st.lists(
     st.tuples(
         st.sampled_from(["begin", "complete", "forget", "send", "arrive"]),
-        st.integers(0, 2),
+        st.integers(0, 1),
         st.integers(0, 1),
     ),
+    min_size=30,
     max_size=60,
 )
 
