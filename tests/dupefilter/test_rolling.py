@@ -28,7 +28,9 @@ def rolling(**limits: Any) -> tuple[RollingDone, Clock]:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["add", "meet", "wait"]), st.integers(0, 6)), max_size=80),
+    st.lists(
+        st.tuples(st.sampled_from(["add", "meet", "wait"]), st.integers(0, 3)), min_size=20, max_size=60
+    ),
     st.integers(0, 5),
     st.integers(0, 5),
     st.integers(0, 3),
