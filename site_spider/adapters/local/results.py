@@ -86,6 +86,7 @@ class LocalStore(DatabaseFile):
         self._keep_seconds = keep_seconds if table.aged_by else 0  # of rows; 0: for ever
         self._table = table
         self._select = f"SELECT document FROM {table.name} WHERE {table.key} = ?"  # noqa: S608 - as above
+        self._delete = f"DELETE FROM {table.name} WHERE {table.key} = ?"  # noqa: S608 - as above
         self._upsert = table.upsert
         self._row_limit_bytes = row_limit_bytes
 
@@ -116,9 +117,8 @@ class LocalStore(DatabaseFile):
         super()._prepare(connection)
 
     def _put(self, connection: sqlite3.Connection, record: Record, now: float) -> Verdict:
-        name, key = self._table.name, self._table.key
         if record.is_gone:
-            connection.execute(f"DELETE FROM {name} WHERE {key} = ?", [record.key])  # noqa: S608 - as above
+            connection.execute(self._delete, [record.key])
             return ACKNOWLEDGED
         try:
             document = record.document
