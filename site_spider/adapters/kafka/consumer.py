@@ -33,7 +33,7 @@ from site_spider.results.held import Item
 # What the client reports about a member's topics: said once, or the end of the crawl.
 
 
-_consumer_logger = logging.getLogger("site_spider.adapters.kafka.consumer")
+logger = logging.getLogger(__name__)
 
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _RIGHTS = {
@@ -70,13 +70,11 @@ class Complaints:
             return
         self._last = error.code()
         if error.code() not in _MISSING:
-            _consumer_logger.warning("Group %s on topic %s: %s", self._group, self._topics, error.str())
+            logger.warning("Group %s on topic %s: %s", self._group, self._topics, error.str())
         elif self._is_one:
-            _consumer_logger.info("Topic %s does not exist yet; waiting for it.", self._topics)
+            logger.info("Topic %s does not exist yet; waiting for it.", self._topics)
         else:
-            _consumer_logger.info(
-                "A topic of %s does not exist yet; waiting for it: %s", self._topics, error.str()
-            )
+            logger.info("A topic of %s does not exist yet; waiting for it: %s", self._topics, error.str())
 
 
 # --- gaps ------------------------------------------------------------------------------------------------
@@ -234,8 +232,6 @@ class KafkaPrefetch:
 def _size(message: Message) -> int:
     return len(message.value or b"") + len(message.key or b"")
 
-
-logger = logging.getLogger(__name__)
 
 # Servers that come back from an outage may fence a member by an earlier membership of its own, the answer
 # to which never arrived: joining again helps at once. Two processes with one name would fence each other
