@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.dupefilter.filters import RollingDone, RollingLimits
+from site_spider.dupefilter.filters import RollingDone
 from site_spider.errors import ConfigError
 
 
@@ -24,7 +24,7 @@ class Clock:
 
 def rolling(**limits: Any) -> tuple[RollingDone, Clock]:
     clock = Clock()
-    return RollingDone(RollingLimits(**limits), clock), clock
+    return RollingDone(clock, **limits), clock
 
 
 @given(
