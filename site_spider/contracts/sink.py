@@ -70,7 +70,7 @@ class Verdict(NamedTuple):
 ACKNOWLEDGED = Verdict(Answer.ACKNOWLEDGED)
 
 
-class Store(Protocol):
+class DocumentStore(Protocol):
     """Takes documents. Its methods never block the event loop.
 
     Writing a record twice leaves the same document (rule 4). A method `async check()` may say in a few words
@@ -93,7 +93,7 @@ class Store(Protocol):
         """Release the connection. Never raises."""
 
 
-class Sink(Store, Protocol):
+class Sink(DocumentStore, Protocol):
     """A store of results. Fields that somebody else put into a document survive (partial update with upsert).
 
     A class that takes the items of spiders, too, has a class method `for_items` beside `from_settings`; the
@@ -105,7 +105,7 @@ class Sink(Store, Protocol):
         """Build from Scrapy settings, without connecting. Raises ConfigError."""
 
 
-class StatisticsStore(Store, Protocol):
+class StatisticsStore(DocumentStore, Protocol):
     """A store of statistics documents, which everything that SITE_STATS_TO may name fulfils.
 
     A sink with its class method is one, too. A record's `key` is the document's id. docs/observability.md

@@ -60,12 +60,7 @@ class Complaints:
 
     def hear(self, error: KafkaError) -> None:
         """Say it, unless the client repeats itself. Raises ConfigError for a right that is missing."""
-        right = _RIGHTS.get(error.code())
-        if right is not None:
-            raise ConfigError(
-                f"Kafka refuses this process: {error.str()}. Grant the user of SITE_KAFKA_OPTIONS "
-                f"{right.format(topics=self._topics, group=self._group)}; docs/security.md has the commands."
-            )
+        self._check_right(error)
         if error.code() == self._last:
             return
         self._last = error.code()
@@ -75,6 +70,15 @@ class Complaints:
             logger.info("Topic %s does not exist yet; waiting for it.", self._topics)
         else:
             logger.info("A topic of %s does not exist yet; waiting for it: %s", self._topics, error.str())
+
+    def _check_right(self, error: KafkaError) -> None:
+        """Raise ConfigError where trying again is of no use until somebody grants a right."""
+        right = _RIGHTS.get(error.code())
+        if right is not None:
+            raise ConfigError(
+                f"Kafka refuses this process: {error.str()}. Grant the user of SITE_KAFKA_OPTIONS "
+                f"{right.format(topics=self._topics, group=self._group)}; docs/security.md has the commands."
+            )
 
 
 # --- gaps ------------------------------------------------------------------------------------------------
@@ -220,13 +224,15 @@ class KafkaPrefetch:
                 self._stopped[partition] = number
                 self._stop([partition])
         for partition, number in list(self._stopped.items()):
-            held_here = len(self._held.get(partition, ()))
             if self._number(partition) != number:
                 del self._stopped[partition]  # a new assignment begins with a client that goes on
-            # one of which nothing is held goes on whatever the others hold: they may be paused for long
-            elif not held_here or (held_here < FEW_MESSAGES and self._bytes < MOST_BYTES):
+            elif self._is_little(len(self._held.get(partition, ()))):
                 del self._stopped[partition]
                 self._go_on([partition])
+
+    def _is_little(self, held: int) -> bool:
+        """One of which nothing is held goes on whatever the others hold: they may be paused for long."""
+        return not held or (held < FEW_MESSAGES and self._bytes < MOST_BYTES)
 
 
 def _size(message: Message) -> int:

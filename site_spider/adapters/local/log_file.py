@@ -104,8 +104,10 @@ def may_pass(error: LogUnavailable) -> bool:
 class LogFile(DatabaseFile):
     """`durable` writes survive a power failure and cost an fsync each; others survive a process's death."""
 
+    _away = LogUnavailable
+
     def __init__(self, folder: Path, durable: bool = False, busy_seconds: float = 30) -> None:
-        super().__init__(folder / FILE_NAME, _SCHEMA, LogUnavailable, busy_seconds, is_durable=durable)
+        super().__init__(folder / FILE_NAME, _SCHEMA, busy_seconds, is_durable=durable)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
