@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sized
-from dataclasses import dataclass
 from typing import Protocol, Self
 
 from rbloom import Bloom
@@ -123,7 +122,7 @@ class Seen:
 
 
 class BloomDone:
-    """Fulfils dupefilter.seen.Done."""
+    """Fulfils Done."""
 
     def __init__(self, capacity: int, error_rate: float) -> None:
         self._capacity = capacity
@@ -164,38 +163,30 @@ class BloomDone:
 # Marks that expire: by age, by count, or by hits.
 
 
-@dataclass(frozen=True, slots=True)
-class RollingLimits:
-    """When a fingerprint is forgotten; 0: never for that reason."""
-
-    seconds: float = 0  # after it was done
-    count: int = 0  # this many others were done after it
-    hits: int = 0  # it was met this many times since, and filtered each time
-
-
 class RollingDone:
-    """Fulfils dupefilter.seen.Done. To ask for a fingerprint is to meet it: it counts as a hit."""
+    """Fulfils Done. To ask for a fingerprint is to meet it: it counts as a hit.
 
-    def __init__(self, limits: RollingLimits, now: Callable[[], float]) -> None:
-        self._limits = limits
+    It is forgotten `seconds` after it was done, when `count` others were done after it, and when it was met
+    and filtered `hits` times since; 0: never for that reason.
+    """
+
+    def __init__(self, now: Callable[[], float], seconds: float = 0, count: int = 0, hits: int = 0) -> None:
         self._now = now
+        self._seconds, self._count, self._most_hits = seconds, count, hits
         self._done: OrderedDict[bytes, float] = OrderedDict()  # since when; the oldest first
         self._hits: dict[bytes, int] = {}  # of those that were hit
 
     @classmethod
     def from_settings(cls, settings: SettingsView, now: Callable[[], float]) -> Self:
         """As SITE_ROLLING_SECONDS, SITE_ROLLING_COUNT and SITE_ROLLING_HITS say. Raises ConfigError."""
-        limits = RollingLimits(
-            options.seconds(settings, "SITE_ROLLING_SECONDS"),
-            options.integer(settings, "SITE_ROLLING_COUNT"),
-            options.integer(settings, "SITE_ROLLING_HITS"),
-        )
-        if not limits.seconds and not limits.count:
+        seconds = options.seconds(settings, "SITE_ROLLING_SECONDS")
+        count = options.integer(settings, "SITE_ROLLING_COUNT")
+        if not seconds and not count:
             raise ConfigError(
                 "SITE_ROLLING_SECONDS and SITE_ROLLING_COUNT are both 0, so nothing would bound the memory "
                 "of SITE_DUPEFILTER=rolling; set one of them, or use SITE_DUPEFILTER=memory."
             )
-        return cls(limits, now)
+        return cls(now, seconds, count, options.integer(settings, "SITE_ROLLING_HITS"))
 
     def __len__(self) -> int:
         """How many are kept; some of them may be too old."""
@@ -206,7 +197,7 @@ class RollingDone:
         self._forget_old()
         if fingerprint not in self._done:
             return False
-        if self._limits.hits:
+        if self._most_hits:
             self._hit(fingerprint)
         return True
 
@@ -214,21 +205,21 @@ class RollingDone:
         """Keep it from now on."""
         self._forget_old()
         self._forget(fingerprint)  # its time begins anew
-        self._done[fingerprint] = self._now() if self._limits.seconds else 0.0
-        if self._limits.count and len(self._done) > self._limits.count:
+        self._done[fingerprint] = self._now() if self._seconds else 0.0
+        if self._count and len(self._done) > self._count:
             self._forget(next(iter(self._done)))
 
     def _hit(self, fingerprint: bytes) -> None:
         hits = self._hits.get(fingerprint, 0) + 1
-        if hits >= self._limits.hits:
+        if hits >= self._most_hits:
             self._forget(fingerprint)
         else:
             self._hits[fingerprint] = hits
 
     def _forget_old(self) -> None:
-        if not self._limits.seconds:
+        if not self._seconds:
             return
-        before = self._now() - self._limits.seconds
+        before = self._now() - self._seconds
         while self._done:
             fingerprint = next(iter(self._done))
             if self._done[fingerprint] > before:

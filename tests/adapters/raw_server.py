@@ -1,4 +1,4 @@
-"""An HTTP server on loopback that answers with whatever bytes a test gives it."""
+"""Servers on loopback that answer with whatever bytes a test gives them."""
 
 from __future__ import annotations
 
@@ -38,25 +38,36 @@ def said(body: Any, status: int = 200, kind: str = "application/json", more: byt
 
 
 @contextmanager
-def answering(answer: Answering) -> Iterator[str]:
-    """The server's address while the block runs; a connection is good for one answer."""
+def serving(handle: Callable[[socketserver.StreamRequestHandler], None]) -> Iterator[int]:
+    """The port of a server while the block runs; `handle` has a connection, and is on its thread."""
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             with suppress(OSError):  # whoever asked has heard enough
-                if (asked := _asked(self.rfile)) is not None:
-                    answered = answer(asked)
-                    for part in [answered] if isinstance(answered, bytes) else answered:
-                        self.wfile.write(part)
+                handle(self)
 
     with _Server(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
+            yield int(server.server_address[1])
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def answering(answer: Answering) -> Iterator[str]:
+    """The address of an HTTP server while the block runs; a connection is good for one answer."""
+
+    def handle(connection: socketserver.StreamRequestHandler) -> None:
+        if (asked := _asked(connection.rfile)) is not None:
+            answered = answer(asked)
+            for part in [answered] if isinstance(answered, bytes) else answered:
+                connection.wfile.write(part)
+
+    with serving(handle) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 class _Server(socketserver.ThreadingTCPServer):

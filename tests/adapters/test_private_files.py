@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -16,10 +15,7 @@ import pytest
 from site_spider.adapters import files
 from site_spider.adapters.files import private_database
 from site_spider.adapters.kafka.membership import MemberSlot
-from site_spider.adapters.local.done import LocalDone
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.adapters.local.results import RESULTS, LocalSink
-from site_spider.contracts.sink import Record
 
 OURS = {0o600, 0o700}
 
@@ -37,58 +33,34 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     os.umask(before)
 
 
-def produce(folder: Path) -> None:
+def produce(folder: Path, allowed: set[int]) -> None:
     producer = LocalSeedLog(folder).producer()
     producer.send("seeds", b"key", b"value").result(300)
-    assert modes(folder) <= OURS  # while it is open: the -wal and -shm files
+    assert modes(folder) <= allowed  # while it is open: the -wal and -shm files
     producer.close()
-
-
-def store(folder: Path) -> None:
-    async def scenario() -> None:
-        sink = LocalSink(folder, RESULTS)
-        await sink.open()
-        await sink.write([Record("a", {"status": 200}, 10)])
-        assert modes(folder) <= OURS
-        await sink.close()
-
-    asyncio.run(scenario())
-
-
-def remember(folder: Path) -> None:
-    done = LocalDone(folder, "group")
-    done.open()
-    done.add([b"x" * 20])
-    assert modes(folder) <= OURS
-    done.close()
-
-
-WRITERS: list[Callable[[Path], None]] = [produce, store, remember]
 
 
 def modes(folder: Path) -> set[int]:
     return {stat.S_IMODE(path.stat().st_mode) for path in [folder, *folder.rglob("*")]}
 
 
-@pytest.mark.parametrize("write", WRITERS)
-def test_what_is_made_is_private(umask: int, write: Callable[[Path], None], tmp_path: Path) -> None:
-    """Files, and the folders above them that were missing."""
-    write(tmp_path / "data" / "below")
+def test_what_is_made_is_private(umask: int, tmp_path: Path) -> None:
+    """Files, and the folders above them that were missing; while they are open, too."""
+    produce(tmp_path / "data" / "below", OURS)
     assert modes(tmp_path / "data") == OURS
 
 
-@pytest.mark.parametrize("write", WRITERS)
 def test_what_was_open_to_others_is_closed_and_said_once(
-    write: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An earlier version made files as the umask had it."""
     folder = tmp_path / "data"
-    write(folder)
+    produce(folder, OURS)
     for path in [folder, *folder.iterdir()]:
         path.chmod(0o755 if path.is_dir() else 0o644)
     caplog.set_level(logging.WARNING)
-    write(folder)
-    write(folder)
+    produce(folder, OURS)
+    produce(folder, OURS)
     assert modes(folder) == OURS
     said = [entry.getMessage() for entry in caplog.records]
     assert len(said) == len(set(said)) == 1 + len(list(folder.iterdir()))
@@ -128,15 +100,9 @@ def test_a_folder_that_is_not_for_our_data_alone_stays_open(
     folder.chmod(mode)
     if mode == 0o755:
         monkeypatch.chdir(folder)
-    produce_in(folder)
+    produce(folder, {mode, 0o600})
     assert stat.S_IMODE(folder.stat().st_mode) == mode
     assert modes(folder) == {mode, 0o600}
-
-
-def produce_in(folder: Path) -> None:
-    producer = LocalSeedLog(folder).producer()
-    producer.send("seeds", b"key", b"value").result(300)
-    producer.close()
 
 
 # --- Slots of group members ---

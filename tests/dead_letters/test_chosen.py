@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
-from site_spider.contracts.seed_log import Message, Partition
+from site_spider.contracts.seed_log import Consumer, Message, Partition, Position
 from site_spider.dead_letters.replay import Letter, Replay, newest
+from site_spider.errors import LogUnavailable
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
 
 __all__ = ["case", "kafka_producer"]
@@ -64,6 +67,31 @@ def test_the_chosen_ones_go_back_once_and_the_others_with_the_next_replay(letter
     assert rest.replayed == 4
     assert put_back(letters) == [b"value-%d" % number for number in range(6)]
     assert run(letters, newest(letters.log, letters.topic, 100)) == 0
+
+
+def test_a_commit_that_fails_is_tried_again_and_remembers_no_more(
+    letters: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The member reads on meanwhile, to the end; the others wait all the same."""
+    make, fails = letters.log.consumer, iter([True] * 8)
+
+    def failing(*arguments: Any) -> Consumer:
+        made = make(*arguments)
+        commit = made.commit
+
+        def fail(positions: Mapping[Partition, Position]) -> None:
+            if next(fails, False):
+                raise LogUnavailable("a rebalance")
+            commit(positions)
+
+        monkeypatch.setattr(made, "commit", fail)
+        return made
+
+    monkeypatch.setattr(letters.log, "consumer", failing)
+    assert run(letters, newest(letters.log, letters.topic, 100)[:1]) == 1
+    rest = Replay(letters.log, letters.topic, never)
+    rest.run()
+    assert rest.replayed == 5
 
 
 def test_of_what_was_written_twice_either_is_chosen_and_goes_back_once(case: Case) -> None:

@@ -16,10 +16,11 @@ from site_spider.ledger.ledger import Entry, Outcome
 steps = st.lists(
     st.tuples(
         st.sampled_from(["begin", "complete", "forget", "send", "arrive"]),
-        st.integers(0, 5),
-        st.integers(0, 3),
+        st.integers(0, 1),
+        st.integers(0, 1),
     ),
-    max_size=100,
+    min_size=30,
+    max_size=60,
 )
 
 
@@ -27,17 +28,18 @@ steps = st.lists(
 def test_what_is_done_is_exactly_what_complete_seeds_met(moves: list[tuple[str, int, int]]) -> None:
     """A fingerprint counts as met while its seed is in flight, and for good once that is complete.
 
-    What was sent away is neither, but counts as met until it arrives.
+    What was sent away is neither, but counts as met until it arrives, or its seed goes elsewhere: it may
+    never have become durable.
     """
     done: set[bytes] = set()
     seen = Seen(done)
     in_flight: dict[bytes, int] = {}
     model_done: set[bytes] = set()
-    sent: set[bytes] = set()
+    sent: dict[bytes, int | None] = {}
     for move, number, owner in moves:
         fingerprint = bytes([number])
         if move == "begin":
-            is_new = fingerprint not in in_flight and fingerprint not in model_done | sent
+            is_new = fingerprint not in in_flight and fingerprint not in model_done | sent.keys()
             assert seen.begin(fingerprint, owner) is is_new
             if is_new:
                 in_flight[fingerprint] = owner
@@ -45,15 +47,19 @@ def test_what_is_done_is_exactly_what_complete_seeds_met(moves: list[tuple[str, 
             seen.spill(fingerprint, owner)
             if in_flight.get(fingerprint) == owner:
                 del in_flight[fingerprint]
-                sent.add(fingerprint)
+                sent[fingerprint] = owner
         elif move == "arrive":
             seen.arrive(fingerprint)
-            sent.discard(fingerprint)
+            sent.pop(fingerprint, None)
         else:
             owned = {f for f, o in in_flight.items() if o == owner}
             getattr(seen, move)(owner)
             in_flight = {f: o for f, o in in_flight.items() if o != owner}
-            model_done |= owned if move == "complete" else set()
+            if move == "complete":
+                model_done |= owned
+                sent = {f: None if o == owner else o for f, o in sent.items()}
+            else:
+                sent = {f: o for f, o in sent.items() if o != owner}
         assert done == model_done
 
 
@@ -65,14 +71,6 @@ def test_what_was_sent_is_forgotten_beyond_a_limit(monkeypatch: pytest.MonkeyPat
         assert seen.begin(page, "seed")
         seen.spill(page, "seed")
     assert [seen.begin(page, "other") for page in (b"a", b"b", b"c")] == [True, False, False]
-
-
-def test_a_seed_that_is_replayed_meets_its_pages_anew() -> None:
-    """After its partition came back, nothing of the seed is filtered as a duplicate of itself."""
-    seen = Seen()
-    assert seen.begin(b"page", "seed in its first epoch")
-    seen.forget("seed in its first epoch")
-    assert seen.begin(b"page", "seed in its second epoch")
 
 
 def test_a_seed_whose_message_leaves_may_come_back_before_it_has_ended() -> None:
@@ -104,21 +102,3 @@ def test_a_request_without_a_seed_is_done_at_once() -> None:
     assert seen.begin(b"page", None)
     assert not seen.begin(b"page", None)
     assert b"page" in seen.done
-
-
-def test_what_was_sent_for_work_that_goes_elsewhere_may_be_sent_again() -> None:
-    """It may never have become durable: its owner is done anew, and finds it once more."""
-    seen = Seen()
-    seen.begin(b"link", "lost")
-    seen.spill(b"link", "lost")
-    seen.forget("lost")
-    assert seen.begin(b"link", "again")
-
-
-def test_what_complete_work_has_sent_stays_sent() -> None:
-    seen = Seen()
-    seen.begin(b"link", "owner")
-    seen.spill(b"link", "owner")
-    seen.complete("owner")
-    seen.forget("owner")
-    assert not seen.begin(b"link", "another")

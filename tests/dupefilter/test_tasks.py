@@ -49,17 +49,6 @@ def test_two_tasks_on_one_site_both_get_all_of_it(
         assert ids == {url_id(f"{HOST}/{name}", task_id) for name in PAGES}
 
 
-@every_kind
-def test_a_page_is_fetched_once_within_its_task(tmp_path: Path, site: Site, settings: dict[str, Any]) -> None:
-    """Two seeds of a task whose trees are the same, beside one of another task."""
-    site.has("one", "leaf")
-    site.has("two", "leaf")
-    site.has("leaf")
-    found = crawl(tmp_path, [of_task("a", "one"), of_task("a", "two"), of_task("b", "one")], **settings)
-    assert site.visits["leaf"] == 2
-    assert documents_by_task(found) == {"a": 3, "b": 2}
-
-
 def test_with_the_scope_group_they_share_pages_and_ids(tmp_path: Path, site: Site) -> None:
     """As before there was a scope."""
     of_nine_pages(site)

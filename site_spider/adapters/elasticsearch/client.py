@@ -9,7 +9,9 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from io import BytesIO
+from types import SimpleNamespace
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -135,32 +137,20 @@ class BoundedNode(Urllib3HttpNode):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        self.pool: Any = _Pool(self.pool)
+        # as much of a pool as the node uses
+        self.pool: Any = SimpleNamespace(urlopen=partial(_bounded, self.pool), close=self.pool.close)
 
 
-class _Pool:
-    """As much of a pool as the node uses."""
-
-    def __init__(self, pool: Any) -> None:
-        self._pool = pool
-        self.close = pool.close
-
-    def urlopen(self, method: str, target: str, **options: Any) -> Any:
-        with closing(self._pool.urlopen(method, target, preload_content=False, **options)) as response:
-            read = bytearray()
-            while piece := response.read(_PIECE_BYTES):
-                read += piece
-                if len(read) > PAGE_BYTES:
-                    raise AnswerTooLarge(PAGE_BYTES)
-            response.release_conn()
-            return _Read(response.status, response.headers, bytes(read))
-
-
-class _Read:
-    """A response whose body was read."""
-
-    def __init__(self, status: int, headers: Any, data: bytes) -> None:
-        self.status, self.headers, self.data = status, headers, data
+def _bounded(pool: Any, method: str, target: str, **options: Any) -> Any:
+    """As much of a response as the node uses. Raises AnswerTooLarge."""
+    with closing(pool.urlopen(method, target, preload_content=False, **options)) as response:
+        read = bytearray()
+        while piece := response.read(_PIECE_BYTES):
+            read += piece
+            if len(read) > PAGE_BYTES:
+                raise AnswerTooLarge(PAGE_BYTES)
+        response.release_conn()
+        return SimpleNamespace(status=response.status, headers=response.headers, data=bytes(read))
 
 
 # --- options ---------------------------------------------------------------------------------------------
@@ -373,13 +363,6 @@ def explained(error: Exception) -> str:
 def refuses_content(error: ApiError) -> bool:
     """Whether a request was refused for what is in it; a 400 without Elasticsearch's words is a proxy's."""
     return error.status_code == 413 or _is_own_fault(error.status_code, _words(error))
-
-
-def version_of(template: object) -> int:
-    """The version of an index template that the server has; 0 if it says none."""
-    inner = template.get("index_template") if isinstance(template, Mapping) else None
-    version = inner.get("version") if isinstance(inner, Mapping) else None
-    return version if isinstance(version, int) else 0
 
 
 def shown(value: object) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from elasticsearch import ApiError
 
-from site_spider.adapters.elasticsearch.client import UnexpectedResponse, explained, version_of
+from site_spider.adapters.elasticsearch.client import UnexpectedResponse, explained
 from site_spider.results.document import CHECK_FIELDS, PAGE_FIELDS
 
 TEXT: Final = "body_text"  # the text of `body`, where the server cannot make it
@@ -82,9 +82,12 @@ def newest(answer: object, version: int) -> Mapping[str, Any] | None:
     if not isinstance(answer, Mapping):
         raise UnexpectedResponse("the answer about an index template is no object", answer)
     templates = answer.get("index_templates")
-    there = templates if isinstance(templates, list) else []
-    found = next((one for one in there if version_of(one) >= version), None)
-    return found["index_template"] if isinstance(found, Mapping) else None
+    for template in templates if isinstance(templates, list) else []:
+        found = template.get("index_template") if isinstance(template, Mapping) else None
+        its_version = found.get("version") if isinstance(found, Mapping) else None
+        if isinstance(found, Mapping) and isinstance(its_version, int) and its_version >= version:
+            return found
+    return None
 
 
 def has_text(template: Mapping[str, Any]) -> bool:

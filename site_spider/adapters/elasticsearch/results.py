@@ -183,9 +183,7 @@ class ElasticsearchResults:
                 raise
         return True
 
-    def _pages(
-        self, point: str, wanted: dict[str, Any], size: int, names: list[str]
-    ) -> Iterator[dict[str, Any]]:
+    def _pages(self, point: str, wanted: Query, size: int, names: list[str]) -> Iterator[dict[str, Any]]:
         after: list[Any] | None = None
         while True:
             with self._options.explaining():

@@ -91,6 +91,13 @@ REMEDY_TLS = 'ca_certs, as {"ca_certs": "/path/ca.pem"}, to the CA that signed i
 _RIGHTS = ("create_index", "read", "write")
 
 
+def _rights_of(answer: Any, index: str) -> Mapping[str, Any]:
+    """What the server says of one index; nothing where its answer is odd."""
+    indices = answer.get("index") if isinstance(answer, Mapping) else None
+    found = indices.get(index) if isinstance(indices, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
 class IndexPreparation:
     """Of one index; its template is installed first, so that the first write creates it well."""
 
@@ -149,11 +156,7 @@ class IndexPreparation:
             raise
         except ApiError:
             return  # a server without users, or one that does not say
-        held: Any = answer.body
-        for name in ("index", self._index):
-            held = held.get(name) if isinstance(held, Mapping) else None
-        if not isinstance(held, Mapping):  # an odd answer says nothing
-            return
+        held = _rights_of(answer.body, self._index)
         if missing := [right for right in _RIGHTS if held.get(right) is False]:
             reason = f"the login has no right to {' and '.join(missing)} in the index {self._index}"
             raise self._options.refused(reason, "a login that has it, or grant it (docs/security.md)")
@@ -287,9 +290,13 @@ async def _ask(client: AsyncElasticsearch, index: str, keys: Sequence[str], name
         if error.status_code in (403, 404):  # it may not be read, or is not there yet
             return {}
         raise
-    docs = answer.body.get("docs", []) if isinstance(answer.body, Mapping) else None
+    return _by_id(answer.body)
+
+
+def _by_id(answer: object) -> _Stored:
+    docs = answer.get("docs", []) if isinstance(answer, Mapping) else None
     if not isinstance(docs, list):
-        raise UnexpectedResponse("the answer to a multi-get is not one", answer.body)
+        raise UnexpectedResponse("the answer to a multi-get is not one", answer)
     found = [doc for doc in docs if isinstance(doc, Mapping) and isinstance(doc.get("_source"), Mapping)]
     return {str(doc.get("_id")): doc["_source"] for doc in found}
 
@@ -433,7 +440,8 @@ class ElasticsearchSink:
 
     async def _write(self, records: Sequence[Record]) -> list[Verdict]:
         encoded = await self._encoded(await self._over_stored(records))
-        answers = await self._bulk([one for one in encoded if isinstance(one, Update)])
+        updates = [one for one in encoded if isinstance(one, Update)]
+        answers = await self._bulk(updates) if updates else []
         verdicts = iter([await self._judged(one) if isinstance(one, TooLarge) else one for one in answers])
         return [next(verdicts) if isinstance(one, Update) else one for one in encoded]
 
@@ -485,8 +493,6 @@ class ElasticsearchSink:
         return document
 
     async def _bulk(self, updates: Sequence[Update]) -> list[Verdict | TooLarge]:
-        if not updates:
-            return []
         with self._options.explaining():
             try:
                 return [*await self._request(updates)]

@@ -484,7 +484,7 @@ class HBaseSink:
         await self.close()
         self._table = HBaseTable(self._options)
         self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="hbase-sink")
-        await self._run(self._table.open)
+        await self._run(HBaseTable.open)
 
     async def check(self) -> str:
         """What `open` would find. Raises SinkUnavailable."""
@@ -492,10 +492,8 @@ class HBaseSink:
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in as few calls as the server takes. Raises SinkUnavailable."""
-        table, deadline = self._table, runtime.monotonic() + WRITE_SECONDS
-        if table is None:
-            raise SinkUnavailable("The HBase sink is not open.")
-        return await self._run(lambda: table.write(records, deadline))
+        deadline = runtime.monotonic() + WRITE_SECONDS
+        return await self._run(lambda table: table.write(records, deadline))
 
     async def close(self) -> None:
         """Close the connection, in whatever it is. Never raises."""
@@ -508,7 +506,7 @@ class HBaseSink:
         thread.shutdown(wait=False)
         await asyncio.wait([closing], timeout=CLOSE_SECONDS)  # longer only while it connects
 
-    async def _run(self, action: Callable[[], T]) -> T:
-        if self._thread is None:
+    async def _run(self, action: Callable[[HBaseTable], T]) -> T:
+        if self._thread is None or self._table is None:
             raise SinkUnavailable("The HBase sink is not open.")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, action)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, action, self._table)

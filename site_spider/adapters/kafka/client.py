@@ -256,15 +256,15 @@ class BrokerHealth:
         self, brokers: str, who: str, question: Callable[[float], object], level: int = logging.WARNING
     ) -> None:
         self.detail = ""  # the client's last words about a connection
-        self._where = f"Kafka at {brokers} (SITE_KAFKA_BROKERS)"
-        self._who = who
+        where = f"Kafka at {brokers} (SITE_KAFKA_BROKERS)"
+        self._whose = f"{where}, {who}"
         self._question = question
         self._suspected = False
         self._next_probe = 0.0
         self._outage = Outage(
             logger,
-            f"{self._where} does not answer {who}, which tries until it does",
-            f"{self._where} answers {who} again",
+            f"{where} does not answer {who}, which tries until it does",
+            f"{where} answers {who} again",
             level,
         )
 
@@ -280,7 +280,7 @@ class BrokerHealth:
                 self.detail = error.str()
             self._suspected = self._suspected or error.code() in _SUSPICIOUS
         elif not is_fatal(error):  # a fatal one is raised where the client is used
-            logger.warning("%s, %s: %s", self._where, self._who, error.str())
+            logger.warning("%s: %s", self._whose, error.str())
 
     @property
     def suspected(self) -> bool:

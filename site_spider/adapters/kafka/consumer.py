@@ -33,7 +33,7 @@ from site_spider.results.held import Item
 # What the client reports about a member's topics: said once, or the end of the crawl.
 
 
-_consumer_logger = logging.getLogger("site_spider.adapters.kafka.consumer")
+logger = logging.getLogger(__name__)
 
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _RIGHTS = {
@@ -60,22 +60,24 @@ class Complaints:
 
     def hear(self, error: KafkaError) -> None:
         """Say it, unless the client repeats itself. Raises ConfigError for a right that is missing."""
+        self._check_right(error)
+        if error.code() == self._last:
+            return
+        self._last = error.code()
+        if error.code() not in _MISSING:
+            logger.warning("Group %s on topic %s: %s", self._group, self._topics, error.str())
+        elif self._is_one:
+            logger.info("Topic %s does not exist yet; waiting for it.", self._topics)
+        else:
+            logger.info("A topic of %s does not exist yet; waiting for it: %s", self._topics, error.str())
+
+    def _check_right(self, error: KafkaError) -> None:
+        """Raise ConfigError where trying again is of no use until somebody grants a right."""
         right = _RIGHTS.get(error.code())
         if right is not None:
             raise ConfigError(
                 f"Kafka refuses this process: {error.str()}. Grant the user of SITE_KAFKA_OPTIONS "
                 f"{right.format(topics=self._topics, group=self._group)}; docs/security.md has the commands."
-            )
-        if error.code() == self._last:
-            return
-        self._last = error.code()
-        if error.code() not in _MISSING:
-            _consumer_logger.warning("Group %s on topic %s: %s", self._group, self._topics, error.str())
-        elif self._is_one:
-            _consumer_logger.info("Topic %s does not exist yet; waiting for it.", self._topics)
-        else:
-            _consumer_logger.info(
-                "A topic of %s does not exist yet; waiting for it: %s", self._topics, error.str()
             )
 
 
@@ -222,20 +224,20 @@ class KafkaPrefetch:
                 self._stopped[partition] = number
                 self._stop([partition])
         for partition, number in list(self._stopped.items()):
-            held_here = len(self._held.get(partition, ()))
             if self._number(partition) != number:
                 del self._stopped[partition]  # a new assignment begins with a client that goes on
-            # one of which nothing is held goes on whatever the others hold: they may be paused for long
-            elif not held_here or (held_here < FEW_MESSAGES and self._bytes < MOST_BYTES):
+            elif self._is_little(len(self._held.get(partition, ()))):
                 del self._stopped[partition]
                 self._go_on([partition])
+
+    def _is_little(self, held: int) -> bool:
+        """One of which nothing is held goes on whatever the others hold: they may be paused for long."""
+        return not held or (held < FEW_MESSAGES and self._bytes < MOST_BYTES)
 
 
 def _size(message: Message) -> int:
     return len(message.value or b"") + len(message.key or b"")
 
-
-logger = logging.getLogger(__name__)
 
 # Servers that come back from an outage may fence a member by an earlier membership of its own, the answer
 # to which never arrived: joining again helps at once. Two processes with one name would fence each other

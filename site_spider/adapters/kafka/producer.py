@@ -119,16 +119,13 @@ class KafkaProducer(seed_log.Producer):
             if not (is_closed := self._closed.is_set()):
                 self._unfinished.add(future)
                 self._topic = topic
-                self._pass_on(outgoing)
+                if (kept := self._refused.get(topic)) is not None:
+                    kept.later.append(outgoing)
+                elif self._overflow or self._broken or not self._produce(outgoing):
+                    self._overflow.append(outgoing)
         if is_closed:
             future.set_exception(LogUnavailable("The producer is closed."))
         return future
-
-    def _pass_on(self, outgoing: _ProducerRecord) -> None:
-        if (kept := self._refused.get(outgoing.topic)) is not None:
-            kept.later.append(outgoing)
-        elif self._overflow or self._broken or not self._produce(outgoing):
-            self._overflow.append(outgoing)
 
     def flush(self, timeout_seconds: float) -> int:
         deadline = runtime.monotonic() + timeout_seconds
@@ -165,7 +162,9 @@ class KafkaProducer(seed_log.Producer):
                 )
                 self._renew()
             elif self._certificates.are_renewed():
-                self._finish_with_client()
+                with self._lock:
+                    self._broken = True  # later messages wait for the next client
+                self._client.flush(_CLOSE_SECONDS)  # what this one has is sent, if servers still answer it
                 self._renew()
             while self._hand_on():
                 self._client.poll(0)
@@ -329,12 +328,6 @@ class KafkaProducer(seed_log.Producer):
     def _kept(self) -> set[Future[MessagePlace]]:
         refused = chain.from_iterable((*kept.back, *kept.later) for kept in self._refused.values())
         return {outgoing.future for outgoing in chain(self._overflow, refused)}
-
-    def _finish_with_client(self) -> None:
-        """Later messages wait for the next client; what this one has is sent, if servers still answer it."""
-        with self._lock:
-            self._broken = True
-        self._client.flush(_CLOSE_SECONDS)
 
     def _empty_client(self) -> None:
         self._client.purge()

@@ -35,19 +35,16 @@ _BATCH = 500
 _ASK_SECONDS = 1.0  # between two questions whether there is such a topic
 
 
+Bounds = Mapping[int, tuple[int, int]]  # of partitions: the first offset, and the one behind the last
+
+
 class KafkaTopicReader(TopicReader):
     """Partitions that are added later are not read.
 
-    With `starts` and `ends` it reads these partitions alone, from these offsets on.
+    With `bounds` it reads these partitions alone, from these offsets on and to those.
     """
 
-    def __init__(
-        self,
-        config: KafkaConfig,
-        topic: str,
-        starts: Mapping[int, int] | None = None,
-        ends: Mapping[int, int] | None = None,
-    ) -> None:
+    def __init__(self, config: KafkaConfig, topic: str, bounds: Bounds | None = None) -> None:
         self._address = config.brokers
         self._topic = topic
         self.trouble = ""  # the client's last words
@@ -57,10 +54,10 @@ class KafkaTopicReader(TopicReader):
         self._ends: dict[int, int] | None = None  # those not reached; None: there is no such topic yet
         self._next: dict[int, int] = {}  # positions of partitions
         self._ask_at = 0.0
-        if starts is None or ends is None:
+        if bounds is None:
             self._begin()
         else:
-            self._assign(starts, ends)
+            self._assign(bounds)
 
     @property
     def is_at_end(self) -> bool:
@@ -120,15 +117,12 @@ class KafkaTopicReader(TopicReader):
             bounds = [self._client.get_watermark_offsets(part, timeout=_ANSWER_SECONDS) for part in parts]
         except KafkaException as error:
             raise self._unavailable(error) from error
-        lows, highs = (
-            {part.partition: bound[n] for part, bound in zip(parts, bounds, strict=True)} for n in (0, 1)
-        )
-        self._assign(lows, highs)
+        self._assign({part.partition: bound for part, bound in zip(parts, bounds, strict=True)})
 
-    def _assign(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        self._ends = {number: end for number, end in ends.items() if end > starts[number]}
-        self._next = dict(starts)
-        self._client.assign([TopicPartition(self._topic, *start) for start in starts.items()])
+    def _assign(self, bounds: Bounds) -> None:
+        self._ends = {number: end for number, (start, end) in bounds.items() if end > start}
+        self._next = {number: start for number, (start, _) in bounds.items()}
+        self._client.assign([TopicPartition(self._topic, *position) for position in self._next.items()])
 
     def _taken(self, raw: RawMessage) -> Message | None:
         error = raw.error()

@@ -21,7 +21,7 @@ from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.membership import assignment_of, described
 from site_spider.adapters.kafka.positions import ask_ids, to_position
 from site_spider.adapters.kafka.producer import KafkaProducer
-from site_spider.adapters.kafka.reader import KafkaTopicReader
+from site_spider.adapters.kafka.reader import Bounds, KafkaTopicReader
 from site_spider.adapters.kafka.transactions import KafkaTransactions
 from site_spider.adapters.kafka.transactions import Topics as ItemTopics
 from site_spider.contracts.seed_log import (
@@ -342,9 +342,8 @@ class KafkaSeedLog(SeedLog):
         if timed := [partition for partition in partitions if since_ms and partition not in later]:
             found = self._offsets(timed, OffsetSpec.for_timestamp(since_ms))
             later |= {part: offset if offset >= 0 else ends[part] for part, offset in found.items()}
-        first = {part.number: max(at, later.get(part, 0)) for part, at in starts.items()}
-        left = {part.number: end for part, end in ends.items() if end > first[part.number]}
-        return self._read(topic, {number: first[number] for number in left}, left)
+        bounds = {part.number: (max(at, later.get(part, 0)), ends[part]) for part, at in starts.items()}
+        return self._read(topic, {one: (start, end) for one, (start, end) in bounds.items() if end > start})
 
     def close(self) -> None:
         """The client ends by itself when nothing refers to it."""
@@ -421,14 +420,14 @@ class KafkaSeedLog(SeedLog):
 
     # --- reading without a group -----------------------------------------------------------
 
-    def _read(self, topic: str, starts: dict[int, int], ends: dict[int, int]) -> Iterator[Message]:
-        if not ends:
+    def _read(self, topic: str, bounds: Bounds) -> Iterator[Message]:
+        if not bounds:
             return
-        with closing(KafkaTopicReader(self._config, topic, starts, ends)) as reader:
+        with closing(KafkaTopicReader(self._config, topic, bounds)) as reader:
             heard = runtime.monotonic()
             while not reader.is_at_end:
                 batch = reader.poll(_READ_POLL_SECONDS)
-                yield from (message for message in batch if message.offset < ends[message.partition.number])
+                yield from (one for one in batch if one.offset < bounds[one.partition.number][1])
                 heard = runtime.monotonic() if batch else heard
                 if runtime.monotonic() - heard > _SILENCE_SECONDS:
                     raise LogUnavailable(f"Kafka at {self.address} stopped sending: {reader.trouble}")

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from errno import EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM, EROFS
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from site_spider import runtime
 from site_spider.adapters.files import private_database
@@ -28,24 +28,17 @@ _WAL_LIMIT_BYTES = 64_000_000  # what the -wal file is cut to after a burst
 
 
 class DatabaseFile:
-    """One connection to a file; one thread at a time uses it. All its methods but `close` raise `away`.
+    """One connection to a file; one thread at a time uses it. All its methods but `close` raise `_away`.
 
     It opens the file when it is first needed, and again after an error or when somebody removed
     the file. A write waits `busy_seconds` for those of other processes.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        schema: Sequence[str],
-        away: type[SiteSpiderError],
-        busy_seconds: float,
-        *,
-        is_durable: bool,
-    ) -> None:
+    _away: ClassVar[type[SiteSpiderError]]
+
+    def __init__(self, path: Path, schema: Sequence[str], busy_seconds: float, *, is_durable: bool) -> None:
         self.path = path
         self._schema = schema
-        self._away = away
         self._busy_seconds = busy_seconds
         self._is_durable = is_durable
         self._connection: sqlite3.Connection | None = None

@@ -75,9 +75,11 @@ class LocalDone(DoneStore):
 
 
 class _MarksFile(DatabaseFile):
+    _away = DoneUnavailable
+
     def __init__(self, path: Path) -> None:
         # not durable: what a power failure takes of the last marks is fetched again, and the file stays whole
-        super().__init__(path, _SCHEMA, DoneUnavailable, _BUSY_SECONDS, is_durable=False)
+        super().__init__(path, _SCHEMA, _BUSY_SECONDS, is_durable=False)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")

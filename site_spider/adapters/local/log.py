@@ -23,6 +23,7 @@ from site_spider.adapters.local.log_file import (
     make_topic,
     message_id,
     offset_of,
+    partitions_of,
 )
 from site_spider.adapters.local.members import without_owner
 from site_spider.adapters.local.results import keep_seconds
@@ -65,7 +66,8 @@ class LocalTopicReader(TopicReader):
         self._compacted = compacted
         self._offsets: dict[int, int] = {}  # of partitions, by their id: the next one to read
         self._since_compaction = 0
-        self._ends = {identifier: end for identifier, _, end in self._extents()}
+        self._ends: dict[int, int] = {}
+        self.mark_end()
         if compacted:
             self._compact()
 
@@ -74,7 +76,7 @@ class LocalTopicReader(TopicReader):
         return all(self._offsets.get(identifier, 0) >= end for identifier, end in self._ends.items())
 
     def mark_end(self) -> None:
-        self._ends = {identifier: end for identifier, _, end in self._extents()}
+        self._ends = {identifier: end for identifier, _, end in partitions_of(self._file, self._topic)}
 
     def poll(self, timeout_seconds: float) -> list[Message]:
         deadline = runtime.monotonic() + timeout_seconds
@@ -90,15 +92,9 @@ class LocalTopicReader(TopicReader):
     def close(self) -> None:
         self._file.close()
 
-    def _extents(self) -> list[tuple[int, int, int]]:
-        """The id, the number and the next offset of each partition."""
-        return self._file.query(
-            "SELECT id, number, next_offset FROM partitions WHERE topic = ? ORDER BY number", (self._topic,)
-        )
-
     def _new(self) -> list[Message]:
         found: list[Message] = []
-        for identifier, number, end in self._extents():
+        for identifier, number, end in partitions_of(self._file, self._topic):
             offset = self._offsets.get(identifier, 0)
             if offset > end:  # the file was removed, and made anew
                 offset = 0
@@ -113,7 +109,7 @@ class LocalTopicReader(TopicReader):
         self._since_compaction = 0
         before_ms = int((runtime.time() - _KEPT_SECONDS) * 1000)
         with self._file.transaction() as connection:
-            for identifier, _, end in self._extents():
+            for identifier, _, end in partitions_of(self._file, self._topic):
                 bounds = message_id(identifier, 0), message_id(identifier, end)
                 connection.execute(_SUPERSEDED, (*bounds, before_ms))
 
@@ -275,9 +271,7 @@ class LocalSeedLog(SeedLog):
 
 
 def _extents(file: LogFile, topic: str) -> list[_Extent]:
-    rows = file.query(
-        "SELECT id, number, next_offset FROM partitions WHERE topic = ? ORDER BY number", (topic,)
-    )
+    rows = partitions_of(file, topic)
     if not rows:
         raise TopicMissing(f"Topic {topic} does not exist in the seed log {file.path}.")
     return [

@@ -22,6 +22,7 @@ from site_spider import runtime
 from site_spider.adapters.local.database import DatabaseFile, error_code, is_busy
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition, Producer
 from site_spider.errors import LogUnavailable, SinkRejected
+from site_spider.outage import Outage
 from site_spider.seed.tiers import partition_of
 
 logger = logging.getLogger(__name__)
@@ -85,6 +86,13 @@ def offset_of(identifier: int) -> int:
     return identifier & ((1 << OFFSET_BITS) - 1)
 
 
+def partitions_of(file: LogFile, topic: str) -> list[tuple[int, int, int]]:
+    """The id, the number and the next offset of each partition. Raises LogUnavailable."""
+    return file.query(
+        "SELECT id, number, next_offset FROM partitions WHERE topic = ? ORDER BY number", (topic,)
+    )
+
+
 def may_pass(error: LogUnavailable) -> bool:
     """Whether waiting may help: another process held the file for long, or the disk is full or read-only."""
     cause = error.__cause__
@@ -96,8 +104,10 @@ def may_pass(error: LogUnavailable) -> bool:
 class LogFile(DatabaseFile):
     """`durable` writes survive a power failure and cost an fsync each; others survive a process's death."""
 
+    _away = LogUnavailable
+
     def __init__(self, folder: Path, durable: bool = False, busy_seconds: float = 30) -> None:
-        super().__init__(folder / FILE_NAME, _SCHEMA, LogUnavailable, busy_seconds, is_durable=durable)
+        super().__init__(folder / FILE_NAME, _SCHEMA, busy_seconds, is_durable=durable)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
@@ -185,6 +195,7 @@ class LocalProducer(Producer):
         self._unfinished = 0
         self._closed = False
         self._change = runtime.Condition()
+        self._outage = Outage(logger, "Trying again", "Messages can be written again")
         self._thread = runtime.Thread(target=self._serve, name="site-local-producer", daemon=True)
         self._thread.start()
 
@@ -252,16 +263,16 @@ class LocalProducer(Producer):
             return batch
 
     def _write_patiently(self, batch: Sequence[_UnwrittenMessage]) -> list[MessagePlace]:
-        said = False
         while True:
             try:
-                return self._write(batch)
+                places = self._write(batch)
             except LogUnavailable as error:
                 if not may_pass(error) or self._closed:
                     raise
-                if not said:
-                    logger.warning("%s Trying again.", error)
-                said = True
+                self._outage.goes_on(error)
+            else:
+                self._outage.is_over()
+                return places
             with self._change:
                 self._change.wait_for(lambda: self._closed, _PAUSE_SECONDS)
 

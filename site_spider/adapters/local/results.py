@@ -78,14 +78,17 @@ STATISTICS = Table("statistics", "id", {"timestamp": "@timestamp", "process": "p
 class LocalStore(DatabaseFile):
     """Writes documents into one table of the file, merging them with what is there."""
 
+    _away = SinkUnavailable
+
     def __init__(
         self, folder: Path, table: Table, row_limit_bytes: int | None = None, keep_seconds: float = 0
     ) -> None:
         # durable, since acknowledged means that it survives a power failure
-        super().__init__(folder / FILE_NAME, table.schema, SinkUnavailable, BUSY_SECONDS, is_durable=True)
+        super().__init__(folder / FILE_NAME, table.schema, BUSY_SECONDS, is_durable=True)
         self._keep_seconds = keep_seconds if table.aged_by else 0  # of rows; 0: for ever
         self._table = table
         self._select = f"SELECT document FROM {table.name} WHERE {table.key} = ?"  # noqa: S608 - as above
+        self._delete = f"DELETE FROM {table.name} WHERE {table.key} = ?"  # noqa: S608 - as above
         self._upsert = table.upsert
         self._row_limit_bytes = row_limit_bytes
 
@@ -116,16 +119,11 @@ class LocalStore(DatabaseFile):
         super()._prepare(connection)
 
     def _put(self, connection: sqlite3.Connection, record: Record, now: float) -> Verdict:
-        name, key = self._table.name, self._table.key
         if record.is_gone:
-            connection.execute(f"DELETE FROM {name} WHERE {key} = ?", [record.key])  # noqa: S608 - as above
+            connection.execute(self._delete, [record.key])
             return ACKNOWLEDGED
         try:
-            document = record.document
-            if self._table.merges:
-                row = connection.execute(self._select, [record.key]).fetchone()
-                stored = {} if row is None else document_in(row[0])
-                document = merged(stored, settled(stored, document) if self._table.is_shared else document)
+            document = self._merged(connection, record)
             columns = [_column(document.get(field)) for field in self._table.columns.values()]
             connection.execute(self._upsert, [record.key, encode(document), *columns, now])
         except SinkRejected as error:
@@ -134,6 +132,13 @@ class LocalStore(DatabaseFile):
             # too large for a row, or a key or number that SQLite has no words for
             return Verdict(Answer.REJECTED, f"{type(error).__name__}: {error}")
         return ACKNOWLEDGED
+
+    def _merged(self, connection: sqlite3.Connection, record: Record) -> Mapping[str, Any]:
+        if not self._table.merges:
+            return record.document
+        row = connection.execute(self._select, [record.key]).fetchone()
+        stored = {} if row is None else document_in(row[0])
+        return merged(stored, settled(stored, record.document) if self._table.is_shared else record.document)
 
 
 def keep_seconds(settings: options.SettingsView) -> float:

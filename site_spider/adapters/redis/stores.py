@@ -278,9 +278,8 @@ class RedisStatistics:
 
     def __init__(self, url: str, prefix: str) -> None:
         self._address = address_of(url)
-        self._url = url
         self._prefix = prefix
-        self._client: Redis | None = client_of(url, self._address)  # shows whether the URL can be used
+        self._client = client_of(url, self._address)
         self._thread: runtime.ThreadPoolExecutor | None = None
 
     @classmethod
@@ -294,16 +293,15 @@ class RedisStatistics:
 
     async def open(self) -> None:
         """See whether the server answers. Raises SinkUnavailable."""
-        client = self._client = self._client or client_of(self._url, self._address)
-        with _explaining(client, self._address, SinkUnavailable):
-            await self._run(client.ping)
+        with _explaining(self._client, self._address, SinkUnavailable):
+            await self._run(self._client.ping)
 
     async def check(self) -> str:
         """What `open` would find; the writes that are asked for change nothing. Raises SinkUnavailable."""
-        client = self._client = self._client or client_of(self._url, self._address)
+        client = self._client
         try:
+            await self.open()
             with _explaining(client, self._address, SinkUnavailable):
-                await self._run(client.ping)
                 await self._run(lambda: client.set(f"{self._prefix}check", "", ex=1, xx=True))
                 await self._run(lambda: client.zadd(f"{self._prefix}ids", {"check": 0}, xx=True))
         finally:
@@ -312,24 +310,20 @@ class RedisStatistics:
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in one round trip. Raises SinkUnavailable."""
-        if (client := self._client) is None:
-            raise SinkUnavailable("The store of statistics in Redis is not open.")
-        with _explaining(client, self._address, SinkUnavailable):
-            return await self._run(lambda: self._write(client, records))
+        with _explaining(self._client, self._address, SinkUnavailable):
+            return await self._run(lambda: self._write(records))
 
     async def close(self) -> None:
         """Close the connections. Never raises."""
         thread, self._thread = self._thread, None
-        client, self._client = self._client, None
-        if client is not None:
-            client.connection_pool.disconnect()
+        self._client.connection_pool.disconnect()
         if thread is not None:
             thread.shutdown(wait=False, cancel_futures=True)
 
-    def _write(self, client: Redis, records: Sequence[Record]) -> list[Verdict]:
+    def _write(self, records: Sequence[Record]) -> list[Verdict]:
         verdicts, now = [], runtime.time()
         ids = f"{self._prefix}ids"
-        with client.pipeline(transaction=False) as pipeline:
+        with self._client.pipeline(transaction=False) as pipeline:
             for record in records:
                 try:
                     pipeline.set(self._prefix + record.key, encode(record.document), ex=KEPT_SECONDS)

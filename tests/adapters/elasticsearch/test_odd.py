@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
 from site_spider.contracts.sink import Answer, Verdict
 from site_spider.errors import SinkUnavailable
-from site_spider.results.delivery import Delivery
 from tests.adapters.elasticsearch.odd_answers import (
     GOOD,
     ODD,
@@ -138,36 +136,6 @@ def test_a_long_reason_is_cut() -> None:
     assert verdicts[0].answer is Answer.REJECTED
     assert len(verdicts[0].reason) < 1000
     assert verdicts[0].reason.isprintable()
-
-
-@pytest.mark.parametrize("name", ["html", "nested", "other order", "errors as text", "bomb"])
-def test_the_delivery_keeps_the_results_says_so_once_and_brings_them(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Three odd answers, then the server is itself again."""
-    caplog.set_level(logging.INFO)
-    left = [odd(name)] * 3
-    heard: list[Verdict] = []
-
-    def answer(asked: Asked) -> Said:
-        return left.pop() if "_bulk" in asked.path and left else good(asked)
-
-    async def scenario(address: str) -> None:
-        delivery = Delivery(ElasticsearchSink.from_settings(settings_for(address)))
-        await delivery.open(300)
-        for record in RECORDS:
-            delivery.submit(record, heard.append)
-        async with asyncio.timeout(300):
-            while delivery.backlog_count:
-                await asyncio.sleep(0.01)
-        await delivery.close(300)
-
-    with answering(answer) as address:
-        asyncio.run(scenario(address))
-    assert [verdict.answer for verdict in heard] == [Answer.ACKNOWLEDGED] * 3
-    away = [entry for entry in caplog.records if "is away" in entry.getMessage()]
-    assert len(away) == 1
-    assert not any(entry.exc_info for entry in caplog.records)
 
 
 @pytest.mark.parametrize("name", ["bomb", "endless body", "endless headers"])

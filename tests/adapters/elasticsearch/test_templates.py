@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
-from scrapy.http import Response
 
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
 from site_spider.contracts.sink import Answer
-from site_spider.spiders.crawl_spider import SeedSpider
+from site_spider.observe.counters import counters
 from tests.adapters.elasticsearch.sinks import record, settings, write
 from tests.contracts.trials import (
     answers,
@@ -177,49 +176,20 @@ def test_an_index_with_too_many_fields_takes_statistics_all_the_same(
     assert "counters" not in last
 
 
-class Counting(SeedSpider):
-    """Counts under names that an index dislikes, with values of any type."""
-
-    name = "counting"
-    takes_seeds = True
-    odd: ClassVar[Any] = 1
-
-    async def parse(self, response: Response) -> Any:  # type: ignore[override]
-        stats = self.crawler.stats
-        assert stats is not None
-        for key in ("my/custom", "my", "a", "a.b", "a.b.c", "..", "", " ", "_id", "x" * 600):
-            stats.set_value(key, self.odd)
-        return []
-
-
-class CountingText(Counting):
-    """The same, of another type."""
-
-    odd: ClassVar[Any] = "text"
-
-
 @pytest.mark.servers
-def test_counters_of_any_name_and_type_are_stored(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_counters_of_any_name_and_type_are_stored(settings: dict[str, Any]) -> None:
     """A number in one process and a text in another, and names within names."""
-    seeds, index = [{"url": "http://h.test/"}], settings["SITE_STATS_INDEX"]
-    to_elasticsearch = {**settings, "SITE_STATS_TO": "elasticsearch"}
+    names = ("my/custom", "my", "a", "a.b", "a.b.c", "..", "", " ", "_id", "x" * 600)
+    sink, index = ElasticsearchSink.for_statistics(settings), settings["SITE_STATS_INDEX"]
+    for key, odd in (("p-0", 1), ("p-1", "text")):
+        found = counters(dict.fromkeys(names, odd))
+        document = {"process": key, "counters": found.numbers, "texts": found.texts}
+        assert answers(write(sink, [record(key, document)])) == [Answer.ACKNOWLEDGED]
     with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
-
-        def stored_as(kind: str) -> bool:
-            """By a document of an interval: the last has 5 s, too few for an index on a busy machine."""
-            mapping = client.options(ignore_status=404).indices.get_mapping(index=index)
-            fields = mapping.get(index, {}).get("mappings", {}).get("properties", {})
-            return "my/custom" in fields.get(kind, {}).get("properties", {})
-
-        crawl(tmp_path / "0", seeds, Counting, lambda _: stored_as("counters"), **to_elasticsearch)
-        crawl(tmp_path / "1", seeds, CountingText, lambda _: stored_as("texts"), **to_elasticsearch)
         client.indices.refresh(index=index)
-        hits = client.search(index=index, query={"term": {"moment": "close"}})["hits"]["hits"]
+        assert client.get(index=index, id="p-1")["_source"]["texts"]["my/custom"] == "text"
         total = client.search(index=index, size=0, aggs={"a": {"max": {"field": "counters.my/custom"}}})
-    numbers, texts = sorted((hit["_source"] for hit in hits), key=lambda one: "my/custom" in one["texts"])
-    assert numbers["counters"]["my/custom"] == 1
-    assert texts["texts"]["my/custom"] == "text"
-    assert total["aggregations"]["a"]["value"] == 1
+        assert total["aggregations"]["a"]["value"] == 1
 
 
 async def opened(sink: ElasticsearchSink) -> None:

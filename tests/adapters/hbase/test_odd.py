@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socketserver
-import threading
-from contextlib import suppress
 
 import pytest
 
 from site_spider.adapters.hbase.sink import HBaseSink
 from site_spider.errors import SinkUnavailable
+from tests.adapters.raw_server import serving
 
 HEAD = b"\x80\x01\x00\x02\x00\x00\x00\x0dgetTableNames\0\0\0\0"
 ODD = {
@@ -29,11 +28,9 @@ ODD = {
 def test_an_odd_answer_is_an_outage(name: str) -> None:
     """Whatever the client makes of it."""
 
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with suppress(OSError):
-                self.request.recv(65_536)
-                self.request.sendall(ODD[name])
+    def reply(connection: socketserver.StreamRequestHandler) -> None:
+        connection.request.recv(65_536)
+        connection.request.sendall(ODD[name])
 
     async def scenario(port: int) -> None:
         sink = HBaseSink.from_settings(
@@ -51,13 +48,6 @@ def test_an_odd_answer_is_an_outage(name: str) -> None:
         finally:
             await sink.close()
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            with pytest.raises(SinkUnavailable) as caught:
-                asyncio.run(scenario(server.server_address[1]))
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(reply) as port, pytest.raises(SinkUnavailable) as caught:
+        asyncio.run(scenario(port))
     assert str(caught.value).isprintable()

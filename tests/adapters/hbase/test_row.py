@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from site_spider.adapters.hbase.sink import RowLayout, cut_text
+from site_spider.errors import SinkRejected
 from tests.contracts.sinks import record
 
 
@@ -23,6 +24,12 @@ def test_cells_are_text_that_people_can_read() -> None:
         b"f:meta": '{"ä":[1,null]}'.encode(),
         b"f:url_id": b"id",
     }
+
+
+@pytest.mark.parametrize("key", ["", "x" * 40_000])
+def test_a_key_that_hbase_does_not_take_is_refused(key: str) -> None:
+    with pytest.raises(SinkRejected, match="the row key has"):
+        RowLayout("url_id", 1000).row(record(key, {"status": 1}))
 
 
 @pytest.mark.parametrize("text", ["007", "1e400", "NaN", "null", '"quoted"', "{", "[1, 2]", " 1", "-0"])

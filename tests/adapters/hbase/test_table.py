@@ -119,6 +119,15 @@ def test_trouble_of_the_server_is_an_outage(scripted: ScriptedHBase, error: Exce
     assert len(scripted.connections) == 2
 
 
+def test_an_idle_connection_is_not_trusted(scripted: ScriptedHBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server closes it after a minute, and the next write would fail for nothing."""
+    table = HBaseTable(scripted)
+    for idle_seconds, connections in ((30, 1), (0, 2), (30, 2)):
+        monkeypatch.setattr(hbase_table, "IDLE_SECONDS", idle_seconds)
+        assert answers(table.write([record("a", {})], time.monotonic() + 10)) == [Answer.ACKNOWLEDGED]
+        assert len(scripted.connections) == connections
+
+
 def test_a_crash_in_the_server_refuses_nothing_for_good(scripted: ScriptedHBase) -> None:
     """The record may be innocent: it has to be tried again, and the others are stored."""
     scripted.errors[b"7"] = CRASH

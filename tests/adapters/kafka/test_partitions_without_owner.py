@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -124,13 +125,18 @@ def fleets(kafka_brokers: str, kafka_producer: Producer, lock_folder: None) -> I
         fleet.close()
 
 
-def dies_as_another_joins(fleet: Fleet, moment: str) -> None:
-    """Its supervisor starts it again at once."""
-    dying = fleet.start(f"dies_{moment}")
-    fleet.wait_for("assigned", dying)
-    fleet.start()
-    dying.wait(PATIENCE_SECONDS)
-    fleet.start()
+def ends_as_another_joins(
+    fleet: Fleet, moment: str, how: str = "dies", starts: int = 1, *, kills_the_other: bool = False
+) -> None:
+    """Its supervisor starts it again at once; with more starts others join, or are started again, as well."""
+    ending = fleet.start(f"{how}_{moment}")
+    fleet.wait_for("assigned", ending)
+    joining = fleet.start()
+    ending.wait(PATIENCE_SECONDS)
+    if kills_the_other:
+        joining.kill()
+    for _ in range(starts):
+        fleet.start()
 
 
 def dies_as_it_joins(fleet: Fleet, moment: str) -> None:
@@ -138,43 +144,6 @@ def dies_as_it_joins(fleet: Fleet, moment: str) -> None:
     fleet.wait_for("assigned", fleet.start())
     fleet.start(f"dies_{moment}").wait(PATIENCE_SECONDS)
     fleet.start()
-
-
-def both_die(fleet: Fleet, moment: str) -> None:
-    """And both are started again."""
-    dying = fleet.start(f"dies_{moment}")
-    fleet.wait_for("assigned", dying)
-    joining = fleet.start()
-    dying.wait(PATIENCE_SECONDS)
-    joining.kill()
-    for _ in range(2):
-        fleet.start()
-
-
-def one_of_three_dies(fleet: Fleet, moment: str) -> None:
-    """A third one joins while it is started again."""
-    dying = fleet.start(f"dies_{moment}")
-    fleet.wait_for("assigned", dying)
-    fleet.start()
-    dying.wait(PATIENCE_SECONDS)
-    for _ in range(2):
-        fleet.start()
-
-
-def dies_and_stays_away(fleet: Fleet, moment: str) -> None:
-    """The group waits for the session timeout."""
-    dying = fleet.start(f"dies_{moment}")
-    fleet.wait_for("assigned", dying)
-    fleet.start()
-    dying.wait(PATIENCE_SECONDS)
-
-
-def stops_as_another_joins(fleet: Fleet, moment: str) -> None:
-    """SIGTERM."""
-    stopping = fleet.start(f"stops_{moment}")
-    fleet.wait_for("assigned", stopping)
-    fleet.start()
-    stopping.wait(PATIENCE_SECONDS)
 
 
 def stalls_as_another_joins(fleet: Fleet, moment: str) -> None:
@@ -186,8 +155,12 @@ def stalls_as_another_joins(fleet: Fleet, moment: str) -> None:
     stalling.send_signal(signal.SIGCONT)
 
 
-STORIES = [
-    *((dies_as_another_joins, moment) for moment in ("revoking", "revoked", "assigning", "assigned")),
+both_die = partial(ends_as_another_joins, starts=2, kills_the_other=True)
+one_of_three_dies = partial(ends_as_another_joins, starts=2)
+dies_and_stays_away = partial(ends_as_another_joins, starts=0)  # the group waits for the session timeout
+stops_as_another_joins = partial(ends_as_another_joins, how="stops", starts=0)
+STORIES: list[tuple[Story, str]] = [
+    *((ends_as_another_joins, moment) for moment in ("revoking", "revoked", "assigning", "assigned")),
     *((dies_as_it_joins, moment) for moment in ("joining", "first_assigning", "first_assigned")),
     *((both_die, moment) for moment in ("revoking", "revoked", "assigned")),
     *((one_of_three_dies, moment) for moment in ("revoked", "assigned")),
@@ -216,7 +189,7 @@ def run(fleets: Fleets, *stories: tuple[Story, str, tuple[str, ...]]) -> None:
 @pytest.mark.servers
 def test_each_partition_has_an_owner_after_a_death_in_a_rebalance(fleets: Fleets) -> None:
     """Two rounds of the worst moment, one in three tiers; the simulator has the other interleavings."""
-    worst = dies_as_another_joins, "revoked"
+    worst = ends_as_another_joins, "revoked"
     run(fleets, (*worst, ONE_TIER), (*worst, THREE_TIERS), (stalls_as_another_joins, "revoked", ONE_TIER))
 
 

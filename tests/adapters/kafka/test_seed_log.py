@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as KafkaClient
 from confluent_kafka.admin import AdminClient, ConfigResource
 
@@ -33,37 +32,6 @@ __all__ = ["case", "kafka_producer", "lock_folder"]
 
 
 CLASS = "site_spider.adapters.kafka.seed_log.KafkaSeedLog"
-
-
-# --- memory --------------------------------------------------------------------------------
-
-
-@pytest.mark.servers
-def test_of_many_small_seeds_the_client_fetches_few_in_advance(case: Case, kafka_brokers: str) -> None:
-    """Each takes 0.6 KB of it, and a fetched megabyte of compressed ones is ten or twenty of them."""
-    value = b'{"url": "http://host%d/section/article-%d.html", "meta": {"NotExtract": true}}'
-    case.send([(b"host%d" % (n % 50), value % (n % 50, n)) for n in range(100_000)])
-    taken: list[object] = []
-    fetched: list[int] = []  # how many waited in the client, since the first were taken
-
-    def note(text: str) -> None:
-        partitions = json.loads(text)["topics"].get(case.topic, {}).get("partitions", {}).values()
-        fetched.append(max((partition["fetchq_cnt"] for partition in partitions), default=0))
-
-    def is_looked_at() -> bool:
-        taken.extend(member.consume(10, 0.01))
-        if len(taken) < 100:
-            fetched.clear()
-        return len(fetched) > 40
-
-    told = {"statistics.interval.ms": 50, "stats_cb": note}
-    member = Consumer(KafkaConfig(kafka_brokers).member(case.group, None, print) | told)
-    member.subscribe([case.topic])
-    try:
-        wait_until(is_looked_at)
-    finally:
-        member.close()
-    assert 0 < max(fetched) < 25_000
 
 
 # --- members -------------------------------------------------------------------------------

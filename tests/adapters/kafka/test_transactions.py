@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,39 +16,18 @@ from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.membership import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Topics
-from site_spider.contracts.seed_log import Listener, Partition, Position
+from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogUnavailable
 from site_spider.results.held import Link
 from tests.contracts.kafka_results import KafkaResults
-from tests.contracts.seed_logs import wait_until
+from tests.contracts.seed_logs import Recorder, wait_until
 from tests.contracts.sinks import record
 from tests.contracts.trials import page
 
 pytestmark = pytest.mark.servers
 
 LIMIT_BYTES = 50_000
-
-
-class Assigned(Listener):
-    """Knows what is assigned, and commits nothing when it leaves."""
-
-    def __init__(self) -> None:
-        self.mine: dict[Partition, Position | None] = {}
-
-    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
-        self.mine.update(positions)
-
-    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
-        self.lost(partitions)
-        return {}
-
-    def lost(self, partitions: Sequence[Partition]) -> None:
-        for partition in partitions:
-            self.mine.pop(partition, None)
-
-    def reached(self, partition: Partition, offset: int) -> None:
-        pass
 
 
 class Scene:
@@ -77,14 +56,14 @@ class Scene:
 
     def member(self, *partitions: int) -> KafkaConsumer:
         """One more member that has these partitions, or any."""
-        listener = Assigned()
+        listener = Recorder()
         member = self.log.transactional_consumer(self.seeds, self.group, listener)
         self.members.append(member)
         wanted = {Partition(self.seeds, number) for number in partitions}
         for _ in range(300):
             for other in self.members:
                 other.poll(0.05, 10)
-            if listener.mine and wanted <= listener.mine.keys():
+            if listener.owned and wanted <= listener.owned.keys():
                 return member
         raise TimeoutError("no assignment")
 
@@ -161,9 +140,9 @@ def test_a_member_that_was_fenced_commits_on_when_it_has_joined_again(
     slot = MemberSlot.claim(scene.group)
     monkeypatch.setattr(MemberSlot, "claim", lambda _group, place="": slot)
     member = scene.member(0, 1)
-    listener = Assigned()
+    listener = Recorder()
     rival = scene.log.transactional_consumer(scene.seeds, scene.group, listener)
-    wait_until(lambda: [rival.poll(0.05, 10), listener.mine][1])
+    wait_until(lambda: [rival.poll(0.05, 10), listener.owned][1])
     rival.close()
     with pytest.raises(LogUnavailable):
         member.commit_with([page(1)], {scene.at: Position(1)})

@@ -30,18 +30,6 @@ def test_pages_are_kept_in_the_file(store: LocalDone) -> None:
     assert store.known([*PAGES, b"other"]) == set(PAGES)
 
 
-def test_a_file_that_cannot_be_used_is_an_outage_and_not_the_end(store: LocalDone) -> None:
-    """The error names setting, file and remedy; when the file is mended, it is used."""
-    store.path.parent.mkdir()
-    store.path.write_bytes(b"this is no database " * 500)
-    for call in (store.open, lambda: store.known([b"page"]), lambda: store.add([b"page"])):
-        with pytest.raises(DoneUnavailable, match=r"SITE_DATA_DIR.*seen\.sqlite"):
-            call()
-    store.path.unlink()
-    store.add([b"page"])
-    assert store.known([b"page"]) == {b"page"}
-
-
 def test_reading_goes_on_while_another_process_holds_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,13 +14,11 @@ import pytest
 
 from site_spider.adapters.local import log_file
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.adapters.local.results import LocalSink
+from site_spider.adapters.local.results import LocalResults, LocalSink
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import ConfigError
 from tests.contracts.seed_logs import Member, wait_until
-from tests.in_process import engine
-from tests.in_process.engine import crawl
 
 KEEP_SECONDS = 0.5
 TOPIC, GROUP = "seeds", "group"
@@ -124,29 +122,20 @@ def test_the_file_stops_growing(
 
 
 def test_statistics_are_forgotten_and_results_are_not(tmp_path: Path) -> None:
-    found = crawl(tmp_path, [{"url": "http://h.test/1"}], SITE_LOCAL_KEEP_SECONDS=1)
-    assert found.seeds["completed"] == 1
-    crawl(tmp_path, [{"url": "http://h.test/2"}], SITE_LOCAL_KEEP_SECONDS=1)
+    old, now = "2020-01-01T00:00:00.000+00:00", datetime.now(UTC).isoformat(timespec="milliseconds")
+    settings = {"SITE_DATA_DIR": str(tmp_path), "SITE_LOCAL_KEEP_SECONDS": 3600}
 
-    async def scenario() -> None:
-        settings = engine.settings_for(tmp_path, SITE_LOCAL_KEEP_SECONDS=1)
-        sink = LocalSink.for_statistics(settings)
+    async def scenario(sink: LocalSink) -> None:
         await sink.open()
-        later = datetime.now(UTC).isoformat(timespec="milliseconds")
-        await asyncio.sleep(1.1)
-        await sink.write([Record("new", {"@timestamp": later, "process": "p"}, 10)])
+        await sink.write([Record("old", {"@timestamp": old, "fetched_at": old}, 10)])
+        await sink.write([Record("new", {"@timestamp": now, "fetched_at": now}, 10)])
         await sink.close()
 
-    asyncio.run(scenario())
-    assert statistics(tmp_path) in (["new"], [])
-    again = crawl(tmp_path, [{"url": "http://h.test/3"}], SITE_LOCAL_KEEP_SECONDS=3600)
-    assert len(again.documents) == 3
-
-
-def statistics(folder: Path) -> list[str]:
-
-    with closing(sqlite3.connect(folder / "results.sqlite")) as store:
-        return [key for (key,) in store.execute("SELECT id FROM statistics")]
+    for sink in (LocalSink.for_statistics(settings), LocalSink.from_settings(settings)):
+        asyncio.run(scenario(sink))
+    with closing(sqlite3.connect(tmp_path / "results.sqlite")) as store:
+        assert store.execute("SELECT id FROM statistics").fetchall() == [("new",)]
+    assert LocalResults(tmp_path).count() == 2
 
 
 def test_a_value_that_is_none_is_refused(tmp_path: Path) -> None:

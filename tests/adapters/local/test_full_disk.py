@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import resource
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.contracts.seed_log import Partition, Position
+from site_spider.contracts.seed_log import Position
 from site_spider.errors import LogUnavailable
+from tests.contracts.seed_logs import Recorder
 
 
 @contextmanager
@@ -51,17 +52,6 @@ def test_messages_are_kept_until_there_is_room(tmp_path: Path, caplog: pytest.Lo
     assert caplog.text.count("Trying again") == 1
 
 
-class _Listener:
-    def assigned(self, positions: Mapping[Partition, Position | None]) -> None: ...
-
-    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
-        return {}
-
-    def lost(self, partitions: Sequence[Partition]) -> None: ...
-
-    def reached(self, partition: Partition, offset: int) -> None: ...
-
-
 def test_a_member_waits_for_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,7 +63,7 @@ def test_a_member_waits_for_room(
     for number in range(1000):
         producer.send("seeds", b"k", b"%d" % number)
     producer.close()
-    consumer = log.consumer("seeds", "group", _Listener())
+    consumer = log.consumer("seeds", "group", Recorder())
     got = []
     until(lambda: got.extend(consumer.poll(0.1, 1)) or got)
     with no_file_larger_than(1):

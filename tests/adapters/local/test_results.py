@@ -88,18 +88,6 @@ def test_a_lock_that_lasts_is_an_outage(tmp_path: Path, monkeypatch: pytest.Monk
     store.close()
 
 
-def test_a_removed_file_is_made_again(tmp_path: Path) -> None:
-    """What would go into a file without a name would be lost in silence."""
-    store = LocalStore(tmp_path, RESULTS)
-    store.open()
-    store.write([record("a")])
-    for path in tmp_path.glob(f"{FILE_NAME}*"):
-        path.unlink()
-    store.write([record("b")])
-    assert [document["url_id"] for document in LocalResults(tmp_path).search()] == ["b"]
-    store.close()
-
-
 def _fill(folder: Path, name: str) -> None:
     records = [
         [record(f"{name}-{batch}-{number}", status=200) for number in range(20)] for batch in range(10)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import socketserver
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 
 from site_spider.adapters.redis.stores import RedisDone
 from site_spider.contracts.done_store import DoneUnavailable
+from tests.adapters.raw_server import serving
 
 ODD = {
     "http": b"HTTP/1.1 400 Bad\r\n\r\n",
@@ -35,23 +35,14 @@ ODD = {
 def answering(reply: bytes) -> Iterator[str]:
     """The address of a server that answers so, once it was greeted."""
 
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with suppress(OSError):
-                while asked := self.request.recv(65_536):
-                    self.request.sendall(b"+PONG\r\n" if b"PING" in asked else reply)
-                    if not reply:
-                        return
+    def handle(connection: socketserver.StreamRequestHandler) -> None:
+        while asked := connection.request.recv(65_536):
+            connection.request.sendall(b"+PONG\r\n" if b"PING" in asked else reply)
+            if not reply:
+                return
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads, server.block_on_close = True, False
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"redis://127.0.0.1:{server.server_address[1]}/0"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(handle) as port:
+        yield f"redis://127.0.0.1:{port}/0"
 
 
 CALLS: list[Callable[[RedisDone], object]] = [
