@@ -501,12 +501,9 @@ class SeedSpider(Spider):
             if not turns.has_time():
                 await turns.time()
             found = self._new_pages(in_scope(scope, anchor, some), job)
-            if listed is None:
-                requests += [quick_request(url, verbatim=is_safe(url)) for url in found]
-            else:
-                for url in found:
-                    meta = {meta_keys.SITEMAP: listed[url], meta_keys.SAME_DEPTH: is_flat}
-                    requests.append(quick_request(url, verbatim=is_safe(url), meta=meta))
+            for url in found:
+                meta = listed and {meta_keys.SITEMAP: listed[url], meta_keys.SAME_DEPTH: is_flat}
+                requests.append(quick_request(url, verbatim=is_safe(url), meta=meta))
         return requests
 
     def _new_pages(self, links: Iterable[str], job: Job | None) -> Iterable[str]:
