@@ -502,7 +502,9 @@ class SeedSpider(Spider):
                 await turns.time()
             found = self._new_pages(in_scope(scope, anchor, some), job)
             for url in found:
-                meta = listed and {meta_keys.SITEMAP: listed[url], meta_keys.SAME_DEPTH: is_flat}
+                meta: dict[str, Any] = {}
+                if listed is not None:
+                    meta = {meta_keys.SITEMAP: listed[url], meta_keys.SAME_DEPTH: is_flat}
                 requests.append(quick_request(url, verbatim=is_safe(url), meta=meta))
         return requests
 
