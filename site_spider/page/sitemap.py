@@ -15,11 +15,11 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from itertools import islice
+from itertools import chain, islice
 from sys import getsizeof
 from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin
-from xml.parsers.expat import ExpatError, ParserCreate, XMLParserType
+from xml.parsers.expat import ExpatError, ParserCreate
 
 import orjson
 
@@ -255,20 +255,15 @@ def _is_before(since: datetime, lastmod: str | None) -> bool:
 
 def _read_text(body: bytes, url: str, found: _Entries) -> Generator[None, None, None]:
     rest = b""
-    for piece in _pieces(body):
+    for piece in chain(_pieces(body), [b"\n"]):
         *lines, rest = (rest + piece).split(b"\n")
         found.looked_at(len(lines))
         for line in lines:
-            _add_line(line, url, found)
+            text = line.removeprefix(b"\xef\xbb\xbf").strip()
+            if _TEXT_LINE.fullmatch(text):
+                found.add(ListedPage(text.decode("utf-8", "replace")), url)
         rest = rest[: _LONGEST + 1]  # of an endless line the beginning, which is too long
         yield
-    _add_line(rest, url, found)
-
-
-def _add_line(line: bytes, url: str, found: _Entries) -> None:
-    text = line.removeprefix(b"\xef\xbb\xbf").strip()
-    if _TEXT_LINE.fullmatch(text):
-        found.add(ListedPage(text.decode("utf-8", "replace")), url)
 
 
 def _read_json(body: bytes, url: str, found: _Entries) -> Generator[None, None, None]:
@@ -403,16 +398,12 @@ class _XmlReader:
         self._length = 0
         self._fed = 0  # bytes
         self._elements = 0  # of the last piece
-        self._parser = self._new_parser()
-
-    def _new_parser(self) -> XMLParserType:
-        parser = ParserCreate("utf-8")  # whatever it declares
+        self._parser = parser = ParserCreate("utf-8")  # whatever it declares
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._doctype
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._characters
-        return parser
 
     def feed(self, piece: bytes, *, is_last: bool = False) -> int:
         """Returns how many elements it has. Raises ExpatError and _Fault."""

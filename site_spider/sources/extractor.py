@@ -23,11 +23,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
+from site_spider import runtime
+from site_spider.bounded_dict import BoundedDict
 from site_spider.errors import SiteSpiderError
 from site_spider.page.decode import BodyLimits, is_html
 from site_spider.page.directives import directives
 from site_spider.page.links import read_text
 from site_spider.page.markup import tags, unescape
+from site_spider.page.url import host_of
 from site_spider.sources.extraction import MAX_PAGE_CHARS, Extracted, FoundLink, SourcePage, extract
 from site_spider.sources.model import Source
 
@@ -38,6 +41,8 @@ from site_spider.sources.model import Source
 MAX_FRAME_BYTES: Final = 64_000_000
 MAX_TEXT_BYTES: Final = 4_000_000  # of a page that its text is read from
 _MAX_METAS: Final = 100  # with directives for robots
+_MOST_SLOW: Final = 5  # pages of a host that end the process within _SLOW_SECONDS: all wait for its pages
+_SLOW_SECONDS: Final = 600.0
 _Found = TypeVar("_Found")
 SIZES: Final = struct.Struct("!II")  # bytes of the JSON, and behind it
 
@@ -172,6 +177,7 @@ class Extractor:
         self._cpu_seconds = cpu_seconds
         self._process: _Worker | None = None
         self._turn = asyncio.Lock()
+        self._slow: BoundedDict[str, list[float]] = BoundedDict(1_000)  # by host: when it had pages too slow
 
     async def extract(self, source: Source, page: PageBody) -> Extracted:
         """What a source finds in a page. Raises NotExtracted."""
@@ -184,7 +190,17 @@ class Extractor:
         notes = [f"text: of the first {len(body)} of {size} bytes"] if size > len(body) else []
         head: dict[str, Any] = {"read": mode, "url": page.url, "content_type": page.content_type}
         head |= {"notes": notes, "seconds": self._cpu_seconds}
-        answer = await self._in_turn("its text could not be read", lambda process: process.ask(head, body))
+        host, now = host_of(page.url), runtime.monotonic()
+        slow = [at for at in self._slow.get(host, ()) if now - at < _SLOW_SECONDS]
+        if mode != "robots" and len(slow) >= _MOST_SLOW:
+            raise NotExtracted(f"its text is not read: {len(slow)} pages of its host took too much")
+        try:
+            answer = await self._in_turn(
+                "its text could not be read", lambda process: process.ask(head, body)
+            )
+        except NotExtracted:
+            self._slow[host] = [*slow, now]
+            raise
         if "failed" in answer:
             raise NotExtracted(answer["failed"])
         return answer

@@ -507,12 +507,11 @@ class SeedSpider(Spider):
             if not turns.has_time():
                 await turns.time()
             found = self._new_pages(in_scope(scope, anchor, some), job)
-            if listed is None:
-                requests += [quick_request(url, verbatim=is_safe(url)) for url in found]
-            else:
-                for url in found:
+            for url in found:
+                meta: dict[str, Any] = {}
+                if listed is not None:
                     meta = {meta_keys.SITEMAP: listed[url], meta_keys.SAME_DEPTH: is_flat}
-                    requests.append(quick_request(url, verbatim=is_safe(url), meta=meta))
+                requests.append(quick_request(url, verbatim=is_safe(url), meta=meta))
         return requests
 
     def _new_pages(self, links: Iterable[str], job: Job | None) -> Iterable[str]:
