@@ -13,6 +13,7 @@ from site_spider.commands.output import Column, add_format_option, print_json, p
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.dupefilter.dupefilter import usual_form
 from site_spider.errors import SeedError
+from site_spider.page.links import LinkBase, trimmed
 from site_spider.page.url import SCOPES, canonical_url, check_url, host_of, same_scope, url_id
 from site_spider.page.url_form import pattern_of
 from site_spider.seed.tiers import CrawlTopics
@@ -20,7 +21,7 @@ from site_spider.service import config as parts
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics
-from site_spider.tasks.record import BadTask, TaskRules
+from site_spider.tasks.record import RUNNING, BadTask, Phase, TaskRules
 
 _COLUMNS = (Column("CHECK"), Column("SEED"), Column("LINK"), Column("SAYS", shrinks=True))
 _WORDS = {True: "yes", False: "no", None: "-"}
@@ -70,8 +71,8 @@ class Command(SiteCommand):
         """Show. Raises SiteSpiderError."""
         if len(opts.args) != 2 or opts.args[0] != "explain":
             self.refuse("use it as: scrapy urls explain URL")
-        rules = self._task_rules(opts.task_id)
-        checks = list(self._checks(opts.args[1], rules, opts))
+        rules, phase = self._task(opts.task_id)
+        checks = list(self._checks(opts.args[1], rules, phase, opts))
         refused = {
             kind: next((check.name for check in checks if getattr(check, kind) is False), None)
             for kind in ("seed", "link")
@@ -86,16 +87,18 @@ class Command(SiteCommand):
         if refused["link"] is not None:
             self.exitcode = EXIT_FAILED
 
-    def _task_rules(self, task_id: str | None) -> TaskRules | None:
+    def _task(self, task_id: str | None) -> tuple[TaskRules | None, Phase]:
         if task_id is None:
-            return None
+            return None, RUNNING
         with closing(parts.seed_log(self.options)) as log:
             desk = TaskDesk(log, TaskTopics.of(CrawlTopics.of(self.options)))
             if (task := desk.board.task(task_id)) is None:
                 raise BadTask(f"nobody has declared the task {task_id!r}; leave out --task-id")
-        return TaskRules(task)
+            return TaskRules(task), desk.board.phase(task_id)
 
-    def _checks(self, url: str, rules: TaskRules | None, opts: argparse.Namespace) -> Iterator[UrlCheck]:
+    def _checks(
+        self, url: str, rules: TaskRules | None, phase: Phase, opts: argparse.Namespace
+    ) -> Iterator[UrlCheck]:
         try:
             url = check_url(url)
             canonical = canonical_url(url)
@@ -106,12 +109,15 @@ class Command(SiteCommand):
         yield UrlCheck("url", True, True, f"url_id {url_id(url, scoped)}")
         form = usual_form(self.options) if rules is None or rules.task.drop_params is None else rules.form
         yield UrlCheck("compared as", None, None, canonical if form is None else form.of(canonical))
+        url = LinkBase.parse(url, "utf-8").join(trimmed(url)) or url  # as links are found
         rule = UrlRulesFile.open(self.options).rules.refusal(url)
         yield UrlCheck("rules", None, rule is None, rule or "no rule refuses it")
         if rules is not None:
-            is_denied, is_taken = not rules.takes_seed(url), rules.takes_link(url, 0)
-            said = "deny" if is_denied else "allow" if not is_taken else f"the task is {rules.task.state}"
-            yield UrlCheck("task", not is_denied, is_taken, said)
+            may_begin = not phase.is_over and rules.takes_seed(url)
+            is_taken = may_begin and rules.takes_link(url, 1)
+            said = "deny" if not may_begin else "depth" if rules.depth == 0 else "allow"
+            state = f"the task is {phase.name}"
+            yield UrlCheck("task", may_begin, is_taken, state if is_taken or phase.is_over else said)
         yield self._scope(url, rules, opts.seed)
         yield self._address(host_of(url))
         if options.boolean(self.options, "ROBOTSTXT_OBEY"):

@@ -37,7 +37,7 @@ class UrlForm:
     """Of canonical URLs. Two that leave out the same parameters are one object: see `form_of`."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        dropped = [name.lower() for name in names if name != TRACKING]
+        dropped = [name for name in names if name != TRACKING]
         dropped += [*_SESSIONS, *(_TRACKERS if TRACKING in names else ())]
         self._names = frozenset(name for name in dropped if not name.endswith("*"))
         self._beginnings = tuple(name[:-1] for name in dropped if name.endswith("*"))
@@ -64,6 +64,7 @@ def form_of(names: Sequence[str]) -> UrlForm | None:
     """With these parameters left out, `tracking` among them, or none at all. Raises ValueError."""
     if len(names) > MOST_NAMES:
         raise ValueError(f"has {len(names)} names, but at most {MOST_NAMES} are taken")
+    names = tuple(sorted({name.lower() for name in names}))
     for name in names:
         if not _NAME.fullmatch(name) or name.strip("*") == "" or "*" in name[:-1]:
             raise ValueError(
@@ -71,7 +72,7 @@ def form_of(names: Sequence[str]) -> UrlForm | None:
             )
     if NONE in names and len(names) > 1:
         raise ValueError(f"says {NONE} beside other names")
-    return None if not names or NONE in names else _form(tuple(sorted(set(names))))
+    return None if not names or NONE in names else _form(names)
 
 
 _form = lru_cache(maxsize=1_000)(UrlForm)
@@ -84,7 +85,11 @@ _form = lru_cache(maxsize=1_000)(UrlForm)
 _FEWEST_SEGMENTS = 3
 _MOST_LOOKED_AT = 100  # segments
 _LONGEST_PATTERN = 300  # characters
-_HEX = re.compile(r"\b(?=[a-fA-F]*[0-9])(?=[0-9]*[a-fA-F])[0-9a-fA-F]{8,}\b")
+_HEX = re.compile(  # UUIDs, and numbers that are no words and no decimals
+    r"(?<![0-9a-z])(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{8,})"
+    r"(?![0-9a-z])",
+    re.IGNORECASE,
+)
 _DIGITS = re.compile(r"[0-9]+")
 
 

@@ -41,16 +41,22 @@ def test_a_table_says_why(project: Project, tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("8.8.8.8: {deny: ['*.pdf']}")
     url = f"{PUBLIC}/7/a.pdf?utm_source=x"
-    said = project.scrapy("urls", "explain", url, SITE_URL_RULES=str(file), ROBOTSTXT_OBEY="true")
+    said = project.scrapy("urls", "explain", f"{url}#page=2", SITE_URL_RULES=str(file), ROBOTSTXT_OBEY="true")
     rows = [line.split(maxsplit=3) for line in said.stdout.splitlines()]
     assert ["rules", "-", "no", "8.8.8.8 deny .pdf"] in rows
     assert f"compared as  -     -     {PUBLIC}/7/a.pdf\n" in said.stdout
     assert "robots.txt   -     -     is obeyed" in said.stdout
-    assert "8.8.8.8/N/a.pdf?utm_source=x" in said.stdout
+    assert "8.8.8.8/N/a.pdf?utm_source=x\n" in said.stdout
+    said = project.scrapy("urls", "explain", f"{PUBLIC}/\xfc.pdf#x", SITE_URL_DENY="*.pdf,%C3%BC")
+    assert "SITE_URL_DENY .pdf\n" in said.stdout
 
 
 def test_rules_of_a_task_count(project: Project, tmp_path: Path) -> None:
     declare(tmp_path, deny=["/no/"], allow=["/yes/"], drop_params=["x"])
+    declare(tmp_path, "over", state="cancelled")
+    declare(tmp_path, "flat", depth=0)
+    assert explain(project, PUBLIC, "--task-id", "over")[0] == {"seed": "task", "link": "task"}
+    assert explain(project, PUBLIC, "--task-id", "flat")[0] == {"seed": None, "link": "task"}
     assert explain(project, f"{PUBLIC}/no/yes/", "--task-id", "t")[0] == {"seed": "task", "link": "task"}
     assert explain(project, f"{PUBLIC}/a", "--task-id", "t")[0] == {"seed": None, "link": "task"}
     assert explain(project, f"{PUBLIC}/yes/", "--task-id", "t")[1] == 0
