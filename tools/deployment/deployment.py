@@ -135,6 +135,14 @@ class Deployment:
         assert producer.flush(300) == 0
         producer.close()
 
+    def produce_pages(self, url: Callable[[str, int], str], paths: Sequence[str], hosts: int = 1) -> None:
+        """A seed without links for each path, over all partitions and hosts; the path is its url_id."""
+
+        def seed(path: str, host: int) -> bytes:
+            return json.dumps({"url": url(path, host), "meta": {"url_id": path, "NotExtract": True}}).encode()
+
+        self.produce([(path.encode(), seed(path, number % hosts)) for number, path in enumerate(paths)])
+
     def is_done(self) -> bool:
         """Whether there is no lag; False while the log cannot be asked."""
         try:
