@@ -95,6 +95,12 @@ def add_format_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_group_options(parser: argparse.ArgumentParser) -> None:
+    """The options --group and --topic."""
+    parser.add_argument("--group", metavar="G", help="default: SITE_CONSUMER_GROUP")
+    parser.add_argument("--topic", metavar="T", help="default: all of SITE_SEED_TOPICS")
+
+
 def show(line: str) -> None:
     """One line on standard output."""
     print(escaped(line), flush=True)

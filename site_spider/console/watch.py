@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from site_spider import runtime
+from scrapy.settings import BaseSettings
+
+from site_spider import options, runtime
 from site_spider.console.model.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, ProcessState
 from site_spider.console.model.reading import LARGEST_BYTES, OddSnapshot, parsed, state_of
 from site_spider.console.pages import LogView, View
@@ -30,7 +32,7 @@ from site_spider.observe import frontier_socket
 from site_spider.observe.frontier_socket import IDENTITY_QUESTION
 from site_spider.observe.progress import of_partition, of_topics
 from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES
-from site_spider.seed.tiers import TOPIC
+from site_spider.seed.tiers import TOPIC, CrawlTopics
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.desk import Ordered, TaskDesk, TaskFacts, TaskOrders, TaskOverview
@@ -367,6 +369,19 @@ class FleetWatch:
         self._hosts = _FEW_HOSTS
         self._woken = asyncio.Event()
         self._one_look_at_tasks = asyncio.Lock()
+
+    @classmethod
+    def read(cls, settings: BaseSettings, log: SeedLog, group: str | None, topic: str | None) -> Self:
+        """As the settings say, but of a group or topic that is named. Raises ConfigError."""
+        topics = CrawlTopics.beside(settings, topic)
+        return cls(
+            log,
+            group=group or options.text(settings, "SITE_CONSUMER_GROUP", required=True),
+            topics=topics.tiers if topic is None else (topic,),
+            statistics_topic=topics.statistics,
+            tasks=TaskTopics.of(topics),
+            interval_seconds=options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1),
+        )
 
     async def run(self) -> None:
         """Until cancelled."""
