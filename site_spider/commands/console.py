@@ -68,7 +68,7 @@ class Command(SiteCommand):
 
     async def _serve(self, log: SeedLog, listening: Listening, opts: argparse.Namespace) -> None:
         # aiohttp and Jinja2 for this command alone: Scrapy imports all commands at the start of each
-        from site_spider.console.web.server import LettersAtHand, application, serve  # noqa: PLC0415
+        from site_spider.console.web.server import Handlers, LettersAtHand  # noqa: PLC0415
 
         watch = FleetWatch.read(self.options, log, opts.group, opts.topic)
         topics = TaskTopics.read(self.options)
@@ -83,7 +83,7 @@ class Command(SiteCommand):
             reader=lambda: config.reader(self.options),
             by_task=options.choice(self.options, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task",
         )
-        app = application(listening, watch, dead_letters, search, self._redaction, self._check_order)
+        console = Handlers(listening, watch, dead_letters, search, self._redaction, self._check_order)
         task = asyncio.current_task()
         assert task is not None
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -92,7 +92,7 @@ class Command(SiteCommand):
             self.complain(
                 "SITE_CONSOLE_TOKEN passes the network unencrypted; --certificate and --key encrypt it"
             )
-        await serve(app, listening, watch, lambda address: show(f"The console is at {address}"))
+        await console.serve(lambda address: show(f"The console is at {address}"))
 
     def _check_order(self, verb: str) -> None:
         if verb == "close":

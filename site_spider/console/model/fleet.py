@@ -214,15 +214,12 @@ class Life(StrEnum):
     ENDED = "ended"
 
 
-class LastSeen:
+class LastSeen(NamedTuple):
     """The newest snapshot of a process, and when it came."""
 
-    __slots__ = ("at", "is_near", "state")
-
-    def __init__(self, state: ProcessState, at: float, *, is_near: bool = False) -> None:
-        self.state = state
-        self.at = at
-        self.is_near = is_near  # of this host: it was asked itself
+    state: ProcessState
+    at: float
+    is_near: bool = False  # of this host: it was asked itself
 
     def life(self, now: float) -> Life:
         """Running until nothing was heard for three intervals."""
