@@ -108,7 +108,8 @@ class Command(SiteCommand):
             self.exitcode = EXIT_FAILED
 
     def _complain_about(self, message: Message, reason: str) -> None:
-        self.complain(f"{_place(message)} cannot be put back: {reason}")
+        place = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
+        self.complain(f"{place} cannot be put back: {reason}")
 
     def _list(self, log: SeedLog, topic: str, opts: argparse.Namespace) -> None:
         found = letters(log, topic)
@@ -135,7 +136,3 @@ def _row(letter: Letter) -> list[object]:
         beginning(message.key, _SHOWN_CHARACTERS),
         beginning(message.value, _SHOWN_CHARACTERS),
     ]
-
-
-def _place(message: Message) -> str:
-    return f"{message.partition.topic}/{message.partition.number} offset {message.offset}"

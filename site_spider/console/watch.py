@@ -308,16 +308,13 @@ class TaskWatch:
             self.facts = tuple(TaskOverview(self._board, self._endings))
 
     def order(self, verb: str, task_id: str, words: Sequence[str], *, is_told_of: bool) -> Ordered:
-        """Blocks. `is_told_of`: processes know the task. Raises BadTask, ConfigError, LogUnavailable."""
+        """Blocks. `verb` is one of VERBS; `is_told_of`: processes know the task.
+
+        Raises BadTask, ConfigError, LogUnavailable.
+        """
         orders = TaskOrders(TaskDesk(self._log, self._topics), task_id, may_be_new=is_told_of)
-        verbs: dict[str, Callable[[], Ordered]] = {
-            "pause": orders.pause,
-            "resume": orders.resume,
-            "cancel": orders.cancel,
-            "close": orders.close,
-            "set": lambda: orders.change(words),
-        }
-        return verbs[verb]()
+        ordered: Ordered = orders.change(words) if verb == "set" else getattr(orders, verb)()
+        return ordered
 
     def close(self) -> None:
         """Release the readers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socketserver
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -38,7 +39,7 @@ def said(body: Any, status: int = 200, kind: str = "application/json", more: byt
 
 
 @contextmanager
-def answering(answer: Answering) -> Iterator[str]:
+def answering(answer: Answering, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """The server's address while the block runs; a connection is good for one answer."""
 
     class Handler(socketserver.StreamRequestHandler):
@@ -49,11 +50,13 @@ def answering(answer: Answering) -> Iterator[str]:
                     for part in [answered] if isinstance(answered, bytes) else answered:
                         self.wfile.write(part)
 
-    with _Server(("127.0.0.1", 0), Handler) as server:
+    with _Server((host, 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
+            yield f"http{'s' if tls else ''}://{host}:{server.server_address[1]}"
         finally:
             server.shutdown()
             thread.join()
@@ -62,6 +65,7 @@ def answering(answer: Answering) -> Iterator[str]:
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 64
 
 
 def _asked(stream: Any) -> Asked | None:
