@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -115,15 +116,13 @@ class History:
             logger.warning("%s. Only crawls should have the right to write to this topic", self.said)
 
 
+@dataclass(slots=True)
 class _Speaker:
     """A process of which messages are read; `held` is its newest, where that was passed over."""
 
-    __slots__ = ("first_at", "held", "read_at")
-
-    def __init__(self, at: float) -> None:
-        self.first_at = at
-        self.read_at = float("-inf")
-        self.held: tuple[float, Message] | None = None
+    first_at: float
+    read_at: float = float("-inf")
+    held: tuple[float, Message] | None = None
 
 
 class _Thinned:

@@ -127,16 +127,14 @@ _STEPS = 360
 _MOST_NAMES = 100  # of reasons, outcomes and causes in one step
 
 
+@dataclass(slots=True)
 class Stretch:
     """One stretch of time; `process_seconds` says for how long how many processes are known in it."""
 
-    __slots__ = ("counts", "gauges", "number", "process_seconds")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.counts: Counter[str] = Counter()
-        self.gauges: dict[str, float] = {}
-        self.process_seconds = 0.0
+    number: int
+    counts: Counter[str] = field(default_factory=Counter)
+    gauges: dict[str, float] = field(default_factory=dict)
+    process_seconds: float = 0.0
 
 
 class Curves:
