@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from site_spider import runtime
 from site_spider.commands.site_command import SiteCommand
@@ -145,17 +145,16 @@ def _special(name: str, path: str) -> DemoPage:
     if path == "/photo.png":
         return DemoPage(200, _PICTURE, "image/png")
     if path == "/slow":
-        return _html(f"The tide comes in – {name}", "<p>It took its time.</p>")._replace(
-            delay_seconds=SLOW_SECONDS
-        )
+        return _html(f"The tide comes in – {name}", "<p>It took its time.</p>", delay_seconds=SLOW_SECONDS)
     if path == "/broken":
-        return _html("Internal error", "<p>The till is jammed.</p>")._replace(status=500)
-    return _html("Not found", "<p>There is no such page.</p>")._replace(status=404)
+        return _html("Internal error", "<p>The till is jammed.</p>", status=500)
+    return _html("Not found", "<p>There is no such page.</p>", status=404)
 
 
-def _html(title: str, body: str) -> DemoPage:
+def _html(title: str, body: str, **more: Any) -> DemoPage:
     head = f"<!doctype html><html><head><title>{escape(title)}</title><style>{_STYLE}</style></head>"
-    return DemoPage(200, f"{head}<body><h1>{escape(title)}</h1>{body}</body></html>".encode())
+    page = DemoPage(200, f"{head}<body><h1>{escape(title)}</h1>{body}</body></html>".encode())
+    return page._replace(**more)
 
 
 # --- demo server -----------------------------------------------------------------------------------------

@@ -234,12 +234,8 @@ class Pauses:
             return Pause("sink", f"the sink {away[0]} is away")
         if self._back_pressure.is_cut_off or self._is_log_away():
             return Pause("kafka", "the seed log does not answer, so other members may own the partitions")
-        cause = self._back_pressure.cause()
-        if cause:
-            return Pause(cause, _SAID[cause])
-        if self._seeds.room() <= 0:
-            return Pause("frontier", _SAID["frontier"])
-        return _NONE
+        cause = self._back_pressure.cause() or ("frontier" if self._seeds.room() <= 0 else "")
+        return Pause(cause, _SAID[cause]) if cause else _NONE
 
 
 _SAID: Final = {

@@ -293,17 +293,19 @@ class Survey:
         """Some more hosts, each once."""
         for view in views:
             self.out += view.out
-            if not view.waiting:
-                continue
-            self.hosts += 1
-            self.items += view.waiting
-            known = view.reason in self._reasons or len(self._reasons) < _MOST_REASONS
-            self._reasons[view.reason if known else "other"] += 1
-            entry = (view.waiting, -self.hosts, view)
-            if len(self._largest) < self._most:
-                heappush(self._largest, entry)
-            elif self._most:
-                heappushpop(self._largest, entry)
+            if view.waiting:
+                self._add(view)
+
+    def _add(self, view: HostView) -> None:
+        self.hosts += 1
+        self.items += view.waiting
+        known = view.reason in self._reasons or len(self._reasons) < _MOST_REASONS
+        self._reasons[view.reason if known else "other"] += 1
+        entry = (view.waiting, -self.hosts, view)
+        if len(self._largest) < self._most:
+            heappush(self._largest, entry)
+        elif self._most:
+            heappushpop(self._largest, entry)
 
     def counts(self) -> dict[str, int]:
         """Hosts of which something waits: all of them, and by the reason why nothing of them starts."""

@@ -303,8 +303,9 @@ class _MetricsHandler(BaseHTTPRequestHandler):
         """Answer one of the routes."""
         route = self.server.routes.get(self.path.partition("?")[0])
         if route is None:
-            found = ", ".join(sorted(self.server.routes))
-            reply = Reply(HTTPStatus.NOT_FOUND, f"here are {found}\n".encode())
+            reply = Reply(
+                HTTPStatus.NOT_FOUND, f"here are {', '.join(sorted(self.server.routes))}\n".encode()
+            )
         else:
             reply = route(self.headers.get("Accept", ""))
         self.send_response(reply.status)
